@@ -1,4 +1,4 @@
-"""Errors that a person can cause. Each is one line: the value, the law it breaks, and what to do."""
+"""Errors caused by user input. Each is one line: the value, the law that it breaks, and the next step."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ class StrategistError(Exception):
 
 
 class InputError(StrategistError):
-    """A value that somebody gave breaks a law.
+    """An input value that breaks a law.
 
     Args:
         value: the value as it was given, with its name, e.g. ``--gpus 8x``.

@@ -1,4 +1,4 @@
-"""What builds the model that a trial trains: the native decoder, or another that has the same interface."""
+"""Model builders: the native decoder, or another model with the same interface."""
 
 from functools import partial
 from typing import Any, Protocol
@@ -59,6 +59,6 @@ def builder_of(settings: TrialSettings) -> Builder:
     """The native one, unless the settings name a folder of transformers."""
     if not settings.hugging_face:
         return Native()
-    from strategist_runtime.adapters import transformers  # installed only where somebody wants it
+    from strategist_runtime.adapters import transformers  # optional dependency
 
     return transformers.Builder(settings.hugging_face)

@@ -32,7 +32,7 @@ OPTIONS: dict[str, tuple[bool | int | str, ...]] = {}
 """Options that take these values only, where they act; the others take every legal one.
 
 Three concern trainings only, which are saved and started again (checkpoint, checkpoint_interval, max_restarts); all have one node
-(rendezvous). NCCL's, the device's and the allocator's are set by who starts the ranks (``strategist.contract.environment``).
+(rendezvous). NCCL's, the device's and the allocator's are set by the launcher of the ranks (``strategist.contract.environment``).
 """
 
 WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}

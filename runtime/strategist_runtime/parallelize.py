@@ -31,7 +31,7 @@ def parallelize(
 ) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights.
 
-    ``builder`` is for who wants another than the settings ask for.
+    ``builder`` replaces the one that the settings select.
     """
     if plan.candidate.knobs.offload == "streamed":
         native = builder if isinstance(builder, Native) else Native()
@@ -60,7 +60,7 @@ def _part(
     model = builder.build(plan, piece)
     store(model, plan)
     if plan.candidate.knobs.float8 != "none":
-        from strategist_runtime.adapters import torchao  # installed only where somebody wants it
+        from strategist_runtime.adapters import torchao  # optional dependency
 
         torchao.convert_linears(_native(model).layers, plan.candidate.knobs)
     builder.split(model, meshes, plan)

@@ -1,4 +1,4 @@
-"""The types in which parameters lie, a step computes, and gradients are reduced (mixed precision: arXiv 1710.03740)."""
+"""Mixed precision: types of parameters, computation and gradient reduction (arXiv 1710.03740)."""
 
 from contextlib import AbstractContextManager, nullcontext
 

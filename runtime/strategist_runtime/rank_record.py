@@ -1,4 +1,4 @@
-"""What a rank leaves behind while it runs and when it ends: its phase, its progress, its record; and the request to stop."""
+"""Files that a rank writes: its phase, its progress and its record; and the request to stop."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""How the ranks of a trial find each other: on one machine over loopback alone, else as their launcher says."""
+"""Rendezvous of the ranks: over loopback on one machine, otherwise as the launcher specifies."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ POLL_SECONDS = 0.02
 def meet(folder: Path, device_kind: str, timeout_seconds: float) -> None:
     """Makes the process group of all ranks; each calls it, with the folder that they share.
 
-    torch's own store listens on every interface and asks nobody who they are. So where all ranks are on one machine, rank 0 makes
+    torch's own store listens on every interface without authentication. So where all ranks are on one machine, rank 0 makes
     one that listens on loopback, and leaves its port in the folder until all are there.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The road of one rank: process group, meshes, model, warm-up, counted steps, a profiled step."""
+"""Runs one rank of a trial: process group, meshes, model, warm-up, counted steps, a profiled step."""
 
 import os
 from typing import Any
@@ -62,7 +62,7 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     process.release_memory()
     set_timeouts(settings.save_timeout_seconds)
     if settings.hugging_face:
-        from strategist_runtime.adapters.transformers_export import export_adopted  # installed only where somebody wants it
+        from strategist_runtime.adapters.transformers_export import export_adopted  # optional dependency
 
         (model,) = trainer.parts
         inner: Any = getattr(model, "module", model)

@@ -1,1 +1,1 @@
-"""Published runs priced through the code that plans: how far the cost model is from what others measured."""
+"""Published runs priced by the planner's code: the error of the cost model against published measurements."""

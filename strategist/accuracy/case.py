@@ -1,4 +1,4 @@
-"""A case: a published row as what ``plan`` prices, with what was measured beside it."""
+"""Case: a published row as a request that ``plan`` can price, with its measurement."""
 
 from dataclasses import dataclass
 
@@ -128,7 +128,7 @@ def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
 
 
 def _reserved(row: Row) -> bool:
-    """As the column says, else the notes; where nobody does, reserved (the cautious reading)."""
+    """As the column says, else the notes; where neither does, reserved (the cautious reading)."""
     if row.mem_kind:
         return row.mem_kind not in ("allocated", "active")
     return bool(RESERVED.search(row.notes)) or not ALLOCATED.search(row.notes)

@@ -1,4 +1,4 @@
-"""Case columns: cases beside the inputs of all their steps, so that one call times all of them by any calibration."""
+"""Cases with the inputs of all their steps as columns, so that one call times all of them under any calibration."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class CaseColumns:
 
     @property
     def measured(self) -> Floats:
-        """Seconds of the steps as published; not a number where nobody measured."""
+        """Seconds of the steps as published; NaN where not measured."""
         return np.array([case.step_seconds or nan for case in self.cases])
 
     def take(self, index: Iterable[int]) -> "CaseColumns":

@@ -1,4 +1,4 @@
-"""What was observed of a case, as a fit takes it, and what of a price its published memory is to be compared with."""
+"""Observation of a case for the fit of a calibration, and the part of a price to compare its published memory with."""
 
 from strategist.accuracy.case import Case
 from strategist.contract.estimate import MemoryParts

@@ -1,4 +1,4 @@
-"""Handfuls: how some of a machine's own rows shrinks the error on the rest of them."""
+"""Few-shot calibration: how a few of a machine's own rows reduce the error on its other rows."""
 
 import random
 from collections.abc import Sequence

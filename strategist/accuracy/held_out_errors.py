@@ -1,4 +1,4 @@
-"""Leave-out: how far predictions are from rows whose source, or whose device, no calibration has seen."""
+"""Held-out errors: predictions for rows whose source, or whose device, was not used by the fit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

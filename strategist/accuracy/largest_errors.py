@@ -1,4 +1,4 @@
-"""The rows that predictions miss by most."""
+"""Published rows with the largest prediction errors."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Accuracy: every published row priced as a plan would be, and what the differences amount to."""
+"""Accuracy: every published row priced as a plan would be, and statistics of the errors."""
 
 import re
 from collections import Counter

@@ -16,8 +16,8 @@ NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One published run. An empty cell is None: nobody said. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts is
-    one expert's width."""
+    """One published run. An empty cell is None: not published. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts
+    is one expert's width."""
 
     file: str
     line: int

@@ -1,4 +1,4 @@
-"""The model of a published row: a preset of that name, with what the row itself says; or the row's own figures."""
+"""Model of a published row: a preset with the row's changes, or the row's own figures."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ PAD = 128
 """Megatron makes the vocabulary a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
 
 GPT2_VOCABULARY = 50257
-"""Where nobody states a vocabulary."""
+"""Vocabulary size where the source states none."""
 
 _TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
 _NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
@@ -142,7 +142,7 @@ def _gated(row: Row) -> bool:
 
 
 def _head_size(told: dict[str, str], latent: MLAShape | None) -> int:
-    """As told; of latent attention, that of queries and keys. 0 where nobody says."""
+    """As published; of latent attention, that of queries and keys. 0 where not published."""
     return latent.nope_head_size + latent.rope_head_size if latent else _setting(told, "kv_channels")
 
 

@@ -1,6 +1,6 @@
-"""How a published run was set up: its layout, batch, workload, knobs and stack, as its columns and its notes say.
+"""Setup of a published run: layout, batch, workload, knobs and stack, from its columns and notes.
 
-What nobody says is inferred, always alike: layers dealt over all GPUs where no degree uses them; a micro-batch of one sequence in a
+Missing values are inferred by fixed rules: layers dealt over all GPUs where no degree uses them; a micro-batch of one sequence in a
 pipeline where its framework has no default, else all that a rank has; one sequence a rank where no batch is stated, and one
 micro-batch a stage in a pipeline.
 """
@@ -276,7 +276,7 @@ def _float8(row: Row) -> str:
 
 
 def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
-    """The pipeline's schedule and a rank's stages. Where only the schedule is told, torchtitan cuts a rank's layers in two, and
+    """The pipeline's schedule and a rank's stages. Where only the schedule is given, torchtitan cuts a rank's layers in two, and
     Megatron's into stages of two layers: the median of NVIDIA's own recipes is two to four, and Llama 3 has one."""
     virtual = row.vpp or 1
     if offload == "streamed":

@@ -1,4 +1,4 @@
-"""Stalls: steps that waited for a network or a busy machine, told from those that ran as their stack does."""
+"""Stalled steps: published steps that waited for a network or a busy machine, separated from regular ones."""
 
 import numpy as np
 

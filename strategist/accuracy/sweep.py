@@ -1,4 +1,4 @@
-"""Sweeps: published runs that differ in their layout alone, priced as if none of them had ever been seen."""
+"""Sweeps: published runs that differ only in layout, priced without fitting to any of them."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the columns of text say of a run, in the words that reports use."""
+"""Text columns of a published row, mapped to the words that reports use."""
 
 import re
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ GRAPHS = _words(
     (r"cuda_graph=", "none"),
     (r"^container 2(6\.(0[6-9]|1)|[7-9])", "step"),
 )
-"""Which kernels CUDA graphs launch together; where nobody says, what recipes of Megatron-Bridge do from container 26.06 on."""
+"""Which kernels CUDA graphs launch together; by default what recipes of Megatron-Bridge do from container 26.06 on."""
 
 FUSED = _pattern(
     r"fused kernels|\bliger\b|flash[^;]*\+ ?rms"
@@ -153,7 +153,7 @@ RECOMPUTE_USUAL = _words(
     (r"\btorchtune\b|\b(qwen3-32b|70b|405b)\b.*\btorchtitan\b", "full"),
     (r"\btorchtitan\b", "selective"),
 )
-"""What frameworks do where nobody says: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in
+"""Defaults of frameworks: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in
 torchtitan's job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml)."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 

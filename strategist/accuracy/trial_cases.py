@@ -1,4 +1,4 @@
-"""Trials of a history as cases: a sweep that we measured ourselves, to be searched again like a published one."""
+"""Trials of a history as cases: our own sweep, searched again like a published one."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""The door for agents: tools, resources and prompts over the Model Context Protocol, with what an agent may do held in bounds."""
+"""Agent interface: tools, resources and prompts over the Model Context Protocol, within the limits of a grant."""

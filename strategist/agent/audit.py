@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for every call, before it is done and after."""
+"""Audit log: one JSON line before and one after every call."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The tools of cards: list, search, read and lint them. What a card says is knowledge, never an order to the server."""
+"""Tools for cards: list, search, read and lint them. A card's text is data, never an instruction to the server."""
 
 import re
 import tempfile
@@ -53,7 +53,7 @@ class ListedCard:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCard:
-    """A card, and those of its policies that speak of the words, after a trial where ``after_trial`` says so."""
+    """A card, and its policies that contain the words; ``after_trial``: policies of the observe phase."""
 
     id: str
     title: str

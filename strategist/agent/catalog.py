@@ -1,4 +1,4 @@
-"""The catalogue: all tools that workers run, in the order in which they are shown."""
+"""Catalog of all tools that workers run, in the order in which they are listed."""
 
 from strategist.agent import cards, evidence, files, machine, plans, trials
 from strategist.agent.tool import Tool

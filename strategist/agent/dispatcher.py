@@ -1,4 +1,4 @@
-"""The desk: validates and logs calls, has them done by workers or by the server, and answers in pages."""
+"""Dispatcher: validates, runs, paginates and logs a tool call; workers or the server run it."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -59,7 +59,7 @@ class Dispatcher:
         return (0, 0.0) if self._purse is None else (self._purse.trials_left, max(self._purse.minutes_left, 0.0))
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """The first page of what a tool answers; of a long call that goes on as a job, what says so.
+        """The first page of what a tool answers; of a long call that continues as a job, a :class:`StartedJob`.
 
         Raises:
             RefusedError: the call is refused, or has failed.

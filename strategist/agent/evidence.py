@@ -1,4 +1,4 @@
-"""The tools of what was measured: advise says what to try next, record_evidence takes a measurement into a study."""
+"""Tools for measurements: advise proposes what to try next, record_evidence adds a measurement to a study."""
 
 import csv
 import tempfile
@@ -74,7 +74,7 @@ class RecordArguments(Arguments):
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceAnswer:
-    """``assumed`` says which figures are predictions because nobody gave a measured one. Items: what cards would try, what is
+    """``assumed`` says which figures are predictions because no measured one was given. Items: what cards would try, what is
     predicted to help most first."""
 
     plan: ShownPlan

@@ -1,4 +1,4 @@
-"""Grants: what whoever starts the server lets agents start. An agent cannot ask for one, nor enlarge it."""
+"""Grants: the trials and minutes that the operator of a server lets agents spend. An agent cannot request or extend one."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from strategist.errors import FileError, InputError
 
 FORM = "write e.g. trials=3,minutes=30"
 SPENT = "grant.jsonl"
-"""What was spent of a grant, in the folder that it is for: who starts the server again gets what is left."""
+"""What was spent of a grant, in the folder that it is for: a restarted server continues with the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)

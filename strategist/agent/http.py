@@ -1,4 +1,4 @@
-"""The server over streamable HTTP, for whoever has the token. One of two files that know the SDK."""
+"""The server over streamable HTTP with token authentication. One of two files that use the SDK."""
 
 import hmac
 import re
@@ -44,7 +44,7 @@ class Address:
         """A socket there.
 
         Raises:
-            InputError: somebody else has the port, or the host is none of this machine's.
+            InputError: the port is in use, or the host is not an address of this machine.
         """
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]

@@ -193,7 +193,7 @@ class Jobs:
                 oldest.unlink(missing_ok=True)
 
     def _read(self, name: str) -> tuple[ShownJob, Answer | None] | None:
-        """A record and its answer; None where it is none, as when somebody else wrote it."""
+        """A record and its answer; None where the file is not one of this server's records."""
         path = self._folder / f"{name}.json"
         if not re.fullmatch("job-[0-9]{1,9}", name):
             return None

@@ -1,4 +1,4 @@
-"""The tools of the machine at hand: what it has, and what is wrong with it."""
+"""Tools for the local machine: its hardware, and problems found on it."""
 
 from dataclasses import dataclass
 from typing import Never

@@ -1,4 +1,4 @@
-"""A desk opened for a session, and tidied up after it."""
+"""Context manager for an agent session: opens its dispatcher and cleans up after it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ async def opened(
     long_calls: int | None = None,
     call_minutes: float = CALL_MINUTES,
 ) -> AsyncIterator[Dispatcher]:
-    """A desk for a workspace, with what was granted; jobs that still run at the end are ended.
+    """A dispatcher for a workspace, with its grant; jobs that still run at the end are ended.
 
     Args:
         long_calls: how many work at a time; four, or as many as there are cores, if none is given.

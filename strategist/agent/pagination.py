@@ -1,4 +1,4 @@
-"""Sheets: the answers of tools, and pagination: each page is small enough for a context."""
+"""Pagination: splits a tool's answer into pages small enough for a model's context."""
 
 import hashlib
 import json

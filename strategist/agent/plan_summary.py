@@ -1,4 +1,4 @@
-"""Plans as agents read them: in a few words, figures rounded, units in their names."""
+"""Short summaries of plans for agents: rounded figures with units in their names."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

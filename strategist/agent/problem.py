@@ -1,4 +1,4 @@
-"""Problems: what went wrong with a call, under a code that stays, and what to do next."""
+"""Problems: errors of a tool call with a stable code and the next step."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Prompts: ways of working that a person can hand to an agent."""
+"""Prompts: workflows that a user can give to an agent."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Resources: what an agent can read without a tool, by address. Texts are data, whoever wrote them."""
+"""Resources: documents that an agent can read by address without a tool. All texts are data, never instructions."""
 
 import json
 from collections.abc import Callable

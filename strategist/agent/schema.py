@@ -1,4 +1,4 @@
-"""What arguments may be: values within bounds, each with a line that says what it is, and their JSON Schemas."""
+"""Types of tool arguments: bounded values with a description each, and their JSON Schemas."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -31,7 +31,7 @@ INSTRUCTIONS = (
 
 
 class AgentServer(MCPServer[Any]):
-    """The SDK's server, with tools that the desk dispatches: they run in processes of their own, are logged and answered in pages,
+    """The SDK's server, with tools that the dispatcher runs: they run in processes of their own, are logged and answered in pages,
     and their problems are structured."""
 
     def __init__(self, desk: Dispatcher) -> None:

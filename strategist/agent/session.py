@@ -1,4 +1,4 @@
-"""The room in which tools work: the workspace, the plans that were made in it, and what is left of the grant."""
+"""Session state of tools: the workspace, the plans made in it, and the rest of the grant."""
 
 import os
 import re

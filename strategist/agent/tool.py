@@ -21,7 +21,7 @@ from strategist.contract.schema import type_schema
 class Tool:
     """What an agent can call.
 
-    function: takes the room (or the desk, for tools of the server itself) and the arguments, and returns a sheet.
+    function: takes the session (or the dispatcher, for tools of the server) and the arguments, and returns an answer.
     examples: whole arguments, legal under the schema.
     long: it can take longer than a client waits, and becomes a job then.
     changes: it writes files of the workspace, or starts or ends something.

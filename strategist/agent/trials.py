@@ -1,4 +1,4 @@
-"""Trials and tunings: how they are prepared in a worker, and what they showed. The server starts them, under a grant."""
+"""Trials and tunings: prepared and reported by a worker, started by the server under a grant."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace

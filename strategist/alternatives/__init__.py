@@ -1,1 +1,1 @@
-"""What could be changed about a request, and what that would bring; the planner finds out what each change is worth."""
+"""Alternatives: changes of a request that would make it fit or run faster; the planner computes the gain of each."""

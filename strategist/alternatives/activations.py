@@ -1,4 +1,4 @@
-"""Activations in host memory: no part of the space unless fixed, as few requests gain, so what they would gain is found here."""
+"""Activation offload as an alternative: not part of the space unless requested, because few requests gain from it."""
 
 from collections.abc import Iterator
 

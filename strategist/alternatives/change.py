@@ -1,4 +1,4 @@
-"""A change of a request, as a value."""
+"""Change: one change of a request, as a value."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What can change the result of training: taken only where it is allowed, and what allowing it would gain."""
+"""Settings that change convergence: used only where the request allows them; the gain of allowing each."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Fewer of the devices asked for: for a token they are cheaper where communication eats what more of them bring."""
+"""Fewer devices: cheaper per token where communication grows faster than throughput."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Ways: what could be changed about a request, nearest and cheapest first: what it allows, its workload, its devices."""
+"""Alternatives in resources, nearest and cheapest first: allowed settings, workload, devices."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The use-cases, typed; the only door for the command line and for agents. Each is loaded when it is first asked for."""
+"""The typed Python API, used by the command line and by agents. Each name is imported on first use."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The use-cases of cards: what is in force, what is wrong with it, what people read of it. ``strategist.api`` hands them out."""
+"""API of cards: load, lint, fix, test, scaffold, reference pages. Exported by ``strategist.api``."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -71,7 +71,7 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
 
     Args:
         look_up_sources: also look for the sources of the cards in the installed torch; see :func:`torch_installed`.
-        run_examples: also run their examples: programs of whoever wrote them; for people who ask for it, never for agents.
+        run_examples: also run their examples: untrusted programs; only on a user's explicit request, never for agents.
 
     Raises:
         InputError: there is no torch to look in or to run examples with, or it is broken.
@@ -150,7 +150,7 @@ def run_card_tests(
 ) -> "tuple[CardTest, ...]":
     """Runs the cases and the example programs of cards: files, folders or ids; without any, of all cards in force.
 
-    Programs of whoever wrote the cards run here as they are: for people who ask for it, never for agents.
+    Runs the cards' example programs unmodified: only on a user's explicit request, never for agents.
 
     Raises:
         InputError, FileError: a target is no card, or there are examples and no torch to run them.

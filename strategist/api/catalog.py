@@ -1,4 +1,4 @@
-"""What has a name, and what a name is taken as. ``strategist.api`` hands it out."""
+"""API of named models, clusters and profiles, and of what a name resolves to. Exported by ``strategist.api``."""
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import NamedModel

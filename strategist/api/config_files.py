@@ -1,4 +1,4 @@
-"""The use-cases of files of other systems: what they describe, whether that is any good, and how a plan is said in them."""
+"""API of other systems' config files: read, check and import them, and export a plan as one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def import_plan(
 
     Raises:
         FileError: the file cannot be read as any format's, or holds a value that is none.
-        InputError: nobody says which model, or a name is not known.
+        InputError: no model is given, or a name is not known.
     """
     from strategist.formats.config_reader import read
     from strategist.planning.review import imported

@@ -1,4 +1,4 @@
-"""The JSON documents that commands print and files hold, each with its schema. ``strategist.api`` hands them out."""
+"""JSON documents that commands print and files hold, each with its schema. Exported by ``strategist.api``."""
 
 import json
 from pathlib import Path

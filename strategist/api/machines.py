@@ -1,4 +1,4 @@
-"""Machines as this program measures them, as nccl-tests did, or as the system describes them. ``strategist.api`` hands it out."""
+"""API of machine profiles: measured here, read from nccl-tests, or read from the system. Exported by ``strategist.api``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def profile_links(logs: "Sequence[str | Path]", path: str | Path, *, force: bool
 
 
 def topology(path: str | Path | None = None, *, nodes: int = 1, force: bool = False) -> "Topology":
-    """What this machine has, and how it hangs together; with a ``path``, a cluster file of so many ``nodes`` like it is written.
+    """Hardware and topology of this machine; with a ``path``, a cluster file of so many ``nodes`` like it is written.
 
     Raises:
         InputError: nvidia-smi does not answer, or there is nothing that a cluster file could be of.

@@ -1,4 +1,4 @@
-"""The use-cases of one plan: what it costs, what decided it, what its step looks like. ``strategist.api`` hands them out."""
+"""API of plans: plan, price, explain, compare, simulate, trace. Exported by ``strategist.api``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def plan(
     request: Request, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None, top: int = 5
 ) -> Answer:
-    """Ranked plans for a request, and the ways around them.
+    """Ranked plans for a request, and alternatives.
 
     Args:
         cards: folders of cards beside the shipped ones.
@@ -84,7 +84,7 @@ def price(
     without: Ids = (),
     calibration: str | Path | None = None,
 ) -> Plan:
-    """The plan of a candidate that somebody already has, whether or not it fits and whatever cards say of it; the request says for
+    """The plan of a given candidate, even where it does not fit or a card forbids it; the request says for
     which model, devices and workload.
 
     Raises:

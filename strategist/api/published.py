@@ -1,4 +1,4 @@
-"""The use-cases of what others measured and published: how far prices are from it, and how few trials would have found the best."""
+"""API of published measurements: accuracy of prices, and trials that a search needs to find the best row."""
 
 import os
 from collections.abc import Sequence

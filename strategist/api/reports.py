@@ -1,4 +1,4 @@
-"""The use-cases of reports: all that is shown of a plan or a study, as one value. ``strategist.api`` hands them out."""
+"""API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -103,7 +103,7 @@ def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tup
 
 
 def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
-    """The step and what each rank holds; where a step is not simulated, all ranks are taken as the fullest, and why."""
+    """The step and what each rank holds; where a step is not simulated, all ranks count as the fullest, with the reason."""
     from strategist.cost.pipeline_ranks import rank_memory
     from strategist.report.simulated_timeline import timeline
 

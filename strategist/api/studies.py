@@ -1,4 +1,4 @@
-"""The use-cases of studies: tuned, looked at, followed, exported, imported and merged. ``strategist.api`` hands them out.
+"""API of studies: tune, show, watch, export, import, merge, repair. Exported by ``strategist.api``.
 
 A study is named by its folder, or by its address on a server: ``postgresql://USER@HOST/DATABASE?study=NAME``.
 """
@@ -230,7 +230,7 @@ def repair_study(study: str | Path, into: str | Path, request: Request | None = 
 
     Raises:
         InputError: there is something at ``into``, or the study is not of this request.
-        FileError: there is no study, or nobody says what it was asked.
+        FileError: there is no study, or its request is not known.
     """
     from strategist.tuner.repair import repair
 

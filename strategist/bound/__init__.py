@@ -1,1 +1,1 @@
-"""Lower bounds: how long a step takes at least, whatever the software does."""
+"""Lower bounds of a step's time, independent of the software."""

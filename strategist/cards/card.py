@@ -61,7 +61,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """When a card speaks. Without ``when`` it is advice to people."""
+    """Condition under which a card applies. Without ``when`` it is advice to people."""
 
     when: Expression | None = None
     text: Text = Text()

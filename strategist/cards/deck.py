@@ -26,7 +26,7 @@ CODE = ("cards", "contract", "errors", "expr", "files", "units")
 
 
 class PolicyRef(NamedTuple):
-    """One effect of one policy, which speaks of a setting."""
+    """Reference to one effect of one policy on a setting."""
 
     card: Card
     policy: Policy
@@ -52,7 +52,7 @@ class Deck:
 
     @cached_property
     def explanation_digest(self) -> str:
-        """Of cards and flows: whoever has the same one explains the same plan in the same words and order."""
+        """Of cards and flows: equal digests explain the same plan in the same words and order."""
         return _digest(canonical([self.digest, [[flow.id, flow.document.data[FLOW_ROOT]] for flow in self.flows]]))
 
     @property

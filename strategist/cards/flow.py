@@ -1,4 +1,4 @@
-"""DecisionFlow: in which order people decide the settings of a plan, and why so; it gives explanations their order."""
+"""DecisionFlow: the order in which engineers decide the settings of a plan; explanations follow it."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""From a document to a Flow."""
+"""Reads a Flow from a document."""
 
 from collections.abc import Iterator
 from pathlib import PurePath

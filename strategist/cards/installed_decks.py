@@ -5,7 +5,7 @@ An entry names the package whose folder holds the YAML files::
     [project.entry-points."strategist.cards"]
     acme = "acme_cards.deck"
 
-Packages are searched only for a name that is no folder. So nothing acts on a plan that nobody named, and a plan without such a
+Packages are searched only for a name that is no folder. So no unnamed deck acts on a plan, and a plan without such a
 name does not pay for the search. Nothing of the package is run: its folder is found, and its YAML is read.
 """
 
@@ -46,18 +46,18 @@ def deck_folder(name: str | Path) -> Path:
 
 
 def _entries() -> tuple[Collection["EntryPoint"], tuple[str, ...]]:
-    """The decks of all installed packages, and those packages whose entry points cannot be read, which keep nobody from others."""
+    """The decks of all installed packages, and those packages whose entry points cannot be read; others are still loaded."""
     from importlib.metadata import distributions, entry_points  # as long to import as a plan takes to price
 
     try:
         return entry_points(group=GROUP), ()
-    except Exception:  # whatever somebody's file holds
+    except Exception:  # any error in a file of another package
         found: list[EntryPoint] = []
         unread: list[str] = []
     for one in distributions():
         try:
             found += one.entry_points.select(group=GROUP)
-        except Exception:  # whatever somebody's file holds
+        except Exception:  # any error in a file of another package
             unread.append(one.name)
     return found, tuple(dict.fromkeys(unread))
 

@@ -1,4 +1,4 @@
-"""From a document to a Card. Entries in free text, as the handbook writes them, are accepted as advice."""
+"""Reads a Card from a document. Free-text entries, as the handbook writes them, are accepted as advice."""
 
 import re
 from collections.abc import Callable, Collection, Mapping

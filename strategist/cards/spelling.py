@@ -1,4 +1,4 @@
-"""A misspelt word, corrected: only where exactly one known word is near, and where the word stands in the file as it was read."""
+"""Corrections of misspelt words: only where exactly one known word is near."""
 
 import re
 from collections.abc import Iterable

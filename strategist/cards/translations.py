@@ -1,4 +1,4 @@
-"""What cards say, in another language: put in place of the English words in whatever is about to be shown.
+"""Translations of cards: replace the English texts in the values that are about to be shown.
 
 Plans are decided, named and kept in English, so that equal requests give equal plans with equal ids whatever language they are read
 in. Only what is shown changes, and of that only the words of cards and flows.

@@ -1,4 +1,4 @@
-"""``strategist accuracy``: the prices of published runs beside what was measured."""
+"""``strategist accuracy``: predicted against published measurements."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``strategist bench``: what the search is worth, on measurements that others published."""
+"""``strategist bench``: benchmarks of the search on published measurements."""
 
 import argparse
 

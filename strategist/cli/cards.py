@@ -1,4 +1,4 @@
-"""``strategist cards``: the cards in force, new ones, and what is wrong with them."""
+"""``strategist cards``: list, create, check and test cards."""
 
 import argparse
 from typing import TYPE_CHECKING

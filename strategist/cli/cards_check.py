@@ -1,4 +1,4 @@
-"""``strategist cards lint`` and ``cards explain``: what is wrong with cards, why that matters, and what to do."""
+"""``strategist cards lint`` and ``cards explain``: findings about cards, their reasons and corrections."""
 
 import argparse
 from collections.abc import Sequence

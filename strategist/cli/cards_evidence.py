@@ -1,4 +1,4 @@
-"""``strategist cards evidence``: what measured trials say of cards."""
+"""``strategist cards evidence``: trials that support or contradict each card."""
 
 import argparse
 

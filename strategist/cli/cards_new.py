@@ -1,4 +1,4 @@
-"""``strategist cards new`` and ``cards schema``: what an author of cards starts from."""
+"""``strategist cards new`` and ``cards schema``: a template and the JSON Schema for authors of cards."""
 
 import argparse
 

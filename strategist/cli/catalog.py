@@ -1,4 +1,4 @@
-"""Commands over what has a name: all of it in a table, or one by itself."""
+"""Commands over named entries: all in a table, or one in detail."""
 
 import argparse
 from collections.abc import Callable, Sequence

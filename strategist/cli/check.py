@@ -1,4 +1,4 @@
-"""``strategist check``: whether another system's file fits, how fast it is, what is wrong with it and what would be better."""
+"""``strategist check``: whether another system's config file fits, its predicted speed, findings and a better plan."""
 
 import argparse
 

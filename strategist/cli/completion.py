@@ -1,4 +1,4 @@
-"""``strategist completion``: what a shell needs to complete commands, options and files."""
+"""``strategist completion``: shell completion of commands, options and files."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``strategist config``: what stands for options that the command line does not say, and where."""
+"""``strategist config``: default option values and where each is set."""
 
 import argparse
 import os

@@ -1,6 +1,6 @@
-"""What stands where the command line says nothing: the environment, then this folder's strategist.yaml, then the person's own file.
+"""Default option values: environment, then this folder's strategist.yaml, then the user's own file.
 
-Values become options that are written out before those of the command line, so that each is read, and refused, as if somebody had
+Values become options that are written out before those of the command line, so that each is read, and refused, as if the user had
 typed it. A value is heard once, from the nearest: none is added to another.
 """
 
@@ -38,7 +38,7 @@ TRUSTED = frozenset(
 )  # fmt: skip
 """These run programs or send data away: a folder that came from elsewhere must not say them."""
 TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
-"""Hand out rights to agents, who may write into folders; run what lies in cards; change files."""
+"""Options that only trusted places may set: they grant rights to agents, run programs of cards, or change files."""
 HARMLESS_PLACES = (("plan", "backend"),)
 """Start nothing: a plan is only limited to what a back end can run."""
 HARMLESS_PATHS = ("cards", "calibration", "request")

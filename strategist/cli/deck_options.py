@@ -1,4 +1,4 @@
-"""The options that say which cards are in force, shared by the commands that decide or explain."""
+"""Options that select the cards, shared by the commands that decide or explain."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``strategist doctor``: what is wrong with this machine or the install, and what to do."""
+"""``strategist doctor``: problems of the machine or the installation, and how to fix them."""
 
 import argparse
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The options that say what starts the ranks, and where."""
+"""Options that select the launcher of the ranks, and its hosts."""
 
 import argparse
 import os

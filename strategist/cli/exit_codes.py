@@ -1,4 +1,4 @@
-"""What a command's exit code says; a line that something failed is on the standard error stream."""
+"""Exit codes of commands; the message of a failure is on standard error."""
 
 from strategist.contract.estimate import Fit
 

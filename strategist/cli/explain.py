@@ -1,4 +1,4 @@
-"""``strategist explain``: what decided each setting of a plan, and what stands against another value."""
+"""``strategist explain``: what decided each setting of a plan, and why not another value."""
 
 import argparse
 from typing import Any

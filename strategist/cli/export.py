@@ -25,7 +25,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints or writes the files; what the format cannot say is told on standard error."""
+    """Prints or writes the files; what the format cannot express goes to standard error."""
     written = exported(plan_file.read(options.plan), options.to, options)
     say_missing(written)
     if options.json:

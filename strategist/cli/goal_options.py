@@ -1,4 +1,4 @@
-"""The options that make the goals of a study: objectives at once, and constraints on what is measured."""
+"""Options for the goals of a study: several objectives, and constraints on measurements."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``strategist hardware``: the devices that have a name, and what a form of --gpus is taken as."""
+"""``strategist hardware``: known devices, and the cluster that a value of --gpus resolves to."""
 
 from strategist import api
 from strategist.cli import catalog

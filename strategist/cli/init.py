@@ -30,7 +30,7 @@ class Question:
         """What was typed.
 
         Raises:
-            InputError: nobody types any more.
+            InputError: the input ended.
         """
         while True:
             sys.stderr.write(f"{self.text} [{self.default}]: ")

@@ -1,4 +1,4 @@
-"""The options of what starts an exported plan on its nodes."""
+"""Options of the job that starts an exported plan on its nodes."""
 
 import argparse
 from pathlib import Path
@@ -46,7 +46,7 @@ def add(parser: Parser, kinds: str) -> None:
 
 
 def given(options: argparse.Namespace) -> "JobOptions":
-    """What the options say; those that the kind of job has no use for are told.
+    """What the options say; those that the kind of job does not use are reported.
 
     Raises:
         InputError, FileError: an option is none, or a file cannot be shipped.

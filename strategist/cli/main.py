@@ -201,7 +201,7 @@ def _drop_output_that_fails() -> None:
 
 
 def _drop_output() -> None:
-    """Nobody reads any more: what is left in the buffer goes nowhere, without a word at exit."""
+    """Broken pipe: discards the rest of the buffer, without an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""``strategist models``: the models that have a name, and what any model is taken as."""
+"""``strategist models``: known models, and the shape that a model name resolves to."""
 
 from strategist import api
 from strategist.cli import catalog

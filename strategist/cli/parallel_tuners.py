@@ -1,4 +1,4 @@
-"""Tuners beside the one that people see: the same command again, on the same study, without a word."""
+"""Parallel tuners: starts the same tune command again as silent processes on the same study."""
 
 import signal
 import subprocess

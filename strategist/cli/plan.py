@@ -1,4 +1,4 @@
-"""``strategist plan``: ranked plans for a request, the best spelled out, and the ways around."""
+"""``strategist plan``: ranked plans for a request, the best in detail, and alternatives."""
 
 import argparse
 from collections.abc import Sequence

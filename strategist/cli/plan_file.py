@@ -1,4 +1,4 @@
-"""A plan file, as commands that carry a plan out read it."""
+"""Reads the plan file of a command that executes a plan."""
 
 from pathlib import Path
 

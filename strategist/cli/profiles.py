@@ -1,4 +1,4 @@
-"""``strategist profiles``: the models, devices, back ends and formats that have a name."""
+"""``strategist profiles``: known models, devices, back ends and formats."""
 
 import argparse
 

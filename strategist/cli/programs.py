@@ -1,4 +1,4 @@
-"""``strategist programs``: trainers of others that plans can be run and tuned with, and what each can set."""
+"""``strategist programs``: external trainers that can run and tune plans, and the settings of each."""
 
 import argparse
 import shlex

@@ -1,4 +1,4 @@
-"""What a terminal shows while a command takes its time: how far it is, and how long the rest may take."""
+"""Progress bar of a long command: its progress, and an estimate of the remaining time."""
 
 import sys
 import threading

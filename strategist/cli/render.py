@@ -162,7 +162,7 @@ def remark(text: str) -> None:
 
 
 def document_line(value: Any) -> None:
-    """Prints a value of the contract as one line of a stream that somebody follows."""
+    """Prints a value of the contract as one line of a stream of JSON lines."""
     line(codec.one_line(value), now=True)
 
 

@@ -1,4 +1,4 @@
-"""A replay as a report and as a plot; it stands here because only the commands may see the tuner's results."""
+"""A replay as a report and as a plot; in ``cli`` because ``report`` may not import the tuner's results."""
 
 import statistics
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""``strategist schema``: what the JSON of each command is made of."""
+"""``strategist schema``: the JSON Schema of each command's output."""
 
 import argparse
 

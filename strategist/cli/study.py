@@ -1,4 +1,4 @@
-"""``strategist study``: what studies hold, on its way elsewhere, and as it comes in."""
+"""``strategist study``: list, show, export, import, merge and repair studies."""
 
 import argparse
 from typing import TYPE_CHECKING

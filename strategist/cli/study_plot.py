@@ -1,4 +1,4 @@
-"""A study as a plot; it stands here because only the commands may see the tuner's values."""
+"""A study as a plot; in ``cli`` because ``report`` may not import the tuner's values."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def study_plot(study: Study) -> str:
     """
     objectives = study.goals.objectives[:2]
     if not study.goals.several and not _known(study, objectives):
-        objectives = ("throughput",)  # tokens for a dollar, where nobody said what a device costs
+        objectives = ("throughput",)  # tokens per dollar, where the price of a device is not known
     ran = _known(study, objectives)
     if not ran:
         raise InputError(f"study {study.study}", "holds no trial that ran well", "plot it when there is one")

@@ -1,4 +1,4 @@
-"""Studies as tables and lines; it stands here because only the commands may see the tuner's values."""
+"""Studies as tables and lines; in ``cli`` because ``report`` may not import the tuner's values."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""``strategist topo``: what this node has and how it hangs together, drawn, and as a cluster file."""
+"""``strategist topo``: topology of this node as a drawing and as a cluster file."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The options of a run that trains: how long, how it learns, from what data, and what is kept of it."""
+"""Options of a training run: duration, optimisation, data, and checkpoints to keep."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""What is said of a training while it runs: on a terminal one line that changes, elsewhere a line every few seconds."""
+"""Progress of a training: one updating line on a terminal, otherwise a line every few seconds."""
 
 import signal
 import statistics

@@ -1,4 +1,4 @@
-"""What a search saves that comes after another one, as a report; only the commands may see the tuner's results."""
+"""Transfer benchmark (a search that starts from another study) as a report; in ``cli`` because it needs the tuner's results."""
 
 from collections.abc import Iterator, Sequence
 

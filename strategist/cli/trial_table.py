@@ -1,4 +1,4 @@
-"""What a terminal shows of trials while they run or after: their figures in words, and the last ones in a table."""
+"""Table of the latest trials for terminals, with their figures in words."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

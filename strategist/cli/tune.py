@@ -1,4 +1,4 @@
-"""``strategist tune``: trials until the study holds enough of them, with how it goes, and what they taught."""
+"""``strategist tune``: runs trials until the study has enough of them, shows progress, and reports what was learned."""
 
 import argparse
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _followed(options: argparse.Namespace) -> Iterator["Follower"]:
-    """Whoever hears how the tuning goes."""
+    """The listeners of the tuning's events."""
     from strategist.cli.tune_view import Board
     from strategist.cli.tuning_progress import Follower, Remarks, json_lines
 

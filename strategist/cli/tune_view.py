@@ -1,4 +1,4 @@
-"""What a terminal shows of a tuning while it runs: the running trial, the best so far, what the model learns, the last trials."""
+"""Live view of a tuning for terminals: the running trial, the best so far, prediction errors, the latest trials."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +30,7 @@ LEAST_GAIN = 0.001
 
 
 class Board(Follower):
-    """Shows the event that it took last. Whoever draws it may do so at any time: each event replaces all that is shown at once."""
+    """Shows the event that it took last. Drawing is possible at any time: each event replaces the whole view at once."""
 
     def __init__(self, study: str) -> None:
         self._study = study

@@ -1,5 +1,7 @@
-"""Whoever hears of a tuning while it runs: nobody, standard error with a line a trial, or a program that reads lines of JSON; what
-a terminal shows stands in :mod:`strategist.cli.tune_view`."""
+"""Progress of a tuning: silent, a line a trial on standard error, or JSON lines on standard output.
+
+The live view of a terminal is :mod:`strategist.cli.tune_view`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ COMPLETE = "as many trials as were asked for are finished"
 
 
 class Follower:
-    """Hears each event and the result, and says nothing."""
+    """Receives each event and the result, and prints nothing."""
 
     def take(self, event: TuneEvent) -> None:
         """Hears of an event."""

@@ -1,4 +1,4 @@
-"""What a tuning learned, as a report; it stands here because only the commands may see the tuner's results."""
+"""Result of a tuning as a report; in ``cli`` because ``report`` may not import the tuner's results."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence

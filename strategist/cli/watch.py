@@ -1,4 +1,4 @@
-"""``strategist watch``: follows a study that others work on, live on a terminal, else a line a trial."""
+"""``strategist watch``: follows a study that other processes tune, live on a terminal, otherwise a line a trial."""
 
 import argparse
 import json

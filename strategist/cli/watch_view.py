@@ -1,4 +1,4 @@
-"""What a terminal shows of a study that others work on: what runs, the best so far, how well it was predicted, the last trials."""
+"""Live view of a study that other processes tune: running trials, the best so far, prediction errors, the latest trials."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ RUNNING = 4
 
 
 class StudyBoard:
-    """Shows the study as it was seen last. Whoever draws it may do so at any time: each look replaces all that is shown at once."""
+    """Shows the study as it was seen last. Drawing is possible at any time: each look replaces the whole view at once."""
 
     def __init__(self) -> None:
         self._study: Study | None = None

@@ -1,1 +1,1 @@
-"""What the deciding and the executing half say to each other. Standard library only."""
+"""Values shared by the deciding and the executing half. Standard library only."""

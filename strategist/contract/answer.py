@@ -1,4 +1,4 @@
-"""Answer: what the planner says to a request; never empty-handed."""
+"""Answer: the planner's response to a request; it always contains a plan or alternatives."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "w
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Another way to do it: what to change in the request, what that costs, and the best plan after the change.
+    """An alternative: what to change in the request, what that costs, and the best plan after the change.
 
     ``flags`` are the command line's; ``changes_convergence`` says that the trained model may differ.
     """
@@ -65,7 +65,7 @@ class BackendPlan:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Answer(Displayed):
-    """Ranked plans, best first, and the ways around them.
+    """Ranked plans, best first, and alternatives.
 
     ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``
     walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest

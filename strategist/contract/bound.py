@@ -1,4 +1,4 @@
-"""Bound: the least time that a step takes, resource by resource."""
+"""Bound: lower bound of a step's time, by resource."""
 
 from dataclasses import dataclass, fields
 

@@ -1,4 +1,4 @@
-"""Checkpoint: the folder in which a training's state lies, what it says of itself, and how the newest whole one is found.
+"""Checkpoint: the folder of a training's state, its metadata, and the search for the newest complete one.
 
 ``step-00000100`` appears whole or not at all: ranks write into ``step-00000100.<token>.partial``, which is renamed when all files
 are on disk. How ranks go about it is the protocol of ``strategist_runtime.training.checkpoint_protocol``.
@@ -31,7 +31,7 @@ _NAME = re.compile(r"step-([0-9]{8,})")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Where a training stands: ``step`` steps are done and ``samples`` sequences read, under these settings.
+    """Progress of a training: ``step`` steps are done and ``samples`` sequences read, under these settings.
 
     ``plan_id`` and ``ranks`` say what wrote it, ``files`` the bytes of each file beside this description; ``loss_scale`` is that of
     fp16, None without, and ``loss_scale_steps`` how many steps it has held. ``evaluation_loss`` is that of the held-out data, None

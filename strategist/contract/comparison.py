@@ -1,4 +1,4 @@
-"""Comparison: two plans side by side, with all in which they differ."""
+"""Comparison: two plans side by side, with every difference."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Configuration: what stands for options that the command line does not say."""
+"""Configuration: default option values and where each is set."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Data of a training: a file or folder that samples are read from, and its weight among several."""
+"""Training data: a file or folder of samples, and its weight in a mixture."""
 
 import shlex
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ NUMBERS = {"nccl_socket_threads": "NCCL_SOCKET_NTHREADS", "cuda_connections": "C
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """What the ranks of ``plan`` need in their environment, over whatever is there; nothing on CPU, where nobody reads it."""
+    """What the ranks of ``plan`` need in their environment, over whatever is there; empty on CPU, where it has no effect."""
     if plan.cluster.device.kind != "cuda":
         return {}
     options = plan.candidate.options

@@ -1,4 +1,4 @@
-"""Estimate: what a candidate is predicted to need and to reach, by part."""
+"""Estimate: predicted memory, time and throughput of a candidate, by part."""
 
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -97,7 +97,7 @@ class Estimate:
     """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation.
 
     ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
-    where nobody said what a board may draw.
+    where the power limit of a board is not known.
     ``pipeline_layers`` counts the layers of each stage of a pipeline, first to last, where they follow the speed of their devices
     or the weight of the ends; empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was
     measured elsewhere tells, and not below the ``bound``; ``fit_confidence`` is how sure it is that the device's memory suffices.

@@ -1,4 +1,4 @@
-"""Example scripts of cards, and what came of running them."""
+"""Example scripts of cards, and the results of running them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +30,7 @@ class ScriptOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptResult:
-    """What came of one script; ``message`` and ``line`` of the script say why and where it ended, if not by itself."""
+    """Result of one script; ``message`` and ``line`` of the script say why and where it ended, if not by itself."""
 
     outcome: ScriptOutcome
     seconds: float

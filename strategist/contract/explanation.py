@@ -1,4 +1,4 @@
-"""Explanation: what decided each setting of a plan, and what stands against the others."""
+"""Explanation: what decided each setting of a plan, and the reasons against its other values."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from strategist.contract.plan import Plan, Reason
 
 
 class Obstacle(StrEnum):
-    """What stands against an alternative, the hardest first."""
+    """Reason against an alternative, the strongest first."""
 
     ILLEGAL = "illegal"
     FORBIDDEN = "forbidden"
@@ -80,7 +80,7 @@ class ExplainedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What a card of words alone says to people about settings of the plan; it acts on nothing."""
+    """Advice of a card without conditions on settings of the plan; it changes nothing."""
 
     card: str
     settings: tuple[str, ...]

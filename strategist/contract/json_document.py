@@ -1,4 +1,4 @@
-"""JSON of whoever, read within bounds: no key twice, no number that is none, and where each value stands."""
+"""Reads untrusted JSON within bounds: no duplicate keys, no NaN, and the position of every value."""
 
 import json
 import re

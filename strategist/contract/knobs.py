@@ -196,7 +196,7 @@ class Knobs:
             law = "has two backward passes, and what selective recomputation saved serves one"
             yield f"{self.pp_schedule} {law}: recompute must not be selective"
         if self.pp_schedule in ZERO_BUBBLE and layout.fsdp_ranks > 1 and self.reshard_after_forward is not False:
-            # torch 2.13: such parameters have no gradient after the step, and nothing says so
+            # torch 2.13: such parameters have no gradient after the step, without any error
             law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"
             yield f"{self.pp_schedule} {law}: reshard_after_forward must be false, not {self.reshard_after_forward}"
         if self.pp_schedule in ZERO_BUBBLE and self.activation_offload:

@@ -1,4 +1,4 @@
-"""Machine: what was measured of the machine at hand, as its ranks wrote it down."""
+"""Machine: measurements of the local machine, as its ranks recorded them."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Measurement: how one trial ended and what it showed."""
+"""Measurement: outcome and figures of one trial."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,7 +36,7 @@ MEASURED_PARTS = ("world_communication", "data", "other")
 MODELLED_PARTS = (
     "tp_communication", "cp_communication", "ep_communication", "dp_communication", "pp_communication", "bubble",
 )  # fmt: skip
-"""Parts of a shadow's step that nobody measured, for want of peers: the estimate says them."""
+"""Parts of a shadow's step that cannot be measured without peers; they come from the estimate."""
 
 PLUMBING = (
     "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"

@@ -1,4 +1,4 @@
-"""Keeps: what a framework keeps in a device's memory, where frameworks differ."""
+"""Memory traits: what a framework keeps in device memory, where frameworks differ."""
 
 from dataclasses import dataclass
 

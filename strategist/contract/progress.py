@@ -1,4 +1,4 @@
-"""How far a long piece of work is: it says so where it is done, and whoever has a screen may look."""
+"""Progress of long work: the work reports it, a view may display it."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What was observed of one rank in a step: a moment of it, and its collectives."""
+"""Observations of one rank in a step: its peak memory and its collectives."""
 
 from dataclasses import dataclass
 

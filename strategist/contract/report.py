@@ -1,4 +1,4 @@
-"""What a report shows of a plan or a study: values only, so that whoever draws them decides nothing."""
+"""Contents of the report of a plan or a study: values only, so that renderers decide nothing."""
 
 from dataclasses import dataclass
 
@@ -74,7 +74,7 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """All ``candidates`` of a request and where they went, as in an Answer; ``seen`` are those that stand for others, the best
-    first. ``unseen`` groups of candidates have nobody among them."""
+    first. ``unseen`` groups of candidates have no member among them."""
 
     candidates: int
     dropped: tuple[Dropped, ...]
@@ -133,7 +133,7 @@ class Influence:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a finished tuning learned: medians of |predicted / measured - 1| of the step and of the peak memory, by who predicts;
+    """What a finished tuning learned: medians of |predicted / measured - 1| of the step and of the peak memory, by predictor;
     and the ``factors`` that moved, each with what it was and what it became."""
 
     step_errors: dict[str, float | None]

@@ -1,4 +1,4 @@
-"""Request: what the user asked, exactly as asked."""
+"""Request: the user's input, unchanged."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -39,7 +39,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A question to the planner.
+    """The user's input to the planner.
 
     ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
     (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may

@@ -1,4 +1,4 @@
-"""Review: what is to be said of a plan that somebody else's file describes."""
+"""Review: findings about a plan that another system's file describes."""
 
 from dataclasses import dataclass
 

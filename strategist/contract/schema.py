@@ -1,4 +1,4 @@
-"""JSON Schemas of the documents that values of the contract are written as: closed, so that what is not said is not there."""
+"""JSON Schemas of contract documents, with additionalProperties: false."""
 
 import dataclasses
 import types

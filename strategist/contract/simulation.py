@@ -1,4 +1,4 @@
-"""Simulation: what one rank of a plan holds and exchanges in a step, seen without its cluster."""
+"""Simulation: memory and communication of one rank of a plan in a step, without the cluster."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Stack: how a framework carries a layout out: what it keeps of each parameter, and which kernels it runs."""
+"""Stack: properties of a framework's implementation of a layout: its memory per parameter, its kernels."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ EXPERTS = ("grouped", "streams", "sliced")
 class Stack:
     """Facts of a framework that no setting of a plan says.
 
-    ``kin``: whose way of working it shares where nobody measured it itself: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
+    ``kin``: the family whose measurements it uses without its own: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
     layers, buckets and pipelines), or ``own``.
 
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section

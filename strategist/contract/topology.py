@@ -1,11 +1,11 @@
-"""Topology: what one node has, and how it hangs together."""
+"""Topology: GPUs, CPUs, NICs and links of one node."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU; ``pcie_bytes_per_second`` is its slot's in one direction, 0 where nobody says it, as ``numa`` is None."""
+    """One GPU; ``pcie_bytes_per_second`` is its slot's in one direction, 0 where it is not known, as ``numa`` is None."""
 
     index: int
     name: str
@@ -16,8 +16,8 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Nic:
-    """One network card; ``kind`` is infiniband or ethernet, the rate that of its link in one direction, 0 where it is down or none
-    is told."""
+    """One network card; ``kind`` is infiniband or ethernet, the rate that of its link in one direction, 0 where it is down or not
+    known."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Workload: what is trained, and in which arithmetic."""
+"""Workload: batch, sequence length, precision, optimizer and training mode."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What candidates need and reach: pure arithmetic on columns."""
+"""Cost model: memory and time of candidates, as pure arithmetic on columns."""

@@ -213,7 +213,7 @@ def _ring_backward(c: float, q: int, o: int, kv: int, v: View) -> Floats:
 
 
 def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
-    """Inputs and outputs of tensor-parallel regions, where nobody has looked at what lives at once."""
+    """Inputs and outputs of tensor-parallel regions, where the tensors that live at once are not known."""
     return whole * np.where(v.tp > 1, 3.0 if stack.keeps.regathers else 1.0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""View: the settings of a table of candidates as arrays that formulas can use directly."""
+"""Candidate arrays: the settings of a table of candidates as NumPy arrays for formulas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,12 +97,12 @@ class View:
 
     @cached_property
     def looped(self) -> Mask:
-        """Each rank holds several stages, dealt in turn."""
+        """Each rank holds several stages, assigned round-robin."""
         return (self.virtual_stages > 1) & ~self.v_shaped
 
     @cached_property
     def one_by_one(self) -> Mask:
-        """Of stages dealt in turn each goes back with all its micro-batches, and is reduced and resharded, before the next one
+        """Of round-robin stages each runs backward with all its micro-batches, and is reduced and resharded, before the next one
         does: breadth first, or where they fill no second round."""
         mask: Mask = self.looped & (self.looped_bfs | (self.accumulation <= self.pp))
         return mask

@@ -1,4 +1,4 @@
-"""Energy: what a step draws from the wall, by what the devices do in it and what stands around them."""
+"""Energy of a step: device power by activity, and the power of the rest of the node."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ _WAITING = ("launch", "bubble", "offload")
 
 
 def limit_watts(cluster: Cluster) -> float | None:
-    """What all boards may draw; None where nobody said."""
+    """Power limit of all boards; None where not known."""
     return None if cluster.device.power_watts is None else cluster.device.power_watts * cluster.devices
 
 

@@ -1,4 +1,4 @@
-"""Fit: a calibration from what was measured, with error bars."""
+"""Fits a calibration to measurements, with error bars."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -224,7 +224,7 @@ def _step_factors(
     free: Mapping[str, Factor],
     start: Calibration | None,
 ) -> Fitted:
-    from scipy.optimize import least_squares  # only who fits pays for it
+    from scipy.optimize import least_squares  # slow import, needed only by a fit
 
     scale = np.array([_scale(factor, float(np.nanmedian(measured))) for factor in free.values()])
 

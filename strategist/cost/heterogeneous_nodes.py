@@ -1,4 +1,4 @@
-"""Mixed: prices on nodes that differ. All ranks go at the pace of the slowest; a pipeline may give it fewer layers instead."""
+"""Prices on heterogeneous nodes: all ranks run at the speed of the slowest; a pipeline may give it fewer layers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

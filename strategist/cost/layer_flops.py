@@ -1,4 +1,4 @@
-"""Work of one decoder layer and of the head, for one micro-batch on one rank: FLOPs and bytes moved."""
+"""FLOPs and bytes of one decoder layer and of the head, for one micro-batch on one rank."""
 
 from dataclasses import dataclass
 

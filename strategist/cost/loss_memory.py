@@ -1,4 +1,4 @@
-"""Loss memory: bytes of logits, and of what the loss makes of them."""
+"""Loss memory: bytes of the logits and of the tensors that the loss computes from them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the memory of every pipeline stage of a table of candidates depends on."""
+"""Inputs of the memory model for every pipeline stage of a table of candidates."""
 
 from dataclasses import dataclass
 from functools import cached_property

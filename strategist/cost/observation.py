@@ -1,4 +1,4 @@
-"""Observations: what was measured of a candidate, beside everything that its price depends on."""
+"""Observations: measurements of a candidate with all inputs of its price."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from strategist.expr.columns import Columns, row_of, table
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One measured candidate; None where nobody measured. Memory in bytes of the fullest device, as tensors take it.
+    """One measured candidate; None where not measured. Memory in bytes of the fullest device, as tensors take it.
 
     ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the
     step in which nothing but collectives ran. ``alone``: it is of a pipeline's first rank without its peers, so ``step_seconds``

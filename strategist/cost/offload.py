@@ -1,4 +1,4 @@
-"""Offload: state that travels between device and host, what the hosts update, and the seconds that both take."""
+"""Offload: seconds of copies between device and host, and of optimizer updates on the host."""
 
 from dataclasses import dataclass
 

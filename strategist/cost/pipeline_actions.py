@@ -1,4 +1,4 @@
-"""Actions: what each rank of a pipeline does, one after the other, as the schedules of torch.distributed.pipelining run it."""
+"""Pipeline actions: the sequence of actions of each rank, as the schedules of torch.distributed.pipelining run them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Ranks of a pipeline: what a device of each holds. The ends are priced with every candidate, those between for one plan."""
+"""Memory of each pipeline rank: first and last rank for every candidate, ranks in between for one plan."""
 
 from dataclasses import replace
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Events: a pipeline's step action by action, when each begins and ends, and what waits in memory meanwhile."""
+"""Pipeline simulator: start and end of every action of a step, and the activations in memory meanwhile."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class StageCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Who waits for whom. An action's number is its place in an array of (3 rows, stages, micro-batches); one more is none.
+    """Dependencies of actions. An action's number is its index in an array of (3 rows, stages, micro-batches); one more is none.
 
     ``turns`` are the numbers of all actions, none at the end, in an order in which each follows what it waits for. ``waves`` cut
     them into actions that do not wait for each other: where they begin and end, and the places in ``turns`` of the action before
@@ -125,7 +125,7 @@ def _waves(orders: list[list[int]], needs: list[int], none: int) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """When actions begin and end, in seconds from the step's begin: (numbers + none, candidates); what nobody runs stays at 0."""
+    """When actions begin and end, in seconds from the step's begin: (numbers + none, candidates); actions not run stay at 0."""
 
     graph: Graph
     costs: StageCosts
@@ -139,7 +139,7 @@ class Timeline:
 
     @property
     def step_seconds(self) -> Floats:
-        """(candidates,): until the last rank is through with its tail. Ranks begin a step together: whoever clips gradients by
+        """(candidates,): until the last rank is through with its tail. Ranks begin a step together: clipping gradients by
         their norm, or reads the loss, makes them wait for each other."""
         last = self.end[self.graph.orders].max(axis=1).T
         return np.asarray((last + self.costs.tail_seconds).max(axis=1))
@@ -210,7 +210,7 @@ def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
 
 
 def _durations(shared: Graph, costs: StageCosts) -> Floats:
-    """(numbers + none, candidates); nothing for what nobody runs."""
+    """(numbers + none, candidates); nothing for actions that no rank runs."""
     full, candidates = shared.full[..., None], len(costs.forward)
     each = np.empty((3, *shared.full.shape, candidates))
     forward, inputs, weights = (array.T[:, None] for array in (costs.forward, costs.backward_input, costs.backward_weight))

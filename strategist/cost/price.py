@@ -96,13 +96,13 @@ class Priced:
 
     @property
     def fits_host(self) -> Mask:
-        """All true where nobody said how much memory the hosts have: then it is a need, not a bound."""
+        """All true where the memory of the hosts is not known: then it is a need, not a bound."""
         bound = np.inf if self.host_capacity_bytes is None else self.host_capacity_bytes
         return np.asarray(self.host_memory_bytes_per_node <= bound, dtype=np.bool_)
 
     @property
     def energy_joules_per_step(self) -> Floats | None:
-        """None where nobody said what a board may draw."""
+        """None where the power limit of a board is not known."""
         return None if self.limit_watts is None else step_joules(self.limit_watts, self.time)
 
     def estimate(self, row: int) -> Estimate:

@@ -1,4 +1,4 @@
-"""Pipelines: the step of a few candidates simulated action by action, where the price adds it up."""
+"""Simulated steps: the step time of a few pipeline candidates from the simulator instead of the closed form."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Step: how a step's seconds add up: micro-batches on the slowest stage, the pipeline's bubble, and what nothing hides."""
+"""Step time: micro-batches on the slowest stage, pipeline bubble, and exposed communication."""
 
 from dataclasses import dataclass, replace
 

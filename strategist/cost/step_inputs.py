@@ -1,4 +1,4 @@
-"""Step inputs: all that the time of a step depends on beside a calibration's factors, one element a candidate.
+"""Step inputs: all inputs of a step's time except calibration factors, one element a candidate.
 
 They hold no model, cluster or stack, only figures, so that those of candidates of any kind can be joined and timed in one call.
 """

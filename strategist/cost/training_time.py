@@ -1,4 +1,4 @@
-"""What a whole training takes: its steps, its checkpoints, and the failures that come between."""
+"""Time of a whole training: steps, checkpoints and failures."""
 
 from math import ceil, exp, expm1
 

@@ -1,1 +1,1 @@
-"""How a plan becomes a trial: processes started, watched, ended, and judged."""
+"""Executors: run a plan as a trial; start, monitor, end and judge its processes."""

@@ -1,4 +1,4 @@
-"""Runs example scripts in a process with torch, under a keeper: whatever becomes of this process, nothing of theirs is left."""
+"""Runs example scripts of cards in a supervised process with torch; no process of theirs outlives this one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The tests of cards: each case by rules alone, each example as the program that it is."""
+"""Tests of cards: cases by the rules alone, examples as programs."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTest:
-    """What came of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
+    """Test results of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
 
     card: str
     path: str

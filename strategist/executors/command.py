@@ -1,4 +1,4 @@
-"""The command executor: trials of a program that is somebody else's, started by its own command and read from what it says."""
+"""Command executor: trials of an external program, started by its own command, with figures read from its output."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""How far the ranks of a trial are, and whether one of its deadlines has passed.
+"""Progress of a trial's ranks, and whether one of its deadlines has passed.
 
 A rank rewrites ``rank-<r>.phase`` when it enters a section and at every step. That a file changed counts, not the time it carries,
 and time is monotonic: a clock that is set while the trial runs decides nothing.

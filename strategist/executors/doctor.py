@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with the machine or the install, each finding with why it matters and what to do.
+"""Doctor: problems of the machine or the installation, each with its reason and the next step.
 
 A check is a function from the facts to findings; ``CHECKS`` holds all of them.
 """

@@ -1,4 +1,4 @@
-"""Engines: what starts the ranks of a trial, here or elsewhere."""
+"""Engines: launchers of a trial's ranks, local or remote."""
 
 import json
 import shlex

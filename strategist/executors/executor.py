@@ -1,4 +1,4 @@
-"""What an executor is: it turns a plan into a measurement, whatever happens on the way."""
+"""Executor interface: turns a plan into a measurement, whatever fails."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Agents: one torchrun a host, each started through a remote shell, by Slurm or by Ray, and ended with it.
+"""Host agents: one torchrun a host, started through a remote shell, Slurm or Ray, and ended with it.
 
 ``python -m strategist.executors.host_agents start`` stands where torchrun stands for one machine: it has an agent started on every
 host, and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network
@@ -92,7 +92,7 @@ def _start(order: Order, command: Sequence[str]) -> int:
 
 
 def _end_start(start: "subprocess.Popen[bytes]", *, by_signal: bool) -> None:
-    """Has what was started on hosts end: Slurm's command when it is asked, a remote shell when nobody speaks to it any more."""
+    """Ends what was started on hosts: Slurm's command by a signal, a remote shell by closing its input."""
     if start.stdin is not None:
         start.stdin.close()
     if by_signal and start.poll() is None:
@@ -124,7 +124,7 @@ def variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _agent(order: Order, command: Sequence[str]) -> int:
-    """Runs torchrun on this host until it ends, or until nobody listens any more."""
+    """Runs torchrun on this host until it ends, or until its input is closed."""
     adopt_orphans()
     woken = _wakes(signal.SIGCHLD, signal.SIGTERM)
     number = order.number if order.number >= 0 else int(os.environ["SLURM_NODEID"])
@@ -161,7 +161,7 @@ def _temporary(study: str) -> Path:
 
 
 def _followed(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
-    """The exit code of what was started, once it has ended; 1 when nobody listens any more, or somebody asks for its end."""
+    """The exit code of what was started, once it has ended; 1 when its input is closed, or its end is requested."""
     listening = sys.stdin.fileno()
     while ranks.poll() is None:
         ready, _, _ = select.select([listening, woken], [], [])

@@ -1,4 +1,4 @@
-"""The machine's memory beside a trial: what is left of it, and who took it. Linux only."""
+"""Host memory during a trial: memory left, and processes that use it. Linux only."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -52,7 +52,7 @@ def _group(root: Path) -> Path:
 
 
 class MemoryWatch:
-    """Sees that a trial leaves this machine enough memory. Where it does not, who took it is judged by the fall since the trial
+    """Sees that a trial leaves this machine enough memory. Where it does not, the cause is judged by the fall since the trial
     began: a trial that holds half of it has run out of memory, and any other has met a crowded machine."""
 
     def __init__(self, tag: str) -> None:

@@ -1,4 +1,4 @@
-"""What a linter judges sources and examples by, found on this machine."""
+"""Environment of the linter on this machine: torch symbols for source references, and results of examples."""
 
 from collections.abc import Sequence
 

@@ -156,7 +156,7 @@ def threads(plan: Plan) -> int:
 
 
 def trial_environment(ours: Mapping[str, str], threads: int = 1) -> dict[str, str]:
-    """What of ``ours`` a trial gets; with it, so many threads a rank unless somebody said otherwise."""
+    """What of ``ours`` a trial gets; with it, so many threads a rank unless set otherwise."""
     kept = {name: value for name, value in ours.items() if name in KEPT or (name.startswith(KEPT_PREFIXES) and name != TOKEN)}
     return {"OMP_NUM_THREADS": str(threads), **kept, "PYTHONUNBUFFERED": "1"}
 
@@ -220,6 +220,6 @@ def _most_devices() -> int:
 
 
 def _visible() -> list[str] | None:
-    """Those that somebody chose, by number or name; None where nobody did."""
+    """The devices chosen by the user, by number or name; None where there is no choice."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if chosen is None else [item.strip() for item in chosen.split(",") if item.strip()]

@@ -26,7 +26,7 @@ GPU_FIELDS = (
 """What nvidia-smi is asked of each GPU (nvidia-smi --help-query-gpu)."""
 
 PORT = 29500
-"""torchrun's own, where nobody names another."""
+"""torchrun's default port."""
 
 UNSYNCHRONISED = 5  # TIME_ERROR, what adjtimex(2) answers then
 
@@ -143,7 +143,7 @@ def _resolves() -> bool:
 
 
 def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
-    """Whether the port is to be had and, within that time, reached: where loopback is down it is had, and nobody comes through."""
+    """Whether the port is to be had and, within that time, reached: where loopback is down it can be bound but not reached."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         try:
             listener.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Whether this machine can run trials at all: what of the doctor's findings would fail every one, said before the first."""
+"""Preflight: findings of the doctor that would fail every trial, reported before the first one."""
 
 import os
 import shutil

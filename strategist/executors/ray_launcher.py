@@ -85,10 +85,10 @@ def main(address: str, resource: str, order: Order, command: Sequence[str]) -> i
 
 
 def _check(address: str) -> None:
-    """Whether somebody listens there: Ray would ask for minutes.
+    """Checks that the address accepts connections: Ray would retry for minutes.
 
     Raises:
-        OSError: nobody does.
+        OSError: it does not.
     """
     host, _, port = address.rpartition(":")
     if host:

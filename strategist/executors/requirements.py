@@ -1,4 +1,4 @@
-"""What must be there before anything is started; said in one line where it is not."""
+"""Requirements of an executor: what must be installed or reachable before it starts; one line where it is not."""
 
 import importlib.util
 import os

@@ -44,7 +44,7 @@ class SimulateFirstExecutor:
         return self.inner.execute(plan, folder, settings, on_event)
 
     def preflight(self, plan: Plan) -> None:
-        """Where the plan could never run, its simulation helps nobody."""
+        """Preflight of the inner executor: a plan that cannot run needs no simulation."""
         self.inner.preflight(plan)
 
 

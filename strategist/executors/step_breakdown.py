@@ -1,4 +1,4 @@
-"""Where the time of a step went: its parts as the mean over the ranks, the bubble of each stage, and what the collectives did."""
+"""Step breakdown: parts of a step as the mean over the ranks, the bubble of each stage, and the collectives."""
 
 import math
 import statistics

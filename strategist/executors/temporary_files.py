@@ -1,7 +1,7 @@
 """Temporary files of a trial: a folder that its processes take for the system's, and what they leave in shared memory.
 
 Files in ``/dev/shm`` do not say whose they are. One counts as the trial's when it appeared after the trial began and a process of
-the trial was seen to hold it; it is removed when nobody holds it any more. One that is made and left within a tenth of a second is
+the trial was seen to hold it; it is removed when no process holds it. One that is made and left within a tenth of a second is
 not told from those of others, and stays. Linux only.
 """
 
@@ -20,7 +20,7 @@ PREFIX = "strategist-"  # short, since names of sockets below it end at 108 char
 OWNER, SHARED = ".owner", ".shared"
 SHARED_MEMORY = Path("/dev/shm")
 LOOKS = 20
-"""So often a new file of shared memory is looked for among the trial's; then it is somebody else's."""
+"""So often a new file of shared memory is looked for among the trial's; after that, it belongs to another program."""
 
 
 def make(tag: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a training asks of this machine, looked at before a process starts: its checkpoints, its data, where it writes."""
+"""Checks before a training starts: its checkpoints, its data and its output folders."""
 
 import shlex
 from importlib.util import find_spec

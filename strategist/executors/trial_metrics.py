@@ -1,4 +1,4 @@
-"""The figures of a trial out of the records of its ranks; what cannot be true is refused, never averaged away."""
+"""Figures of a trial from the records of its ranks; impossible values are refused, never averaged."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from strategist.executors.step_breakdown import breakdown, shortest_transfer, wa
 
 T = TypeVar("T")
 FEWEST, STEADY = 6, 0.05
-"""Steps below which nobody can tell which were warming up, and the share by which steady ones may differ."""
+"""Minimum number of steps to tell warm-up steps from steady ones, and the share by which steady ones may differ."""
 
 PARTS_TOLERANCE, CLOCKS_SECONDS = 0.05, 0.05
 """How far the parts of the profiled step may be from its length: a share of it, or the seconds that may pass between
@@ -113,7 +113,7 @@ def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float
 
 
 def _excess(seconds: Sequence[float]) -> float:
-    """The longest over the median, minus 1; 0 where nobody computed."""
+    """The longest over the median, minus 1; 0 where no rank computed."""
     median = statistics.median(seconds)
     return max(seconds) / median - 1 if median > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""The verdict on a trial: pure, from what its ranks left and how its launcher ended.
+"""Outcome of a trial: a pure function of the files of its ranks and the exit of its launcher.
 
 Each rank that is not well gives one finding; the gravest finding is the outcome. What a rank suffered because another one failed
 first (a lost connection, the launcher's SIGTERM, our own kill) is a consequence and only counts when nothing else explains the
@@ -184,7 +184,7 @@ def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -
 
 
 def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
-    """The verdict on a rank without a record that nobody outside the trial ended."""
+    """The verdict on a rank without a record that was not ended from outside the trial."""
     code, message = end.exit_code, f"left no record and ended with {_exit(end.exit_code)}"
     if code is None:
         return Finding(end=end, outcome=Outcome.CRASH, message="was ended by the launcher before it left a record", own=False)

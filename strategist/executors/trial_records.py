@@ -1,4 +1,4 @@
-"""What a trial left in its folder, read as it is: records, exit codes, phases and the ends of logs."""
+"""Reads the files of a trial: records, exit codes, phases and the last lines of logs."""
 
 import re
 from collections.abc import Iterable

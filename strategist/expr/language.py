@@ -1,4 +1,4 @@
-"""What operators and functions mean, for people: an example of each, and one line."""
+"""Documentation of operators and functions: an example and one line each."""
 
 MEANINGS: dict[str, tuple[str, str]] = {
     "and": ("layout.tp > 1 and layout.pp > 1", "Both hold."),

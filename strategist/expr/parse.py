@@ -1,4 +1,4 @@
-"""Text to tree: Python's expression syntax by an allow-list of nodes, with unit literals such as ``25 GB/s``."""
+"""Parser of expressions: Python's syntax through an allow-list of nodes, with unit literals such as ``25 GB/s``."""
 
 import ast
 import re

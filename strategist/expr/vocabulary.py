@@ -1,4 +1,4 @@
-"""The names that a card may speak of: one table with the type, unit, phase and meaning of each."""
+"""Vocabulary of the cards: one table with the type, unit, phase and meaning of each name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

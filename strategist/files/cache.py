@@ -1,4 +1,4 @@
-"""What was made of shipped files, kept between runs in the user's cache folder; it saves time, and never changes an answer.
+"""Cache of parsed shipped files in the user's cache folder; it changes speed, never an answer.
 
 Each name is one file there. Its first line is a digest over the key and the content, its second line the content as JSON. So a
 file that is damaged, of other sources or of another version of the code is passed over, and replaced where the folder can be

@@ -1,4 +1,4 @@
-"""YAML files of people, read within bounds: plain data with the position of every value.
+"""YAML files of users, read within bounds: plain data with the position of every value.
 
 The subset is what every YAML reader understands alike: no anchors, aliases, tags, merge keys or duplicate keys, YAML 1.2 core
 scalars, no scalar that YAML 1.1 and 1.2 read differently as a number, and nothing that only the parser below lets pass (line
@@ -30,7 +30,7 @@ _SPECIAL = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n
 
 @dataclass(frozen=True)
 class Document:
-    """Text of one file within the subset; its plain data, and the positions of its values, are read when somebody asks for them."""
+    """Text of one file within the subset; its plain data, and the positions of its values, are read on first use."""
 
     path: str
     text: str = field(repr=False)

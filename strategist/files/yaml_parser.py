@@ -1,4 +1,4 @@
-"""The YAML reader below ``yamlfile``: text within the subset to plain data with the event of every value."""
+"""YAML parser of ``yaml_file``: text within the supported subset to plain data with the event of every value."""
 
 import re
 from typing import Any, NamedTuple, NoReturn, cast

@@ -1,1 +1,1 @@
-"""Files of other systems, both ways: what they say of a plan, and how a plan is said in them."""
+"""Other systems' config files: read as plans, and written from plans."""

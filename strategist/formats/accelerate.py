@@ -34,7 +34,7 @@ MEGATRON = "megatron_lm_config.megatron_lm"
 
 
 def recognises(source: Source) -> bool:
-    """Its kind of parallelism has a name that nobody else uses."""
+    """Its kind of parallelism has a name that only accelerate uses."""
     return source.language in ("yaml", "json") and source.has("distributed_type")
 
 
@@ -83,7 +83,7 @@ SAID = {
 
 
 def _precision(entries: Entries) -> str:
-    """Mixed precision, in the form of today or of old; without it the model's own type counts, which nobody says here."""
+    """Mixed precision, in the current or the older form; without it the model's own type counts, which is not known here."""
     if entries.flag("fp16"):
         return "fp16"
     value = entries.get("mixed_precision")
@@ -96,7 +96,7 @@ def _either(name: str) -> tuple[str, str]:
 
 
 def _fsdp(entries: Entries) -> Found:
-    """What FSDP is told, with the degrees of its mesh."""
+    """FSDP's settings, with the degrees of its mesh."""
     version = entries.whole(*_either("version")) or 1
     settings: dict[str, KnobValue] = {
         "offload": "all" if entries.flag(*_either("offload_params")) else "none",

@@ -1,4 +1,4 @@
-"""Formats by name, and the one that a source is of."""
+"""Formats by name, and detection of a source's format."""
 
 from importlib import import_module
 

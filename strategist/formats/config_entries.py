@@ -1,4 +1,4 @@
-"""Entries: a source as a format reads it, entry by entry; what nobody asked for is left, and told."""
+"""Entries of a source as a format reads them; unread entries are reported."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""Reading a file of another system: what it says, and what of it nothing here understands."""
+"""Reads another system's config file: its settings, and findings about entries that are not understood."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

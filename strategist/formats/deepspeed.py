@@ -183,7 +183,7 @@ HALVES = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 
 
 def _accumulation(entries: Entries) -> int | None:
-    """One micro-batch a step where only its size is said; what is left to the trainer of transformers (auto) nobody knows here."""
+    """One micro-batch a step where only its size is said; what is left to the trainer of transformers (auto) is not known here."""
     said = entries.whole("gradient_accumulation_steps")
     alone = not entries.has("train_batch_size") and not entries.has("gradient_accumulation_steps")
     return 1 if alone and entries.get(MICRO) is not None else said

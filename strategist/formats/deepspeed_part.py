@@ -46,7 +46,7 @@ def deepspeed_of(entries: Entries, name: str, precision: str) -> Found | None:
 
 
 def deepspeed_with(values: Mapping[str, Any], precision: str) -> Found:
-    """What it does that is told these values alone, by their dotted names; those of None are left out."""
+    """DeepSpeed's behaviour under these values alone, by their dotted names; those of None are left out."""
     named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
     return _part(Source(path="", text="", language="json", entries=named), precision)
 

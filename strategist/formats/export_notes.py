@@ -1,4 +1,4 @@
-"""What every export says beside its settings: what the plan is, what it is expected to do, and why a setting is as it is."""
+"""Notes of an export: summary of the plan, predicted figures, and the reason for each setting."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Format: what a file of another system says, both ways."""
+"""Format interface: reads and writes another system's config file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ class Format:
 
     name: also that of its back end (``profiles/formats`` or ``profiles/programs``), which says what settings it can express.
     title: with the version that it was written for.
-    recognises: whether a source is of this format; the first format that says so reads it.
+    recognises: whether a source is of this format; the first format that does reads it.
     opened: the source with the entries that ``read`` knows, where those of its language are others. Raises FileError.
     read: what a source says. Raises FileError, with the place of what is wrong.
     write: a plan, with one line of reason by setting. Everything that the back end takes comes back from ``read`` as it was.

@@ -1,7 +1,7 @@
 """TrainingArguments of transformers, as YAML, as JSON or on a command line: FSDP, DeepSpeed or replicas.
 
 What is not said is as in transformers 5.23.0: training_args.py (usual values; ``_process_fsdp_args``), trainer.py
-(``_build_accelerator_args``; gradients are reduced after the last micro-batch unless accelerate is told ``sync_each_batch``, but
+(``_build_accelerator_args``; gradients are reduced after the last micro-batch unless accelerate has ``sync_each_batch``, but
 for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes in, and DeepSpeed computes in that of the arguments
 (accelerate's ``set_mixed_precision``). Words of scripts that are usual beside it (TRL's) are understood too.
 """
@@ -111,7 +111,7 @@ def _every(entries: Entries) -> int:
 
 
 def _optimizer(entries: Entries) -> tuple[str, str]:
-    """The optimizer and its kernel; one that has no price here is told by ``_findings``."""
+    """The optimizer and its kernel; one without a price is reported by ``_findings``."""
     name = str(entries.get("optim") or "adamw_torch_fused")
     if name not in OPTIMIZERS and not name.startswith(OTHERS):
         raise entries.source.error(

@@ -174,7 +174,7 @@ OWN = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", 
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
-    """The configuration, which is what the program of this name is told, and a script that starts it."""
+    """The configuration of the program of this name, and a script that starts it."""
     program, notes = find_program("llama-factory"), beside(plan, reasons)
     assert program is not None
     facts = plan_facts(plan)

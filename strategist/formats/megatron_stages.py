@@ -1,4 +1,4 @@
-"""How Megatron-LM's arguments cut a pipeline.
+"""Pipeline stages of Megatron-LM's arguments.
 
 core_v0.19: megatron/training/arguments.py, megatron/core/transformer/pipeline_parallel_layer_layout.py and transformer_block.py.
 A list says the layers of all stages, and so how many stages each rank has. Without one all have equally many, but for the first or

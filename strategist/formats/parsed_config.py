@@ -1,4 +1,4 @@
-"""Found: what a file of another system says of a plan, before anybody says for which devices."""
+"""Parsed config: the settings in another system's file, before the devices are known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Likeness: presets that a shape is priced as."""
+"""Preset match: the preset that a model shape is priced as."""
 
 from dataclasses import replace
 from functools import cache

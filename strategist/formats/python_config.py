@@ -60,7 +60,7 @@ class Node:
         self.base = {known: value for known, value in self.base.items() if known != name and not known.startswith(f"{name}.")}
 
     def leaves(self) -> Iterator[tuple[str, "Node"]]:
-        """Fields of fields by dotted name, calls before what is in them; what nobody knows is left out."""
+        """Fields of fields by dotted name, calls before what is in them; unknown values are left out."""
         for name, node in self.fields.items():
             if node.call or node.value is not UNKNOWN:
                 yield name, node

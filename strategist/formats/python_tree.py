@@ -1,4 +1,4 @@
-"""Python files of people, parsed and never run."""
+"""Python files of users, parsed and never executed."""
 
 import ast
 import warnings

@@ -1,4 +1,4 @@
-"""Flags: the entries of a command line, of which some have no value."""
+"""Script variables: entries of a script whose values may come from its environment."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Setup: what a file says, made whole for some devices: a situation and a candidate that can be priced."""
+"""Setup: a config file completed for given devices: a situation and a candidate that can be priced."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from strategist.profiles.situation import Situation, situation
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What somebody says beside the file: it goes before what the file says. ``workload`` and ``settings`` hold what was given
+    """The user's own values, which take precedence over the file. ``workload`` and ``settings`` hold what was given
     only; ``gpus`` is None where the file says them."""
 
     gpus: str | None = None
@@ -50,7 +50,7 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     """The file's settings on the devices that are given.
 
     Raises:
-        InputError: nobody says which model or which devices, or they cannot hold the degrees.
+        InputError: the model or the devices are not given, or they cannot hold the degrees.
     """
     cluster = found.cluster if given.gpus is None else None
     gpus = given.gpus if cluster is None else cluster.name
@@ -105,7 +105,7 @@ def _differences(source: Source, found: Found, given: Given, cluster: Cluster) -
 
 
 def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
-    """What a price needs, and nobody says."""
+    """Values that a price needs and that are not given."""
     for name in names:
         setting = name in SETTING_NAMES
         value = show_value(value_of(candidate, name) if setting else getattr(workload, name))

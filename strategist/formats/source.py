@@ -28,7 +28,7 @@ class Entry:
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
-    finds by itself. ``part`` is the function of a Python file that somebody named."""
+    finds by itself. ``part`` is the requested function of a Python file."""
 
     path: str
     text: str = field(repr=False)

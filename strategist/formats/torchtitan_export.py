@@ -22,7 +22,7 @@ from strategist.profiles.models import hub_name
 
 MODULE, FUNCTION = "titan_plan", "plan"
 STAND_IN = Base("llama3", "8B", "llama3_8b", True, ("AdamW",))
-"""What a model that TorchTitan does not have begins from, for somebody to replace."""
+"""Placeholder model for one that TorchTitan does not have, for the user to replace."""
 
 BALANCERS = {"head_tail": "headtail", "none": None}
 POLICIES = {"selective": "SelectiveAC", "full": "FullAC", "budget": "MemoryBudgetAC"}

@@ -1,4 +1,4 @@
-"""TorchTitan's names and words, and what they are called here."""
+"""TorchTitan's names and values, and the names that strategist has for them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Jobs by name."""
+"""Kinds of jobs by name."""
 
 from dataclasses import replace
 

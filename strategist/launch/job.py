@@ -1,4 +1,4 @@
-"""Jobs: what starts an exported plan on every node of its cluster, and what a user adds to that."""
+"""Job interface: starts an exported plan on every node of its cluster, with the user's additions."""
 
 import re
 import shlex

@@ -69,7 +69,7 @@ def _job_set(job: Job) -> list[Manifest]:
 
 
 def _pytorch_job(job: Job) -> list[Manifest]:
-    """Its operator says who the master is."""
+    """Its operator sets the master's address."""
     pod = {"spec": _pod(job, "$MASTER_ADDR", "$RANK", policy=None)}
     policy = "OnFailure" if job.restarts else "Never"
     replicas = {"Master": {"replicas": 1, "restartPolicy": policy, "template": pod}}
@@ -80,7 +80,7 @@ def _pytorch_job(job: Job) -> list[Manifest]:
 
 
 def _train_job(job: Job) -> list[Manifest]:
-    """Its runtime ``torch-distributed`` says who the master is, in the variables of torchrun."""
+    """Its runtime ``torch-distributed`` sets the master's address, in the variables of torchrun."""
     pod = _pod(job, "$PET_MASTER_ADDR", "$PET_NODE_RANK")
     [container] = pod["containers"]
     trainer = {

@@ -1,1 +1,1 @@
-"""What was tried: trials, attempts, leases and outcomes, in an SQLite file or on a PostgreSQL server, safe from any kill."""
+"""Ledger of a study: trials, attempts, leases and outcomes, in an SQLite file or on a PostgreSQL server; crash-safe."""

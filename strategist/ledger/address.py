@@ -1,4 +1,4 @@
-"""Where a ledger lies: in its study's folder, or on a PostgreSQL server that the folder names. No password is ever kept."""
+"""Location of a ledger: in the study's folder, or on a PostgreSQL server that the folder names. Passwords are never stored."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ class Address:
 
 
 def is_server(text: str | Path) -> bool:
-    """Whether somebody named a server rather than a folder."""
+    """Whether the text names a server rather than a folder."""
     return str(text).partition("://")[0] in SCHEMES and "://" in str(text)
 
 
@@ -62,7 +62,7 @@ def parse(text: str, option: str, study: str = "") -> Address:
 
 
 def _user(text: str) -> str:
-    """What stands before the last ``@``: a user, and a password where somebody wrote one."""
+    """What stands before the last ``@``: a user, and a password where there is one."""
     return text.partition("://")[2].rpartition("@")[0]
 
 
@@ -95,7 +95,7 @@ def of_folder(folder: Path) -> Address | None:
 
 
 def chosen(folder: Path, server: str) -> Address | None:
-    """The address of a folder's ledger, where ``server`` is what somebody asked for, empty for nothing.
+    """The address of a folder's ledger, where ``server`` is the requested server, empty for none.
 
     Raises:
         InputError: the folder's ledger lies elsewhere.

@@ -1,4 +1,4 @@
-"""What a ledger asks of its database, so that SQLite and PostgreSQL run the same statements.
+"""Database interface of a ledger: SQLite and PostgreSQL run the same statements.
 
 Statements are PostgreSQL's, with ``?`` where a value belongs. ``FOR UPDATE`` holds the rows that were read until the transaction
 ends, ``FOR UPDATE SKIP LOCKED`` leaves out those that others hold; SQLite holds the whole file instead.

@@ -1,7 +1,7 @@
 """Ledger: the memory of one study. Any number of processes share it, each with a Ledger of its own.
 
-A trial is claimed for a time (its lease) under an attempt number. Who lets the lease run out loses the trial to the next claim, and
-what they report afterwards is kept beside the attempt but changes nothing. So a worker may die at any instant: an acknowledged
+A trial is claimed for a time (its lease) under an attempt number. A tuner with an expired lease loses the trial to the next claim;
+what it reports afterwards is kept beside the attempt but changes nothing. So a worker may die at any instant: an acknowledged
 result stays, and an unfinished trial is run again.
 """
 
@@ -98,7 +98,7 @@ class Ledger:
         return self.study(key) or ""
 
     def study(self, key: str) -> str | None:
-        """A fact about the study; None when nobody wrote it."""
+        """A fact about the study; None when it is not set."""
         rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study WHERE key = ?", (key,)))
         return str(self._sound(rows[0], f"study {key}")[1]) if rows else None
 
@@ -185,7 +185,7 @@ class Ledger:
     def trials(self) -> tuple[TrialRow, ...]:
         """All trials by number, each with its attempts; every row is checked against its seal when it is read.
 
-        What has the seals of last time is not read again: whoever asks often pays for what changed, mostly at the end.
+        Rows with unchanged seals are not read again: frequent calls cost only what changed, mostly at the end.
 
         Raises:
             FileError: a row was damaged or is missing; names it.

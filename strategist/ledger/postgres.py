@@ -31,7 +31,7 @@ PREFIX = "strategist_"
 """Of the schemas that hold a study."""
 
 PASSING = ("starting up", "shutting down", "recovery", "too many clients", "connection slots")
-"""What a server says that lets nobody in for the moment."""
+"""Messages of a server that temporarily refuses connections."""
 
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -211,7 +211,7 @@ def studies(address: Address) -> list[str]:
         FileError: the server cannot be reached or refuses.
     """
     database = PostgresDatabase(address)
-    database._given_up = True  # whoever asks for a list waits for no server
+    database._given_up = True  # a list of studies does not wait for a server
     query = "SELECT schemaname FROM pg_tables WHERE tablename = 'schema_version' AND starts_with(schemaname, ?) ORDER BY schemaname"
     try:
         rows = database.read(lambda transaction: transaction.rows(query, (PREFIX,)))

@@ -1,4 +1,4 @@
-"""The rows of a ledger as frozen values, and the seal that shows when one was damaged."""
+"""Rows of a ledger as frozen values, and the seal that detects a damaged row."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The right to run a trial until its lease ends; ``attempt`` fences off whoever held the right before."""
+    """The right to run a trial until its lease ends; ``attempt`` rejects writes of the previous holder."""
 
     number: int
     attempt: int

@@ -1,4 +1,4 @@
-"""The tables of a ledger, and how a database of an older schema becomes one of today's."""
+"""Tables of a ledger, and migrations from older schemas."""
 
 from collections.abc import Sequence
 

@@ -29,7 +29,7 @@ _HOLDS = re.compile(" FOR UPDATE( SKIP LOCKED)?")
 
 
 class SqliteTransaction:
-    """The work of one transaction. Whoever writes holds the whole file, so no row is held by itself."""
+    """The work of one transaction. A writer locks the whole file, so rows need no locks."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

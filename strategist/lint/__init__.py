@@ -1,1 +1,1 @@
-"""Is a deck sound? One check is one function with a code."""
+"""Linter of decks. One check is one function with a code."""

@@ -1,4 +1,4 @@
-"""What a linter cannot know from card files alone: the installed torch, and whether examples run. Found elsewhere, judged here."""
+"""Environment of the linter: facts that card files do not contain (installed torch, results of examples), found elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -66,7 +66,7 @@ def applied(text: str, fixes: Iterable[Fix]) -> str:
 
 
 def write(repair: Repair) -> None:
-    """Replaces the file as a whole: whoever reads it meanwhile sees the one or the other.
+    """Replaces the file as a whole: a concurrent reader sees the old file or the new one.
 
     Raises:
         FileError: the folder cannot be written.

@@ -13,7 +13,7 @@ from strategist.lint.registry import Subject, check, finding
 def flow_form(subject: Subject) -> Iterator[Diagnostic]:
     """A field of the flow is unknown, missing, empty, or not of its form.
 
-    Why: What is not understood has no effect, and nobody would notice.
+    Why: What is not understood has no effect, without any error.
 
     Do: write the field as the schema has it (strategist cards schema flow)
 
@@ -63,7 +63,7 @@ def flow_setting(subject: Subject) -> Iterator[Diagnostic]:
 def flow_once(subject: Subject) -> Iterator[Diagnostic]:
     """A setting is decided in two steps, two steps have one id, or the flow has the id of another one in its folder.
 
-    Why: An order has one place for each; which of the two counts, nobody could tell.
+    Why: An order has one place for each; it is not clear which of the two counts.
 
     Do: keep one of the two
 
@@ -129,7 +129,7 @@ def flow_cards(subject: Subject) -> Iterator[Diagnostic]:
 def flow_reasons(subject: Subject) -> Iterator[Diagnostic]:
     """A step gives no reason.
 
-    Why: The order is the knowledge of a flow; without its reasons nobody can judge it.
+    Why: The order is the knowledge of a flow; it cannot be judged without its reasons.
 
     Do: add because: in one sentence
 

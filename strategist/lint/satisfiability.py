@@ -1,4 +1,4 @@
-"""Can conditions hold? Reasoning over each term's values, never wrong where it says no.
+"""Satisfiability of conditions: reasoning over each term's values; an answer of unsatisfiable is always correct.
 
 A term is a name, or an arithmetic expression or comparison of two taken as a whole, known by its words. A condition becomes a
 list of regions, of which one must hold; in a region each term has a domain, and terms are independent of each other. Where two

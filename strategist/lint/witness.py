@@ -32,7 +32,7 @@ _POOL: dict[str, tuple[float | int, ...]] = {
 """Values for a name that stands only inside of arithmetic, by its unit: ordinary ones first, then small and large ones."""
 
 _ROUND = 46_080
-"""A size that the usual degrees divide, for what nobody speaks of."""
+"""A size that the usual degrees divide, for sizes that no condition names."""
 
 
 def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ def whole_row(values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _companions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without which others are against the laws of the stack, where nobody speaks of them."""
+    """Settings that the laws of the stack require for others, where no condition names them."""
     found: dict[str, Any] = {}
     if settings.get("pp", 1) > 1:
         found["postpone_gradient_sync"] = True

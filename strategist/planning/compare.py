@@ -1,4 +1,4 @@
-"""Two plans side by side."""
+"""Compares two plans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields

@@ -1,4 +1,4 @@
-"""Why a plan is as it is: for each setting the card or the cost that decided it, and what the other values would bring."""
+"""Explains a plan: for each setting, the card or cost that decided it, and the effect of its other values."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""The straight road: a request becomes ranked plans, each with its price and its reasons; and, always, the ways around."""
+"""Planner: a request to ranked plans, each with its price and reasons, and to alternatives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ from strategist.search.simulated_reranking import SEEDS
 
 
 def answer(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Answer:
-    """The best plans for a request, each of another kind, and ways around what stands in their way. Equal requests: equal answers.
+    """The best plans for a request, each of another kind, and alternatives. Equal requests: equal answers.
 
     Raises:
         InputError: the request names something unknown, or leaves no legal candidate whatever it costs.

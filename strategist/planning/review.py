@@ -1,4 +1,4 @@
-"""Review: what is to be said of a plan that somebody else's file describes, and what would be better."""
+"""Review: findings about a plan that another system's file describes, and better plans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ LARGE = "take more devices, or see what would fit: strategist plan"
 """What to do where no one change of the file makes it fit."""
 
 FIRST = 8
-"""Plans, the best of the format's system, of which the best is taken as it would run them with what else the file says."""
+"""Plans, the best of the format's system, of which the best is completed with the file's other values."""
 
 
 def imported(
@@ -118,7 +118,7 @@ def _advised(source: Source, review: Review, changes: Sequence[Change], made: Se
 
 
 def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
-    """Why each setting is as it is, where a card says so."""
+    """The reason for each setting that a card decided."""
     told = {name.partition(".")[2]: reasons_about(plan, deck, name) for name in SETTINGS}
     return {name: f"{found[0].card}: {found[0].text}" for name, found in told.items() if found}
 

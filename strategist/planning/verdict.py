@@ -1,4 +1,4 @@
-"""The verdict of an answer: what is true of its request, with the numbers."""
+"""Verdict of an answer: whether the request fits, with the numbers."""
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck

@@ -1,1 +1,1 @@
-"""What is known about the world: models, hardware, back ends and past measurements, and how a request names them."""
+"""Profiles: models, hardware, back ends and past measurements, and their names in a request."""

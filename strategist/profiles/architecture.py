@@ -1,4 +1,4 @@
-"""What a Hugging Face configuration says of a model that changes no price, but what trained weights mean."""
+"""Architecture facts of a Hugging Face configuration that change no price but the meaning of trained weights."""
 
 from typing import Any
 

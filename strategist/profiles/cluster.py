@@ -21,7 +21,7 @@ _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
 
 
 def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
-    """The cluster that ``text`` describes; ``host_memory_bytes`` is per node, where somebody said it.
+    """The cluster that ``text`` describes; ``host_memory_bytes`` is per node, where it was given.
 
     Raises:
         InputError: it describes none; says which part is wrong.

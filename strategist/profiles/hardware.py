@@ -36,7 +36,7 @@ ALONE = 2.0
 @dataclass(frozen=True, kw_only=True)
 class Box:
     """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people. ``host_memory_bytes`` is what
-    such a node usually has, which bounds nothing before somebody says it."""
+    such a node usually has, which bounds nothing unless it is given."""
 
     gpus_per_node: int
     intra: Link
@@ -109,7 +109,7 @@ def _chip(stem: str) -> str:
 
 
 def unknown_device(value: str, name: str) -> InputError:
-    """The error for a device that nobody knows."""
+    """The error for an unknown device."""
     names, do = device_names(), "describe it in a cluster file and pass its path"
     return catalog.unknown(value, f"no device is named {name!r}", name, (*names, *other_names()["aliases"]), do, listed=names)
 

@@ -1,4 +1,4 @@
-"""Clusters whose nodes differ: what all ranks do together goes at the pace of the slowest."""
+"""Heterogeneous clusters: nodes differ, and collective work runs at the speed of the slowest."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""History: what was planned and what was measured, one JSON object a line, in a file that people can read."""
+"""History: plans with their measurements, one JSON object a line, in a file that people can read."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from strategist.errors import FileError, StrategistError
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One plan and one measurement of it; in a study, the number of its trial and who proposed it, as ``card:FSDP-002/policy``."""
+    """One plan and one measurement of it; in a study, the number of its trial and its proposer, as ``card:FSDP-002/policy``."""
 
     plan: Plan
     measurement: Measurement

@@ -1,4 +1,4 @@
-"""What the machine at hand has, asked without importing torch."""
+"""Hardware of the local machine, detected without importing torch."""
 
 import os
 import re

@@ -139,7 +139,7 @@ def _link(record: MachineRecord) -> dict[str, Any] | None:
 
 def fitted(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
     """Seconds of a hop and bytes/s: the least squares of the relative errors of ``hops x latency + volume / rate``, as prices count
-    them (``cost.comm``). Neither may be negative: where noise says so, the one is nothing and the other explains all."""
+    them (``cost.comm``). Neither may be negative: where noise makes one negative, it is 0 and the other explains all."""
     rows = [(hops / sample.seconds, volume / sample.seconds) for sample in samples for hops, volume in [_ring(sample)]]
     hh, hv, vv = (sum(product(*row) for row in rows) for product in _PRODUCTS)
     h, v = sum(row[0] for row in rows), sum(row[1] for row in rows)

@@ -1,4 +1,4 @@
-"""Situation: a request together with the profiles that it names."""
+"""Situation: a request with the profiles that it names."""
 
 import hashlib
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Stacks by name: what is known of the frameworks that others measured with."""
+"""Stacks by name: properties of the frameworks behind published measurements."""
 
 from functools import cache
 

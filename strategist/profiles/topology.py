@@ -125,7 +125,7 @@ def cluster(found: Topology, nodes: int) -> dict[str, Any]:
 
 
 def _intra(found: Topology, usual: str) -> dict[str, Any] | None:
-    """The link between GPUs; None where it is the one that such boxes usually have, or nobody says what it is."""
+    """The link between GPUs; None where it is the usual one of such boxes, or not known."""
     if found.fabric in ("", "other") or (found.fabric == usual and found.fabric != "pcie"):
         return None
     ways = {way for row in found.ways for way in row if way != "X"}

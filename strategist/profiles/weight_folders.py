@@ -1,4 +1,4 @@
-"""Folders of weights: whether training may begin with one, and end with one."""
+"""Folders of weights: whether a training can start from one and export to one."""
 
 import os
 import shlex

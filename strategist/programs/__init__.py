@@ -1,1 +1,1 @@
-"""Programs that train and are somebody else's: how they are started, what they can set, and how their figures are read."""
+"""Programs: external trainers, how they are started, their settings, and how their figures are read."""

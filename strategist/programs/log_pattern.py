@@ -1,4 +1,4 @@
-"""Patterns: what a line of a program's log looks like, and the figures in it.
+"""Log patterns: regular expressions with figures for lines of a program's log.
 
 A pattern is the line's own words with figures in braces: ``step: {step} loss: {loss} ... tps: {tokens_per_second_per_device}``.
 Blanks stand for any blanks or none, ``...`` for anything up to the next words. No match is ever tried twice from the same place, so

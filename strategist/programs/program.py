@@ -1,4 +1,4 @@
-"""A program: how a trainer of somebody else's is started for a plan, what it can set, and how its figures are read."""
+"""Program: an external trainer: its command for a plan, its settings, and how its figures are read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

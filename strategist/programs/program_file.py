@@ -1,4 +1,4 @@
-"""Program files: a YAML or JSON description of a trainer, as people write it."""
+"""Program files: a YAML or JSON description of an external trainer."""
 
 import hashlib
 from collections.abc import Callable, Iterator

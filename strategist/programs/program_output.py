@@ -1,4 +1,4 @@
-"""What a running program has said so far: the steps in its log, and the figures in its JSON file."""
+"""Output of a running program: the steps in its log, and the figures in its JSON file."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a program can set, as a back end: what its command is told, what is declared, and the usual value of everything else."""
+"""A program as a back end: settings that its command accepts, declared settings, and usual values of all others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

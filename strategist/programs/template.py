@@ -1,4 +1,4 @@
-"""Templates: text with places in braces that a plan fills."""
+"""Command templates: text with placeholders in braces that a plan fills."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ WORDS = {
 """What a template may say beside the vocabulary of the cards."""
 
 ENVIRONMENT = "environment."
-"""``{environment.NAME}`` stands for a variable of whoever runs the program."""
+"""``{environment.NAME}`` stands for an environment variable of the process that starts the program."""
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _KNOWN = (REQUEST, CANDIDATE)

@@ -1,1 +1,1 @@
-"""What people read: values of the contract as tables and text. Prints nothing."""
+"""Rendering: values of the contract as tables and text. Prints nothing."""

@@ -1,4 +1,4 @@
-"""How far prices are from published measurements: as tables for a terminal, and as JSON."""
+"""Accuracy of prices against published measurements: as terminal tables, and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def _shown_miss(miss: Miss) -> ShownMiss:
 
 
 def accuracy_report(found: Accuracy, count: int = 0) -> Group:
-    """A line a source, device and family, and of all; who ran out of memory; why rows are skipped; the rows missed most."""
+    """A line a source, device and family, and of all; runs out of memory; why rows are skipped; the rows missed most."""
     return Group(*_blocks(found, count))
 
 

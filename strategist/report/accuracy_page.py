@@ -1,4 +1,4 @@
-"""How far prices are from published measurements: one page of HTML that needs nothing else, with a plot a source."""
+"""Accuracy of prices against published measurements: a self-contained HTML page with a plot a source."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

@@ -121,7 +121,7 @@ def convergence_lines(answer: Answer) -> Iterator[Text]:
 
 
 def _convergence(answer: Answer) -> dict[str, list[str]]:
-    """What may change the trained model, by who said so: the request, or the back end."""
+    """Settings that may change the trained model, by origin: the request, or the back end."""
     asked = (*answer.request.allow, *answer.request.fix)
     found: dict[str, list[str]] = {}
     for change in answer.changes_convergence:

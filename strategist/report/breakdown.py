@@ -1,4 +1,4 @@
-"""Where a measured step went beside where the estimate has it go, what the collectives did, and when memory was fullest."""
+"""Breakdown of a measured step beside its estimate: time by part, collectives, and peak memory."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -65,7 +65,7 @@ def traffic_table(measurement: Measurement) -> Table:
 
 
 def counted_table(rows: Iterable[Traffic]) -> Table:
-    """Calls and bytes of what nobody could time."""
+    """Calls and bytes of collectives without a measured time."""
     table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
     for row in rows:
         table.add_row(row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes))

@@ -1,4 +1,4 @@
-"""The command line that asks for a request."""
+"""Command line that reproduces a request."""
 
 from collections.abc import Iterator
 

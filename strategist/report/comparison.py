@@ -1,4 +1,4 @@
-"""Two plans side by side, for people."""
+"""Comparison of two plans as a table."""
 
 from collections.abc import Callable, Iterator, Sequence
 

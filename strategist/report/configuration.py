@@ -1,4 +1,4 @@
-"""What stands for options that the command line does not say."""
+"""Default option values as a table."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 
 
 def configuration_report(found: Configuration) -> Group:
-    """Options with their places, the files that are looked for, and variables that nobody hears."""
+    """Options with their places, the files that are looked for, and environment variables without effect."""
     return Group(*_blocks(found))
 
 

@@ -1,4 +1,4 @@
-"""Cards and profiles for people."""
+"""Cards and profiles as tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What trials say of cards, for people."""
+"""Evidence for and against cards from trials, as tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What a study wants and what it found of it, in words and as the table of its front."""
+"""Goals of a study and its Pareto front, as text and a table."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
@@ -20,7 +20,7 @@ FRONT = 5
 """Trials of a front on a screen."""
 
 TITLES = {"throughput": "tokens/s", "memory": "peak memory", "cost": "$ a million tokens", "energy": "energy, a million tokens"}
-"""What is told of each objective."""
+"""Description of each objective."""
 
 
 class Tried(Protocol):

@@ -1,4 +1,4 @@
-"""What was measured of a machine: rates by type and size, and the bus bandwidth of every collective."""
+"""Measurements of a machine: rates by type and size, and the bus bandwidth of every collective."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A plan in plain words: a line for each part of it, in which everything that is not at its default is said once."""
+"""A plan in words: one line for each part, with everything that differs from its default."""
 
 from collections.abc import Iterator
 

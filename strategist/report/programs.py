@@ -1,4 +1,4 @@
-"""Programs that train and are not ours: which there are, and what each can set."""
+"""External trainers and their settings, as tables."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""A review of somebody's file, for people."""
+"""A review of another system's file as text."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a rank showed alone, with the part that is measured and the part that is the model's kept apart."""
+"""Result of a shadow run, with measured and modelled parts kept apart."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

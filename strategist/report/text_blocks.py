@@ -1,4 +1,4 @@
-"""Building stones of a report: headings, pairs, tables and bars; a table that is too wide for the terminal becomes a list."""
+"""Elements of a text report: headings, pairs, tables and bars; a table that is too wide for the terminal becomes a list."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Cards applied: what they drop, prefer, explain, and propose after a trial."""
+"""Cards applied to candidates: forbid, prefer, explain, and propose after a trial."""

@@ -49,7 +49,7 @@ class Refusal:
 class Backend:
     """What an executor accepts. ``limits`` maps a name such as ``layout.pp`` to its allowed values; other names take any.
     ``refuses`` are combinations of allowed values that it cannot run. ``by_itself`` names settings that may change the trained
-    model and that nobody has to allow here, where it cannot run their usual value. ``stack`` names the profile that prices what it
+    model and that need no permission here, where it cannot run their usual value. ``stack`` names the profile that prices what it
     runs; empty for our own executing half.
 
     ``model.moe`` and ``model.mla`` say whether a model may have experts and latent attention, ``model.rope_scaling`` which kinds of
@@ -108,7 +108,7 @@ class Backend:
         return found
 
     def unasked(self, facts: Facts, columns: Columns, allowed: Collection[str]) -> Mask:
-        """The candidates that may change the trained model by what nobody ``allowed``, while the back end runs the usual value."""
+        """Candidates that may change the trained model by a setting not ``allowed``, while the back end runs the usual value."""
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
         for setting in self.by_itself:
             name = full_name(setting)
@@ -153,7 +153,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _word(name: str) -> str:
-    """``tp`` for ``layout.tp``; what a device is says so."""
+    """``tp`` for ``layout.tp``; ``device kind`` for ``device.kind``."""
     part, _, word = name.partition(".")
     return f"{part} {word}" if part == "device" else word
 

@@ -1,4 +1,4 @@
-"""What the measured trials say of each policy: where it was applied, and which pairs of trials confirm or contradict it."""
+"""Evidence for policies from measured trials: where each applied, and which pairs of trials support or contradict it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ _COMPARED = (*SETTINGS, *(name for name, entry in VOCABULARY.items() if entry.ph
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A measured trial: all that is ``known`` of it by vocabulary name, its step seconds (None when it failed), its name, and who
-    proposed it, as ``card:FSDP-002/policy``."""
+    """A measured trial: all that is ``known`` of it by vocabulary name, its step seconds (None when it failed), its name, and
+    its proposer, as ``card:FSDP-002/policy``."""
 
     known: Mapping[str, Any]
     seconds: float | None
@@ -36,7 +36,7 @@ class Trial:
 class Pair:
     """Two trials that tell what a policy is worth: one did as it says, the other did not.
 
-    ``differs`` has the values of both, in this order. No ``ignored``: nobody did otherwise. No ``followed``: what it forbids ran
+    ``differs`` has the values of both, in this order. No ``ignored``: no trial did otherwise. No ``followed``: what it forbids ran
     out of memory, and nothing else was tried.
     """
 
@@ -88,7 +88,7 @@ def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
 
     A pair differs in nothing but the policy's settings, and one side has what it asks for, or what it forbids. Where that is a
     degree of the layout, the other degrees may differ as well, since their product is the number of devices, and so may the
-    options, which cards settle for each layout. Who ran beats who failed. What a policy proposed after a trial is compared with
+    options, which cards settle for each layout. A trial that ran beats one that failed. A policy's proposal is compared with
     the trial most like it after which it proposed that.
     """
     return tuple(_evidence(voice, trials, pairs) for voice in _voices(deck) if (pairs := tuple(_pairs(*voice, trials))))

@@ -1,4 +1,4 @@
-"""Cards after a trial: what to try next, given what was observed."""
+"""Policies of the observe phase: proposals for the next trial from a measurement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

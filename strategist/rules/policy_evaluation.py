@@ -1,4 +1,4 @@
-"""Cards over candidates: which are allowed, who dropped the others, which are preferred, and why a candidate is as it is."""
+"""Evaluates policies over candidates: allowed candidates, rejections by policy, preferences and reasons."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -30,7 +30,7 @@ class Rejection:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a deck forbids of a table: the rows allowed, and who dropped how many others."""
+    """What a deck forbids of a table: the rows allowed, and the number of rejections by policy."""
 
     allowed: Mask
     dropped: tuple[Rejection, ...]

@@ -1,4 +1,4 @@
-"""Where a policy acts and what its settings select; on one candidate or on a whole table."""
+"""Policy matching: where a policy's condition holds and which candidates its settings select; on one candidate or a table."""
 
 import numpy as np
 

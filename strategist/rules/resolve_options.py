@@ -1,4 +1,4 @@
-"""Cards over one setting that no price tells apart: which of its values they leave, and which of these they like best."""
+"""Resolves one option (a setting without a price): the values that cards allow, and the most preferred of them."""
 
 from collections.abc import Iterator, Sequence
 

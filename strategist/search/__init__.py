@@ -1,1 +1,1 @@
-"""Which candidates there are, in what order, and which to try next."""
+"""Search: the space of candidates, their ranking, and the choice of the next trial."""

@@ -1,4 +1,4 @@
-"""Prospects: the candidates of a study as columns, with what the cost model says of each."""
+"""Candidate features: the candidates of a study as columns, with the cost model's predictions for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

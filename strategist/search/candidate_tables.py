@@ -62,7 +62,7 @@ def candidate_table(blocks: Sequence[Block]) -> Columns:
 
 def table_of(blocks: Sequence[Block], knobs: Columns, left: Left) -> Columns:
     """The candidates of the blocks with the combinations of knobs that are ``left``, in runs of a block each. Columns stay where
-    they are until somebody reads them."""
+    they are until they are read."""
     begins = dict(zip(left, np.cumsum([0, *map(len, left.values())]).tolist(), strict=False))
     rows = np.array([len(left[id(block.grid)]) for block in blocks], dtype=np.int64)
     number = np.int32 if rows.sum() < 2**31 else np.int64  # numbers of rows are most of what the largest tables take

@@ -1,4 +1,4 @@
-"""Overview: of a ranking of any size so many candidates that a picture of them shows the whole."""
+"""Downsampling: a small sample of a ranking whose plot shows the whole."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Facts: what the cards' expressions know of a situation, by vocabulary name."""
+"""Facts: values of a situation for the cards' expressions, by vocabulary name."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
-    """Facts of model, workload, device and cluster; ``cluster.host_memory_bytes`` is None (unknown) where nobody said."""
+    """Facts of model, workload, device and cluster; ``cluster.host_memory_bytes`` is None (unknown) where it was not given."""
     device = cluster.device
     per = state_bytes(model, workload)
     layers = model.parameters - model.embedding_parameters - model.head_parameters

@@ -1,4 +1,4 @@
-"""Goals: what a study wants of a plan: what it minimises, several objectives at once too, and what must hold as it is measured."""
+"""Goals: what a study minimises (one or several objectives), and constraints on measurements."""
 
 from dataclasses import dataclass
 from math import inf
@@ -10,7 +10,7 @@ from strategist.contract.request import OBJECTIVES
 from strategist.errors import InputError, not_among
 
 MILLION = 1e6
-"""Tokens that costs are told for."""
+"""Number of tokens that costs are given for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Goals:
         """Whether a request for ``objective`` on the cluster can have them.
 
         Raises:
-            InputError: the request has another objective, or nobody said what a device costs or may draw.
+            InputError: the request has another objective, or the price or power limit of a device is not known.
         """
         name = cluster.device.name
         if objective != self.objective:
@@ -143,7 +143,7 @@ def cost(plan: Plan, step_seconds: float) -> float | None:
 
 
 def energy(plan: Plan, step_seconds: float) -> float | None:
-    """Joules a million tokens, where a step takes so long at the power of the estimate; None where nobody knows that."""
+    """Joules a million tokens, where a step takes so long at the power of the estimate; None where that is not known."""
     whole = plan.estimate.energy_joules_per_step
     per_step = None if whole is None else whole * step_seconds / plan.estimate.step_seconds
     return None if per_step is None else MILLION * per_step / plan.workload.tokens_per_step

@@ -1,4 +1,4 @@
-"""Options of a chosen candidate: one after the other, each as the cards would have it."""
+"""Options of a chosen candidate, resolved one after the other by the cards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

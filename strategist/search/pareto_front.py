@@ -30,10 +30,10 @@ def growth(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> F
     """By which share each candidate is expected to enlarge what the ``measured`` dominate. All are rows with the logarithm of each
     objective; ``runs`` is the chance that a candidate runs. Before anything is measured, what is expected of it beside the best.
 
-    What a candidate adds is what it dominates and nobody did: the expectation is the sum, over all cells that nobody dominates, of
+    A candidate adds the volume that it dominates and no other does: the expectation is the sum, over all cells not dominated, of
     the chance that the candidate does, where objectives err independently.
     """
-    from scipy.special import ndtr  # only who searches pays for it
+    from scipy.special import ndtr  # slow import, needed only by a search
 
     points = np.concatenate([mean, measured])
     low = np.concatenate([mean - deviation, measured]).min(axis=0)
@@ -64,7 +64,7 @@ def along(values: Floats, limit: int) -> Array:
 def undominated(values: Sequence[Sequence[float]]) -> list[int]:
     """The places of those that no other dominates: none is as good in every objective and better in one."""
     found: list[int] = []
-    for place in sorted(range(len(values)), key=lambda place: tuple(values[place])):  # whoever dominates comes before
+    for place in sorted(range(len(values)), key=lambda place: tuple(values[place])):  # dominating points come first
         own = values[place]
         if not any(tuple(values[other]) != tuple(own) and _as_good(values[other], own) for other in found):
             found.append(place)

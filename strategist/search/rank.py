@@ -1,4 +1,4 @@
-"""Rank: cards drop, the cost model prices, the objective orders; preferences decide among what is nearly equal."""
+"""Ranking: cards reject, the cost model prices, the objective orders, preferences break near ties."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ def _limit(best: Floats, places: int) -> float:
 def _allowed(
     blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds, *, defaults: bool
 ) -> tuple[Columns, tuple[Rejection, ...], int]:
-    """The candidates that the cards leave, and who dropped the others: first what layouts and micro-batches alone decide, then
+    """The candidates that the cards leave, and the rejections by policy: first what layouts and micro-batches alone decide, then
     what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
 
     ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
@@ -163,7 +163,7 @@ def _allowed(
 
 
 def _left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
-    """The candidates that the back end refuses; and these with those that nobody asked for."""
+    """The candidates that the back end refuses; and these with those that change the trained model without being allowed."""
     refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
     for place, part in everything.parts(PART_ROWS):
         refused[place] = bounds.backend.refused(known, part)
@@ -207,7 +207,7 @@ def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
-    """By classes of near ties; in them by host memory, which somebody has to buy, then preference, then the objective itself."""
+    """By classes of near ties; in them by host memory, which costs money, then preference, then the objective itself."""
     value = spent(priced, objective)[rows]
     if not len(value):
         return np.zeros(0, dtype=np.int64)

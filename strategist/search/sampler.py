@@ -1,4 +1,4 @@
-"""The sampler: the candidate from which most is expected, by what the cost model predicts and trials have shown."""
+"""Sampler: proposes the candidate with the largest expected improvement, from the cost model and past trials."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -21,12 +21,12 @@ OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "me
 that are allowed, what its value is not below, where it was ended before anybody saw it, whether it ran and misses a constraint."""
 
 NEAR_TIE = 0.02
-"""Gains within this share of the greatest are equal, and the order of the prospects decides: preferences of cards are in it."""
+"""Gains within this share of the greatest are equal, and the order of the candidates decides: preferences of cards are in it."""
 
 
 class ByBelief(BaseSampler):
-    """Proposes one of the candidates at ``untried`` places out of ``known``, in whose order the best predicted come first. Who is
-    predicted not to fit comes after all others. What ``others`` have shown is believed too, and is no trial of the study."""
+    """Proposes one of the candidates at ``untried`` places out of ``known``, best predicted first. Candidates
+    predicted not to fit come last. Trials of ``others`` (other studies) train the surrogate, but do not belong to the study."""
 
     def __init__(
         self,

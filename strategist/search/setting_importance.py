@@ -1,4 +1,4 @@
-"""Influence: how much of what measured steps differ in goes with each setting."""
+"""Setting importance: the share of the variance of measured step times that each setting explains."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

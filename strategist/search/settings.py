@@ -1,4 +1,4 @@
-"""What a search sees of a candidate: its settings by vocabulary name, and how far it is from another."""
+"""Settings of a candidate by vocabulary name, as the search sees them, and the distance between two candidates."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Finals: the best pipelines of a ranking are simulated, for their places to rest on more than a price."""
+"""Simulated reranking: the best pipelines of a ranking are simulated and sorted again."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Space: every legal candidate of a situation as one table. It is walked whole; nothing is sampled."""
+"""Space: every legal candidate of a situation as one table. It is enumerated completely; nothing is sampled."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The study: Optuna, in memory, told what was tried and asked what to try next; the ledger is what remembers."""
+"""Optuna study in memory: tells it past trials and asks for the next; the ledger is the persistent record."""
 
 import hashlib
 import inspect
@@ -37,7 +37,7 @@ OVER = 0.01
 """An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
 
 MOST_TOLD = 100
-"""So many trials of a study the belief takes in: its work grows with their square, and what the others would add is little."""
+"""Maximum number of trials for the surrogate: its work grows with their square, and what the others would add is little."""
 
 Choices = dict[str, CategoricalDistribution]
 
@@ -64,7 +64,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What to try next, and by which share it is expected to be better than the best so far; None where nobody can say."""
+    """What to try next, and by which share it is expected to be better than the best so far; None where it is not known."""
 
     plan: Plan
     expected_gain: float | None
@@ -79,7 +79,7 @@ def propose(
     elsewhere: Sequence[Sequence[Tried]] = (),
 ) -> Proposal | None:
     """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried. What other studies tried
-    ``elsewhere``, each of its own model and cluster, the belief takes in."""
+    ``elsewhere``, each of its own model and cluster, train the surrogate."""
     taken = {item.plan.candidate.key for item in tried}
     untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
     if not untried:
@@ -126,7 +126,7 @@ def choose(
     others: Sequence[Others] = (),
 ) -> tuple[int, float | None]:
     """The place of the candidate to try next, of those ``untried``, else of all that were not seen, and its expected gain where
-    somebody knows it."""
+    it is known."""
     untried = untried or sorted({*range(len(known))} - {item.place for item in seen})
     if sampler == "belief":
         choices = _questions(known)

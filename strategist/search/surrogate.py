@@ -1,4 +1,4 @@
-"""Belief: what trials say of candidates that nobody tried.
+"""Surrogate (Gaussian process): predicts untried candidates from the trials of a study.
 
 A Gaussian process over the logarithm of measured over predicted, so that the cost model is the mean and trials correct it
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 2.7). Candidates err alike where the same
@@ -86,7 +86,7 @@ class Surrogate:
 
 
 def believe(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Surrogate:
-    """What to think of all prospects after some were seen, here and in other studies."""
+    """Surrogate of all candidates from the trials of this study and of others."""
     count = len(known)
     known, seen = _joined(known, seen, others)
     mean, deviation = expected(known, seen)
@@ -95,7 +95,7 @@ def believe(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Oth
 
 
 def _joined(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others]) -> tuple[CandidateFeatures, Sequence[Seen]]:
-    """The prospects of all studies and what was seen of them, those of this study first."""
+    """Candidates of all studies and their trials, those of this study first."""
     if not others:
         return known, seen
     whole = together([known, *(other.known for other in others)])
@@ -211,7 +211,7 @@ def _runs(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
 
 
 def _in_time(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
-    """The chance that a step takes no longer than is allowed, by a belief of its own."""
+    """The chance that a step takes no longer than is allowed, by a surrogate of its own."""
     if known.step_ratio is None:
         return np.ones(len(known))
     steps = [replace(item, value=item.step_ratio, at_least=None) for item in seen]

@@ -1,4 +1,4 @@
-"""What measured trials say of cards, over studies and files of measurements."""
+"""Card evidence: support for and contradictions of cards from trials of studies and of measurement files."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

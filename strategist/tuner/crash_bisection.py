@@ -77,7 +77,7 @@ def _cases(known: Sequence[TrialResult]) -> list[_Case]:
 
 
 def _between(known: Sequence[TrialResult], ranked: Sequence[Plan], case: _Case) -> list[Plan]:
-    """Candidates that nobody tried, and that have some of the suspects but not all, and else what the trial that ran has."""
+    """Untried candidates that have some of the suspects but not all, and else what the trial that ran has."""
     tried = [_decided(result.plan) for result in known]
     base = _decided(next(result.plan for result in known if result.number == case.ran))
     found = []

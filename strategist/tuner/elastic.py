@@ -1,4 +1,4 @@
-"""A training that goes on with what is left: when ranks are lost, fewer devices get a plan of their own and its last checkpoint."""
+"""Elastic training: when ranks are lost, a new plan for fewer devices continues from the last checkpoint."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a tuning tells while it runs: signs of life, each with the study as it stands then."""
+"""Events of a tuning, each with the state of the study at that time."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,12 +24,12 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneEvent:
-    """A sign of life, told at once, and at least every second while a trial runs.
+    """An event of a tuning, sent at once, and at least every second while a trial runs.
 
     ``standing`` is the study as its tuner saw it last, trials of other tuners included; ``trials`` the number of the last trial to
     reach; ``trial`` that of the tuner's own trial, None where it has none, and ``progress`` how far it is. ``prior`` is the
     calibration before anything was learned, ``kind`` that of the measurements. ``expected_gain`` is the share by which the search
-    expected what it would try to be better than the best, when the latest trial was proposed; None where nobody asked it.
+    expected what it would try to be better than the best, when the latest trial was proposed; None where the search was not asked.
     """
 
     sign: EventType

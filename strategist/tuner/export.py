@@ -1,4 +1,4 @@
-"""A study in other forms: a flat table, a history, or a storage of Optuna's."""
+"""Exports a study: a flat table, a history, or an Optuna storage."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Contenders: candidates that ran well, and who of them runs again before one is named the best."""
+"""Finalists: the best candidates, and which of them to repeat before one is declared the best."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from strategist.search.study import SILENT
 from strategist.tuner.result import Confirmation
 
 REPEAT = "repeat"
-"""Who proposed a trial that repeats another one, longer, to see whether it is the best."""
+"""Proposer of a longer repeat of a trial, which shows whether it is the best."""
 
 REPEAT_LENGTH = 3
 """A repeat has so many times the steps of a first look, as a rung of successive halving (Jamieson and Talwalkar, AISTATS 2016)."""
@@ -23,7 +23,7 @@ TIE = 0.05
 """Contenders nearer to each other than this may change places when they run again, however steady their steps were."""
 
 ROUNDS = 4
-"""Who falls behind in its repeats lets the next one in, until so many could have had all of theirs."""
+"""A finalist that falls behind in its repeats is replaced by the next, up to this number of full sets of repeats."""
 
 DEVIATIONS_IN_SPREAD = 2.56
 """From the 10th to the 90th percentile of a normal distribution."""
@@ -130,7 +130,7 @@ def _missed(trial: T, goals: Goals) -> dict[str, float]:
 
 
 def next_repeat(standing: Sequence[Finalist[T]], times: int, held: int) -> Finalist[T] | None:
-    """Who of the best two runs again: the one with fewer repeats, the best first, until both have so many ``times``. So their runs
+    """The finalist to run again: of the best two, the one with fewer repeats, the best first, until both have ``times``. Their runs
     take turns, and whatever else changes on the machine meets both. None where the best is beyond doubt, or where so many repeats
     were ``held`` that it cannot be had for its price."""
     if held >= ROUNDS * times or (pair := _in_doubt(standing)) is None:

@@ -1,4 +1,4 @@
-"""What was measured elsewhere comes into a study: out of files, and out of other studies of the same request."""
+"""Imports trials into a study: from files, and from other studies of the same request."""
 
 import math
 import re
@@ -74,7 +74,7 @@ def import_file(
     """Takes the measured candidates of a CSV, Parquet or history file into a study, which ``request`` begins where there is none.
 
     Raises:
-        InputError: the study is of another request, or nobody says of which it is to be.
+        InputError: the study is of another request, or its request is not given.
         FileError: the file cannot be read, or a row of it holds no measured candidate of this request; nothing was taken then.
     """
     if request is not None:
@@ -195,7 +195,7 @@ def finished_row(found: Found) -> TrialRow:
 
 
 FACTS = ("request", "kind", "situation", "program", "goals")
-"""What studies must have in common; one that nobody has tuned yet has no goals."""
+"""What studies must have in common; one without any tuning yet has no goals."""
 
 
 def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopted:

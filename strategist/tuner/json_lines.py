@@ -1,4 +1,4 @@
-"""A tuning as a stream of JSON lines: one for each event that matters, for programs that follow it."""
+"""A tuning as a stream of JSON lines, one for each relevant event."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from strategist.tuner.study_metrics import StudyMetrics, seconds_left
 
 
 class Happened(StrEnum):
-    """What a line tells."""
+    """Kind of a line."""
 
     BEGUN = "begun"
     TRIAL_STARTED = "trial_started"

@@ -1,4 +1,4 @@
-"""What trials teach: a calibration with its honest errors, evidence for the cards, and what the cards would try next."""
+"""Learning from trials: a calibration with its errors, evidence for the cards, and the cards' proposals."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def reaction(
     tried: Sequence[Candidate],
     calibration: Calibration = NEUTRAL,
 ) -> tuple[Plan, str] | None:
-    """The first thing that a card would try after the record and nobody tried, and the policy's name.
+    """The first untried proposal of a card after the record, and the policy's name.
 
     It is the best of ``ranked`` that has the changes and hardly any other; where none has, the record's own candidate with them, if
     it may be run.
@@ -106,7 +106,7 @@ def reaction(
         limit = min([*reached, SIDE_CHANGES + 1])
         near = (plan for plan in ranked if _side_changes(settings_of(plan.candidate), before, proposal.changes) < limit)
         plan = next(near, None)
-        if plan is None and limit > SIDE_CHANGES:  # nobody tried anything like it
+        if plan is None and limit > SIDE_CHANGES:  # no similar candidate was tried
             plan = _changed(deck, situation, record.plan.candidate, proposal.changes, calibration)
         if plan is not None:
             return plan, proposer(proposal.card, proposal.policy)

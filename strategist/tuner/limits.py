@@ -1,4 +1,4 @@
-"""Limits: when a tuning ends, and what proposes its trials."""
+"""Limits: when a tuning ends, and which proposers its trials come from."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Proposals: what a study tries next, and who says so: a crash whose cause is sought, a card, the search, or doubt of the best."""
+"""Proposals: the next trial of a study, from crash bisection, a card, the search, or a repeat of a finalist."""
 
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ TIMED = ("throughput", "cost", "energy")
 
 @dataclass(frozen=True, kw_only=True)
 class Proposed:
-    """The plan of the next trial, who proposed it, and the name of the trial's question in the ledger, which asks none twice.
-    ``expected_gain`` is the share by which the search expects what it would try to be better than the best; None where nobody asked
+    """The plan of the next trial, its proposer, and the name of the trial's question in the ledger, which asks none twice.
+    ``expected_gain`` is the share by which the search expects what it would try to be better than the best; None where none asked
     it, or it cannot say."""
 
     plan: Plan
@@ -56,7 +56,7 @@ def next_trial(standing: StudyState, limits: Limits, latest: TrialRow | None) ->
 
 
 def repeated_trial(standing: StudyState, times: int) -> Proposed | None:
-    """Another run of one of the best two, where nobody can say yet which is the better one."""
+    """Another run of one of the best two, while it is not clear which is the better one."""
     if standing.goals.objective not in TIMED:
         return None
     others = [row.number for row in standing.rows if row.proposed_by != REPEAT]

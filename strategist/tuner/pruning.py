@@ -1,4 +1,4 @@
-"""Trials without hope: after their first steps even the fastest of these is too slow, and a cluster has better to do."""
+"""Pruning: ends a trial whose first steps are already slower than the best."""
 
 import statistics
 
@@ -9,7 +9,7 @@ from strategist.tuner.result import TrialResult
 from strategist.units import show_seconds
 
 LEAST_STEPS = 3
-"""Nobody is judged by fewer counted steps, nor by more than half of them: a whole trial teaches more, and is soon over then."""
+"""Minimum number of counted steps before a trial can be pruned; after half of its steps it runs to the end."""
 
 OPTIMISM = 0.1
 """The steps to come may be faster by this share than the fastest so far."""

@@ -1,4 +1,4 @@
-"""A study whose ledger was damaged, made anew of what is whole: its rows that are sound, and the records of its history."""
+"""Repairs a study with a damaged ledger: rebuilds it from its intact rows and the records of its history."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
 
     Raises:
         InputError: there is something at ``into``, or the study is not of this request.
-        FileError: there is no study, or nobody says what it was asked.
+        FileError: there is no study, or its request is not known.
     """
     if into.exists():
         raise InputError(f"--into {into}", "is there already", "name a new folder: a repair changes nothing that is there")

@@ -1,4 +1,4 @@
-"""Replay: published sweeps searched again, each trial a row that somebody measured; how many until one is near the best?"""
+"""Replay benchmark: published sweeps searched again, each trial a published row; counts trials until one is near the best."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a tuning says at its end."""
+"""Result of a finished tuning."""
 
 from dataclasses import dataclass
 

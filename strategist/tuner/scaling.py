@@ -1,4 +1,4 @@
-"""A plan on more and more devices: its data axis follows the count where it can, else the planner decides; each is measured."""
+"""Scaling: a plan measured on more and more devices; its data-parallel axis grows where it can, otherwise the planner decides."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

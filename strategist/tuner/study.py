@@ -1,4 +1,4 @@
-"""A study as people look at it: what was asked, where it stands, and each trial with its plan beside what was measured."""
+"""Study as shown to users: its request, its state, and each trial with its plan and measurement."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from strategist.tuner.warm_start import WarmedBy, warmed_by
 
 
 class Stand(StrEnum):
-    """Where a study stands: a trial runs, some wait for a tuner, or all are finished."""
+    """State of a study: a trial runs, some wait for a tuner, or all are finished."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -146,7 +146,7 @@ def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
 
 
 def _stand(rows: tuple[TrialRow, ...], now: float) -> Stand:
-    """By the clock of the ledger: whoever let a lease run out is gone."""
+    """By the clock of the ledger: a tuner whose lease has expired is gone."""
     if any(row.lease_until is not None and row.lease_until >= now for row in rows):
         return Stand.RUNNING
     return Stand.FINISHED if all(row.state is State.FINISHED for row in rows) else Stand.WAITING

@@ -1,4 +1,4 @@
-"""The folder of a study: whose it is, who works in it, and how files come into it whole."""
+"""Folder of a study: its request, its running tuners, and atomic writes of its files."""
 
 import hashlib
 import os
@@ -112,7 +112,7 @@ def _machine() -> str:
 
 
 def free_abandoned(ledger: Ledger) -> None:
-    """Ends as lost what tuners of this machine ran when they were killed, so that nobody waits for their leases."""
+    """Ends as lost what tuners of this machine ran when they were killed, so that no tuner waits for their leases."""
     for row in ledger.trials():
         if row.state is State.RUNNING and row.owner and _is_gone(row.owner):
             message = f"the tuner that ran it ({row.owner}) is gone"

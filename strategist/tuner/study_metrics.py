@@ -1,4 +1,4 @@
-"""Outlook: what a study's trials amount to so far, in figures, for whoever follows a tuning."""
+"""Study metrics: figures of a study so far, for the views of a tuning."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from strategist.tuner.study_state import StudyState
 @dataclass(frozen=True, kw_only=True)
 class StepError:
     """|predicted / measured - 1| of a trial's step time: by the calibration before anything was learned, and as it was proposed,
-    when nobody knew its measurement."""
+    before its measurement was known."""
 
     number: int
     unlearned: float

@@ -1,4 +1,4 @@
-"""Standing: all that is known of a study at one moment. What to try next is decided from it and from nothing else."""
+"""Study state: immutable snapshot of a study at one moment; the only input to proposals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Transfer: published sweeps searched again by who has searched another one before, of another model or on more or fewer GPUs."""
+"""Transfer benchmark: published sweeps searched after another sweep, of another model or on more or fewer GPUs."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from strategist.search.surrogate import Others, Seen
 from strategist.tuner.replay_benchmark import Walk, prospects_of, seen_at, walk
 
 TRIALS = 10
-"""Trials of the search that came before: as many as a tuning has where nobody says otherwise."""
+"""Trials of the search that came before: as many as a tuning has by default."""
 
 FEW_DOUBLINGS = 2.0
 """Sweeps that are so many doublings apart, in GPUs or in the FLOPs of a token, are near."""

@@ -1,4 +1,4 @@
-"""The loop: propose, execute, record, learn. All that it knows is in the ledger, so it may be killed at any instant."""
+"""Tuning loop: propose, execute, record, learn. All state is in the ledger, so it can be killed at any time."""
 
 import re
 import time
@@ -138,7 +138,7 @@ def _reason(measurement: Measurement) -> str:
 
 
 def _silent(event: TuneEvent) -> None:
-    """Nobody listens."""
+    """Ignores every event."""
 
 
 @dataclass(kw_only=True)
@@ -289,7 +289,7 @@ class _Loop:
             return measurement
 
     def tell(self, sign: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
-        """One event to whoever listens."""
+        """Sends one event to the listeners."""
         self.on_event(
             TuneEvent(
                 sign=sign, trial=trial, trials=self.last, progress=progress, standing=self.standing, limits=self.limits,

@@ -1,4 +1,4 @@
-"""Warm: what another study has shown, of whatever model on whatever GPUs, as a study takes it in before its own first trial."""
+"""Warm start: trials of another study, of any model on any GPUs, that a study takes in before its own first trial."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmedBy:
-    """A warmth in short."""
+    """Summary of a warm start."""
 
     study: str
     model: str
@@ -106,7 +106,7 @@ def warmed_by(ledger: Ledger) -> tuple[WarmedBy, ...]:
 
 
 class Elsewhere:
-    """A warmth beside the study that takes it in, as the latest calibration prices it: pricing takes seconds where trials are many.
+    """A warm start with the study that uses it, as the latest calibration prices it: pricing takes seconds where trials are many.
 
     Where the same trainer ran on the same device, factors of the study's own trials are theirs too; else theirs are fitted to them.
     """

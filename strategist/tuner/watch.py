@@ -1,4 +1,4 @@
-"""Following a study while other processes work on it."""
+"""Watches a study while other processes tune it."""
 
 import time
 from collections.abc import Callable

@@ -22,7 +22,7 @@ RUN = """
 import os, sys, time
 from dataclasses import replace
 from pathlib import Path
-from strategist import yamlfile
+from strategist.files import yaml_file
 from strategist.contract import codec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
@@ -36,7 +36,7 @@ layout = replace(plan.candidate.layout, dp_shard=int(sys.argv[4]))
 plan = replace(plan, cluster=replace(plan.cluster, device=device), candidate=replace(plan.candidate, layout=layout))
 executor = LocalExecutor(study="preflight")
 if sys.argv[5]:
-    executor = CommandExecutor(program=read_program(yamlfile.parse(sys.argv[5], "mine.yaml")), study="preflight")
+    executor = CommandExecutor(program=read_program(yaml_file.parse(sys.argv[5], "mine.yaml")), study="preflight")
 if sys.argv[6]:
     os.unlink(sys.executable)
 begun = time.monotonic()

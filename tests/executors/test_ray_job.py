@@ -16,8 +16,8 @@ subprocess.run([sys.executable, "-c", program], preexec_fn=_ends_with_worker)
 
 
 def test_the_command_of_a_node_ends_with_its_worker() -> None:
-    """However that ends. What has the kernel do so is taken out of ``on_ray``, which only a machine with Ray can import."""
-    code = ast.parse((Path(engine.__file__).parent / "on_ray.py").read_text(encoding="utf-8")).body
+    """However that ends. What has the kernel do so is taken out of ``ray_job``, which only a machine with Ray can import."""
+    code = ast.parse((Path(engine.__file__).parent / "ray_job.py").read_text(encoding="utf-8")).body
     names = {"PR_SET_PDEATHSIG", "_ends_with_worker"}
     ends = "\n".join(ast.unparse(node) for node in code if (getattr(node, "name", "") or ast.unparse(node).split(" ")[0]) in names)
     with subprocess.Popen([sys.executable, "-c", WORKER.format(ends=ends)], stdout=subprocess.PIPE, text=True) as worker:

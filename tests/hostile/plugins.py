@@ -101,10 +101,10 @@ DATA: dict[str, Callable[[Path], None]] = {
     "is of a later protocol": _card(CARD.replace("protocol: 1", "protocol: 99")),
     "holds no number": _card(CARD.replace("require: {recompute: full}", "when: 'layout.tp > NaN', require: {recompute: full}")),
     "holds another type": _card("- a\n- list\n"),
-    "holds a setting of nobody's": _card(CARD.replace("recompute: full", "recomputed: full")),
+    "holds an unknown setting": _card(CARD.replace("recompute: full", "recomputed: full")),
     "holds what is no text": _file(lambda path: void(path.write_bytes(b"\xff\xfe\x00"))),
     "holds a file without an end": _file(lambda path: path.symlink_to("/dev/zero")),
-    "holds a pipe that nobody writes": _file(lambda path: os.mkfifo(path)),
+    "holds a pipe without a writer": _file(lambda path: os.mkfifo(path)),
     "holds a folder inside of itself": _file(lambda path: path.parent.joinpath("again").symlink_to(path.parent)),
 }
 """What is wrong with the deck or its distribution."""

@@ -1,4 +1,4 @@
-"""A model whose code is not ours, with what the techniques ask of a ``Decoder``: its layers by number, and what it computes in."""
+"""Wraps an external model (not the native decoder) in the ``Decoder`` interface: layers by number, and the compute type."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""torch.compile: its back end, and what it must be told first."""
+"""torch.compile: its back end, and the configuration that it needs before the first call."""
 
 import shutil
 from contextlib import AbstractContextManager, nullcontext
@@ -46,7 +46,7 @@ def prepare_compiler(on: torch.device) -> None:
 
     Lets the partitioner count a graph's meshes as nothing: torch 2.13 refuses to guess what such an input holds, which for a mesh
     is no tensor. On CPU it would also keep the state of the random generator for attention that is recomputed, and confuse it with
-    a mesh; no layer draws random numbers, as eager recomputation is told too.
+    a mesh; no layer draws random numbers, as for eager recomputation.
     """
     torch._dynamo.config.optimize_ddp = False
     if hasattr(torch._functorch.config, MESHES_ARE_NOTHING):

@@ -1,4 +1,4 @@
-"""What FSDP2 and DDP have under private names only."""
+"""FSDP2 and DDP features that torch exposes under private names only."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +72,8 @@ def shard_quantised_weights() -> None:
 
 
 def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
-    """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since whoever needed them has had them."""
+    """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since the optimizers have already used
+    them."""
     wrapped.reducer._set_optimizer_in_backward()  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""What differs between devices: which this rank has, waiting for it, its memory; and tensors that have no values."""
+"""Device differences: selection, synchronisation and memory of the rank's device; tensors without values (fake, meta)."""
 
 import platform
 from contextlib import AbstractContextManager
@@ -30,7 +30,7 @@ def has_values(tensor: Tensor) -> bool:
 
 
 def with_values() -> AbstractContextManager[Any]:
-    """Within, also what a simulation makes has values: numbers of ranks, which somebody is about to read."""
+    """Within, also what a simulation makes has values: numbers of ranks, which are read next."""
     return unset_fake_temporarily()
 
 

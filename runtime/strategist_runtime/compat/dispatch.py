@@ -1,4 +1,4 @@
-"""Seeing each operation as it is dispatched, and what it does with its arguments."""
+"""Dispatch mode that observes each operation and its arguments."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a rank holds of a tensor that ranks share, and tensors made of such pieces."""
+"""Local shards of DTensors, and DTensors built from local shards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Process groups and what they exchange, by private names where torch has no others."""
+"""Process groups and their collectives, through private names where torch has no public ones."""
 
 import json
 from datetime import timedelta

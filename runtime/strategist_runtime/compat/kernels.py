@@ -1,4 +1,4 @@
-"""Kernels that take one call where torch has several, or a private one."""
+"""Fused kernels: one call where torch has several, or a private one."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -39,7 +39,7 @@ def scaled_matmul(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
-    """Mixed precision for a model whose parameters nobody gathers: matmuls in ``dtype``, parameters as they are."""
+    """Mixed precision for a model without gathered parameters (no FSDP): matmuls in ``dtype``, parameters as they are."""
     return torch.autocast(on.type, dtype)
 
 

@@ -1,4 +1,4 @@
-"""What modules have under private names only."""
+"""``nn.Module`` features that torch exposes under private names only."""
 
 from collections.abc import Iterator
 

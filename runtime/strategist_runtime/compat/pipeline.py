@@ -1,4 +1,4 @@
-"""What pipelines need of torch's private names."""
+"""Private names of torch.distributed.pipelining that pipeline stages need."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What measuring needs of torch's private names."""
+"""Private names of torch's profiler that measurements need."""
 
 import os
 from collections.abc import Iterator

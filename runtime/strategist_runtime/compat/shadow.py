@@ -1,4 +1,4 @@
-"""What a rank among peers that are not there needs of torch's private names: something that stands in for what they would send."""
+"""Private names of torch for a single rank without peers: a process group that generates what the peers would send."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def hear_oneself() -> None:
             for key in ("CPU", "CUDA"):
                 library.impl(name, act, key, allow_override=True)
     _library.append(library)
-    warnings.filterwarnings("ignore", message="Set timeout is now only supported")  # nobody waits for anybody
+    warnings.filterwarnings("ignore", message="Set timeout is now only supported")  # there are no peers to wait for
 
 
 def _work() -> Any:
@@ -71,7 +71,7 @@ def _each(act: Callable[..., tuple[Tensor, Any]]) -> Callable[..., Any]:
 
 
 def _exchanged(output: Tensor, own: Tensor, *_: Any) -> Any:
-    """Whoever sends as many rows as this rank does to them; more where they are told to send more than there are."""
+    """Peers that send as many rows as this rank sends to them; more where the request exceeds the rows."""
     with record_function(STAND_IN):
         target, source = output.view(-1), own.reshape(-1)
         shared = min(target.numel(), source.numel())

@@ -1,4 +1,4 @@
-"""What standing in for a cluster needs of torch's private names."""
+"""Private names of torch that simulating a cluster needs."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 try:
     from torch.distributed.pipelining.stage import InferenceMode
-except ImportError:  # before torch 2.12 stages are told no mode: those with examples of what travels know its shape
+except ImportError:  # before torch 2.12 stages have no mode: those with examples of what travels know its shape
     InferenceMode = None  # type: ignore[assignment, misc]
 
 aten = torch.ops.aten
@@ -232,7 +232,7 @@ class _Reduced:
 
 
 class _Sent:
-    """A work that keeps what operations send, as long as somebody keeps the work."""
+    """A work that keeps what operations send, as long as the work is referenced."""
 
     def __init__(self, operations: Iterable[dist.P2POp]) -> None:
         self.tensors = [operation.tensor for operation in operations if operation.op is dist.isend]

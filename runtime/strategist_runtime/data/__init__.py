@@ -1,1 +1,1 @@
-"""Tokens, from where they lie to the batch of a rank."""
+"""Data loading: token ids from files to the batch of a rank."""

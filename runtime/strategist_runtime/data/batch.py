@@ -1,4 +1,4 @@
-"""A batch: what one rank is given of a step."""
+"""A batch: the part of a step's data that one rank processes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -43,5 +43,5 @@ class Batch:
         return replace(self, **tensors)
 
     def extras(self) -> dict[str, Tensor]:
-        """What every part of a model is told besides its input."""
+        """Keyword arguments that every part of a model gets besides its input."""
         return {name: value for name, value in self.tensors().items() if name in ("documents", "order")}

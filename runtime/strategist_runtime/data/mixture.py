@@ -1,4 +1,4 @@
-"""Endless texts out of finite ones: read epoch after epoch, each in an order of its own, and several mixed by weight.
+"""Endless texts built from finite ones: reshuffled every epoch, and mixed by weight.
 
 Which sample is read at a place of the training follows from the place alone, so any session and any layout can go on from it.
 """

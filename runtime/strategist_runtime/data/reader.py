@@ -1,4 +1,4 @@
-"""Batches of one data rank: by the number of samples that the whole training has read, so that any world can go on."""
+"""Batches of one data rank, addressed by the count of samples that the training has read, so that any world size can resume."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A sample: T + 1 token ids, of which T are read and T predicted; and the texts that samples come from."""
+"""A sample: T + 1 token ids (T inputs, T targets); and the texts that yield samples."""
 
 from dataclasses import dataclass
 from typing import Protocol

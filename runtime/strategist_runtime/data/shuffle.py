@@ -1,4 +1,4 @@
-"""An order of many samples without a table of it, so that any place of any epoch is known at once."""
+"""Random permutation of many samples without a table: the sample at any position of any epoch is computed directly."""
 
 ROUNDS = 6
 _WORD = 2**64 - 1

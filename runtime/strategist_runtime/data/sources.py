@@ -1,4 +1,4 @@
-"""What a training reads: the texts of its settings, for training and for evaluation."""
+"""Data sources of a training: the texts of its settings, for training and for evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tokens where they lie: in files that are mapped, and read as they are asked for."""
+"""Memory-mapped files of token ids."""
 
 import mmap
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from strategist.errors import FileError
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
-    """Token ids one after the other in memory that nobody writes, usually a mapped file."""
+    """Token ids one after the other in read-only memory, usually a mapped file."""
 
     memory: memoryview
     dtype: torch.dtype

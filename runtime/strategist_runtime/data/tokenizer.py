@@ -23,7 +23,7 @@ class Tokenizer:
         if not self.file.is_file():
             raise InputError(f"--tokenizer {place}", f"holds no {FILE}", "give such a file, or the folder of a model that has one")
         try:
-            from tokenizers import Tokenizer as Tokenizers  # installed only where somebody wants it
+            from tokenizers import Tokenizer as Tokenizers  # optional dependency
         except ModuleNotFoundError:
             raise InputError(f"--tokenizer {place}", "needs the package tokenizers, which is missing", INSTALL) from None
         try:
@@ -54,7 +54,7 @@ class Tokenizer:
     @cached_property
     def _templates(self) -> Any:
         try:
-            from transformers import AutoTokenizer  # installed only where somebody wants it
+            from transformers import AutoTokenizer  # optional dependency
         except ModuleNotFoundError:
             raise InputError("messages", "are written by a chat template, which needs transformers", INSTALL) from None
         found = AutoTokenizer.from_pretrained(str(self.file.parent), local_files_only=True)

@@ -1,1 +1,1 @@
-"""What the tests of cards ask of torch."""
+"""Checks of cards against the installed torch."""

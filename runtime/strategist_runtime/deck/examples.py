@@ -178,7 +178,7 @@ def _ending(error: BaseException, folder: Path) -> Ending:
 
 
 def _message(error: BaseException) -> str:
-    """The error in one line; what C++ adds about its own frames is for nobody."""
+    """The error in one line; without the C++ stack frames."""
     words = str(error).strip().split("\n\n")[0].split("\nException raised from")[0]
     name = type(error).__name__
     return (f"{name}: {' '.join(words.split())}" if words else name)[:MESSAGE_CHARACTERS]

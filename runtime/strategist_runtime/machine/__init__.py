@@ -1,1 +1,1 @@
-"""What this machine reaches, and what is wrong with it."""
+"""Measures the machine and diagnoses problems with it."""

@@ -1,4 +1,4 @@
-"""What one device does: matmuls by type and shape, attention, memory traffic, launches, and copies to and from the host."""
+"""Benchmarks of one device: matmuls by type and shape, attention, memory traffic, launches, and copies to and from the host."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""What torch says of itself and of this machine, as one line of JSON: ``python -m strategist_runtime.machine.doctor``."""
+"""Facts about torch and the machine, as one line of JSON: ``python -m strategist_runtime.machine.doctor``."""
 
 import json
 from itertools import permutations

@@ -1,4 +1,4 @@
-"""What the ranks reach together: each collective by the size of its message and of its group, all groups of a size at once."""
+"""Benchmarks of collectives by message size and group size, all groups of a size at once."""
 
 from collections.abc import Callable, Iterator
 

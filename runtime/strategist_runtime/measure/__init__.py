@@ -1,1 +1,1 @@
-"""What a step took, by part, axis and collective; and how much lived at its fullest moment."""
+"""Measurements of a step: time by part, mesh axis and collective; peak memory."""

@@ -1,4 +1,4 @@
-"""The fullest moment of a step: how much lived then, what the rank was doing, and how much may live."""
+"""Peak memory of a step: bytes allocated, what the rank executed at that time, and the capacity."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,8 +27,8 @@ def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
     """Times in nanoseconds, and the bytes that live then beyond those that lived when the profile began; ``notes`` are times,
     addresses, and bytes, negative where they were freed.
 
-    What a thread of gloo's frees is not noted. Nothing that a step makes outlives it, so of what nobody is seen to free all that is
-    known is that it lived when it was made.
+    What a thread of gloo's frees is not noted. Nothing that a step makes outlives it, so of memory without a recorded free all that
+    is known is that it lived when it was made.
     """
     notes = sorted(notes)
     made: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a profiled step shows: when collectives ran, when nothing else did, and how much memory lived at its fullest.
+"""Figures of a profiled step: time of collectives, time in which nothing else ran, and peak memory.
 
 Total communication is the union of the collectives' intervals; exposed is that union without the union of computation's. By axis
 of the mesh it is also without the collectives of the other axes.

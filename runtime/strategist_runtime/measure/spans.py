@@ -1,4 +1,4 @@
-"""Names under which the profiler notes what a step is doing; next to free while nobody profiles."""
+"""Named spans of a step for the profiler; nearly free while no profiler runs."""
 
 from torch.profiler import record_function as span
 

@@ -1,4 +1,4 @@
-"""What ``--trace`` keeps of each rank: the profiled step for Perfetto or Chrome, and memory over time.
+"""Files that ``--trace`` writes for each rank: the profiled step for Perfetto or Chrome, and memory over time.
 
 ``rank-<r>.trace.json`` is the profiler's. On CUDA ``rank-<r>.memory.pickle`` opens in pytorch.org/memory_viz with the stack of each
 allocation. ``rank-<r>.memory.json`` is a counter that Perfetto draws, on every device.

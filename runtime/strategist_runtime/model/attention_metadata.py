@@ -1,4 +1,4 @@
-"""What a layer must know of a micro-batch beside its hidden states: where its tokens stand, and what each of them may see.
+"""Attention metadata of a micro-batch: positions of its tokens, document boundaries and masks.
 
 Shapes: B sequences, S tokens of a whole sequence, T of them on this rank.
 """
@@ -32,7 +32,7 @@ class AttentionMetadata:
 
 
 class Scenes:
-    """The scenes of a part of a model. ``order`` [S] is that in which the ranks of a sequence, this one being number ``rank`` of
+    """Metadata of a part of a model. ``order`` [S] is that in which the ranks of a sequence, this one being number ``rank`` of
     ``ranks``, hold its tokens one after the other; ``masked`` asks for a mask where a kernel could do without; with a
     ``window`` below S some layers see so many tokens only."""
 
@@ -49,7 +49,7 @@ class Scenes:
         self.plain = AttentionMetadata(rotary=self.tables, positions=self._own(self.order), mask=plain, windowed=windowed)
 
     def of(self, documents: Tensor | None = None, order: Tensor | None = None) -> AttentionMetadata:
-        """The scene of rows with these ``documents`` [B, S], whose tokens lie in this ``order`` [B, S] where each has its own."""
+        """Metadata of rows with these ``documents`` [B, S], whose tokens lie in this ``order`` [B, S] where each has its own."""
         if documents is None:
             return self.plain
         placed = self.order.expand_as(documents) if order is None else order
@@ -76,7 +76,8 @@ class Scenes:
         return whole.chunk(self.ranks, dim=-1)[self.rank]
 
     def _masked(self, documents: Tensor, order: Tensor, window: int = 0) -> compat_context.Mask:
-        """Who sees whom: ``documents`` and ``order`` [B, S] of the keys, as they lie; this rank's queries are a part of them."""
+        """Mask of visible keys: ``documents`` and ``order`` [B, S] of the keys, as they lie; this rank's queries are a part of
+        them."""
         (rows, keys), queries = order.shape, order.shape[1] // self.ranks
         first = self.rank * queries
 

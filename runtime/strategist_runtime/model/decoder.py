@@ -38,7 +38,7 @@ class ByNumber(Protocol):
 
 
 class Layered(nn.Module):
-    """What the techniques ask of every model, whoever wrote its code."""
+    """Interface that the parallelism techniques need of every model, native or external."""
 
     piece: StageSpec
     layers: ByNumber
@@ -75,7 +75,7 @@ class Decoder(Layered):
         self.tie()
 
     def tie(self) -> None:
-        """Makes the head share the embedding's weight, where the shape says so and both are here; again after each step that
+        """Makes the head share the embedding's weight, where the shape ties them and both are here; again after each step that
         replaces parameters."""
         if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight

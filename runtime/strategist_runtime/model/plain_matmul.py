@@ -1,4 +1,4 @@
-"""Parameters that a module multiplies with its own tokens by plain matmuls, however they are laid out."""
+"""Parameters that a module multiplies with its own tokens by plain matmuls, in any layout."""
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate

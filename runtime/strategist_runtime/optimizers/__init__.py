@@ -1,1 +1,1 @@
-"""What turns gradients into new parameters."""
+"""Optimizers, gradient norms and clipping."""

@@ -1,4 +1,4 @@
-"""Several optimizers, each for parameters of its own, as one."""
+"""Several optimizers, each with its own parameters, as one optimizer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

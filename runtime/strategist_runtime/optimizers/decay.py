@@ -1,4 +1,4 @@
-"""Parameters that weight decay leaves alone: norms, biases, embeddings."""
+"""Parameters without weight decay: norms, biases, embeddings."""
 
 from collections.abc import Collection, Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""The whole gradient of a step, wherever its pieces lie: its norm, and clipping by it."""
+"""Gradients of a step over all ranks: global norm, and clipping by it."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The host's updates beside the backward pass: each as soon as its gradient has arrived (arXiv 2101.06840, 2306.09782)."""
+"""Host optimizer in the backward pass: each update starts when its gradient is on the host (arXiv 2101.06840, 2306.09782)."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ from strategist_runtime.optimizers.in_backward import InBackward
 
 
 class HostInBackward(InBackward):
-    """One thread updates, in the order in which gradients come, while the pass goes on; whoever ends the step waits for it.
+    """One thread updates, in the order in which gradients arrive, during the backward pass; the end of the step waits for it.
 
     A parameter whose gradient is whole is not read any more in this step, so it may change.
     """

@@ -101,7 +101,7 @@ class HostOptimizer(torch.optim.Optimizer):
                 self.inner.state[twin] = self.state[parameter] = dict(_on_host(self.state[parameter]))
 
     def _refresh(self) -> None:
-        """Parameters that somebody else has changed, such as one who loads weights, are copied anew."""
+        """Copies parameters again that changed outside of the optimizer, as when weights were loaded."""
         for parameter, twin in self.twins.items():
             if self.there:
                 follow_memory(twin, parameter)

@@ -1,4 +1,4 @@
-"""Updates in the backward pass: each parameter changes as soon as its gradient is there, which is then freed (arXiv 2306.09782)."""
+"""Optimizer in the backward pass: updates each parameter when its gradient is ready, then frees that (arXiv 2306.09782)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence

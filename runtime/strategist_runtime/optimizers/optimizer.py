@@ -89,7 +89,7 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
     """Has an optimizer act outside of its step: update in the backward pass, send gradients away there, find float8's scales."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     if knobs.float8_all_gather:
-        from strategist_runtime.adapters import torchao  # installed only where somebody wants it
+        from strategist_runtime.adapters import torchao  # optional dependency
 
         def find_scales(*_: object) -> None:
             for part in parts:

@@ -1,1 +1,1 @@
-"""What ranks share among them: data, tensors, layers, sequences, experts."""
+"""Parallelism: data, tensor, pipeline, context and expert."""

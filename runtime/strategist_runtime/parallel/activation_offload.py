@@ -1,4 +1,4 @@
-"""Activations that wait for the backward pass in host memory (arXiv 1602.08124), layer by layer.
+"""Activation offload: activations are kept in host memory until the backward pass (arXiv 1602.08124), layer by layer.
 
 What a layer saves goes to the host as soon as it is saved and comes back one layer ahead of its turn, on streams of their own; a
 tensor that several operations save goes once. Weights, of which autograd saves views and casts, stay where they are.
@@ -31,7 +31,7 @@ PLAIN = (Tensor, nn.Parameter)
 
 
 class Kept:
-    """One saved tensor: here, or on the host and from ``fetch`` on under way back. Who saved it holds it, nobody else."""
+    """One saved tensor: on the device, or on the host, and from ``fetch`` on being copied back. Only autograd refers to it."""
 
     def __init__(self, tensor: Tensor, away: Copy | None) -> None:
         self.source = StorageWeakRef(tensor.untyped_storage())  # while it is there, no other storage has its address
@@ -49,8 +49,8 @@ class Kept:
 
 @dataclass(kw_only=True, eq=False)
 class OffloadBuffer:
-    """What one layer saves in one forward pass. ``before`` is that of the layer before it, whose turn in backward comes next;
-    ``stays``: it is the last layer of the model, whose turn comes at once."""
+    """What one layer saves in one forward pass. ``before`` is that of the layer before it, which backward runs next;
+    ``stays``: it is the last layer of the model, which backward runs at once."""
 
     owner: "OffloadBuffers"
     before: "OffloadBuffer | None"

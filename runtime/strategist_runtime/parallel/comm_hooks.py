@@ -1,4 +1,4 @@
-"""What DDP does with a bucket of gradients: reduce it in another type, or as matrices of low rank (PowerSGD, arXiv 1905.13727)."""
+"""DDP communication hooks: reduce a bucket of gradients in another type, or as low-rank matrices (PowerSGD, arXiv 1905.13727)."""
 
 from collections.abc import Callable
 from functools import partial

@@ -123,7 +123,7 @@ class Lane:
         return Copy(tensor=tensor, done=None if self.stream is None else self.streams.current().record_event())
 
     def onto(self, target: Tensor, source: Tensor) -> None:
-        """Copies the host's ``source`` over what lies on the device; whoever reads that afterwards joins first."""
+        """Copies the host's ``source`` over the device's tensor; a later reader must join first."""
         if self.stream is None:
             target.copy_(source)
             return

@@ -1,4 +1,4 @@
-"""The embedding and the head of a model in which they are one weight, where they lie on different stages of a pipeline."""
+"""Tied embedding and head on different pipeline stages: each stage has a copy of the weight, and their gradients are summed."""
 
 from collections.abc import Iterable, Sequence
 

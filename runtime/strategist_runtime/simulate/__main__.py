@@ -39,7 +39,7 @@ def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRan
     from strategist_runtime.simulate import own_model, unsupported
     from strategist_runtime.simulate.rank import simulate
 
-    warnings.simplefilter("ignore")  # torch warns whoever runs the plan
+    warnings.simplefilter("ignore")  # torch warns again when the plan runs
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
     try:
         return simulate(plan, rank, whole=whole, own=own_model.find(code) if code else None)

@@ -1,4 +1,4 @@
-"""Two memories where there is one: what a plan keeps on the host is simulated beside the device, and does not count for it."""
+"""Simulated host memory: tensors that a plan keeps on the host do not count as device memory."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ _born: list[str] = []
 
 
 def born() -> str:
-    """The part that tensors which are made now belong to; empty where that follows from who makes them."""
+    """The part that tensors which are made now belong to; empty where that follows from the module that makes them."""
     return _born[-1] if _born else ""
 
 

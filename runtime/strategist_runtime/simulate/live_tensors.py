@@ -1,4 +1,4 @@
-"""Which tensors live: followed through a step, storage by storage."""
+"""Live tensors of a step, followed storage by storage."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -33,7 +33,7 @@ LossFunction = Callable[[Any, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModel:
-    """What the function is; it is called for each model that is built."""
+    """The user's model function; it is called for each model that is built."""
 
     reference: str
     function: Callable[[], Any]
@@ -46,7 +46,7 @@ class OwnModel:
         """
         try:
             found = self.function()
-        except Exception as error:  # whatever somebody's own code does
+        except Exception as error:  # any error of the user's code
             raise raised(self.reference, error) from error
         items = found if isinstance(found, tuple) else (found,)
         module, loss, styles = (*items, None, None, None)[:3]
@@ -75,7 +75,7 @@ def find(reference: str) -> OwnModel:
             do = "run it from the folder of the module, or install it"
             raise InputError(f"{OPTION} {reference}", f"there is no module {error.name}", do) from None
         raise raised(reference, error) from error
-    except Exception as error:  # whatever somebody's own code does
+    except Exception as error:  # any error of the user's code
         raise raised(reference, error) from error
     found = getattr(module, function, None)
     if not callable(found):
@@ -147,7 +147,7 @@ def place_of(error: Exception) -> str:
 
 
 def raised(reference: str, error: Exception) -> InputError:
-    """What somebody's own code raised, in one line."""
+    """The error of the user's code, in one line."""
     said = (str(error).strip().splitlines() or [""])[0]
     place = place_of(error)
     law = f"raised {type(error).__name__}: {said}" + (f" ({place})" if place else "")

@@ -1,4 +1,4 @@
-"""Races between streams: reads of what is not written yet, writes over what is still read, memory that is given away too early.
+"""Data races between streams: reads before a write has finished, writes before a read has finished, memory that is freed too early.
 
 What ``torch.cuda._sanitizer`` looks for on a device, and frees besides: CUDA's caching allocator gives a block that was freed to
 whatever asks next on the stream that it was made on, and another stream may still work with it, unless that was recorded.
@@ -23,7 +23,7 @@ Use = tuple[int, int, str]
 
 @dataclass(eq=False)
 class Traces:
-    """What has been done with a storage: who made it, who wrote it last, and who has read it since, by line."""
+    """Accesses to a storage: its creation, the last write, and the reads since then, by stream."""
 
     made_on: int
     written: Use

@@ -1,4 +1,4 @@
-"""The simulation of one rank: the trainer that would run there, a step of it followed."""
+"""Simulation of one rank: builds its trainer and traces one step of it."""
 
 import time
 from collections.abc import Callable, Sequence

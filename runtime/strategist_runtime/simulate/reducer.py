@@ -92,7 +92,7 @@ class Reducer:
         self.hook, self.hook_state = hook, state
 
     def set_logger(self, _logger: object) -> None:
-        """Nobody reads it."""
+        """Unused."""
 
     def prepare_for_forward(self) -> None:
         """Nothing is counted."""
@@ -179,7 +179,7 @@ class Reducer:
 
 
 class Logger:
-    """What ``DistributedDataParallel`` tells torch's logger; nobody listens."""
+    """Interface of torch's DDP logger, without effect."""
 
     def __init__(self, _reducer: Reducer) -> None:
         pass

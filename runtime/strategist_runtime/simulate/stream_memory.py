@@ -1,4 +1,4 @@
-"""Memory that other streams read when it is freed: it serves again once the host knows that they are through.
+"""Memory that other streams still read when it is freed: reused after the host knows that they have finished.
 
 CUDA's caching allocator records an event on each of these streams and looks at it whenever it allocates; until then no allocation
 gets the block (``insert_events``, ``process_events`` in c10/cuda/CUDACachingAllocator.cpp). The host is taken to run ahead as far

@@ -1,4 +1,4 @@
-"""What a step allocated and freed, event by event, and how full memory was while it was at each place."""
+"""Allocations and frees of a step, event by event, and the memory in use at each of them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Birth:
 
 @dataclass(frozen=True, kw_only=True)
 class Instant:
-    """The fullest instant of a moment: bytes of all that lived, by part and by module."""
+    """Memory peak of a moment: live bytes by part and by module."""
 
     parts: Mapping[str, int]
     modules: Mapping[str, int]

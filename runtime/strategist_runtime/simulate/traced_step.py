@@ -1,4 +1,4 @@
-"""One step of a trainer on tensors without values, followed."""
+"""Traces one step of a trainer on tensors without values."""
 
 import gc
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a simulation can't do, said in one line; and what stands in for what it does in another way."""
+"""Features that a simulation cannot run, one line each; and replacements for those that it approximates."""
 
 import traceback
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _own_refusals(plan: Plan) -> Iterator[str]:
 
 
 def notes(plan: Plan, own: OwnModel | None = None) -> Iterator[str]:
-    """What is simulated otherwise than it would run, for whoever reads the figures."""
+    """Differences between the simulation and a real run, shown with its figures."""
     knobs, model = plan.candidate.knobs, plan.model
     if own is not None:
         yield f"the model is {own.reference}'s, in the place of {model.name}" + (

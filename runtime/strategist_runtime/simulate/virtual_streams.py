@@ -1,4 +1,4 @@
-"""Streams and events of a device that is not there: which operation comes after which.
+"""Virtual CUDA streams and events: the order between operations, without a device.
 
 Each stream, and the host, is a line of operations in the order of asking. A line knows of each other line how much of it is over
 (vector clocks, Lamport 1978, Fidge 1988): an operation comes after what its line knows of, and after what the host knew of when it
@@ -27,7 +27,7 @@ Known = dict[int, int]
 
 @dataclass(eq=False)
 class Order:
-    """The lines of one device. ``kept`` is told which streams a tensor's memory is to wait for when it is freed."""
+    """The streams of one device. ``kept`` receives the streams that must finish before a tensor's freed memory is reused."""
 
     known: list[Known] = field(default_factory=lambda: [{}])
     kept: Callable[[Tensor, int], None] = lambda tensor, line: None

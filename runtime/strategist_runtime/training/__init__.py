@@ -1,1 +1,1 @@
-"""Steps, one after the other: trainer, session, and the state they leave."""
+"""Training: trainer, session, checkpoints and curves."""

@@ -1,4 +1,4 @@
-"""A rank's state by name: what it holds of the model and the optimizer, and room for what a checkpoint has.
+"""State of a rank by name: model and optimizer tensors, and buffers to load a checkpoint into.
 
 States go by the plain names of parameters, so another plan finds them again: ``model.<name>``, ``optimizer.<name>.<key>``. They lie
 where DTensor says. What PowerSGD still owes is no part of it: that belongs to the buckets of one layout, and begins anew.
@@ -88,7 +88,7 @@ def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
 
 
 def settle(trainer: Trainer) -> None:
-    """Tells those who keep values of their own that they were changed: optimizers and stages in host memory."""
+    """Reloads parameters into objects with copies of them: optimizers and stages in host memory."""
     optimizer = trainer.optimizer
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends
     if isinstance(trainer.pipeline, Streaming):

@@ -130,7 +130,7 @@ def _wandb_run(folder: Path, project: str, config: dict[str, Any]) -> Any:
     """The run at Weights & Biases; sessions of one training share it, by the id that lies in the folder."""
     if find_spec("wandb") is None:
         raise InputError(f"--wandb {project}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'")
-    import wandb  # installed only where somebody wants it
+    import wandb  # optional dependency
 
     named = folder / WANDB_ID
     if not named.is_file():

@@ -1,4 +1,4 @@
-"""The steps of a session that are run for their figures: one under the profiler, one in which collectives are counted."""
+"""Profiled steps of a session: one under the profiler, one in which collectives are counted."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the newest, and those with the least evaluation loss."""
+"""Checkpoints to keep: the newest, and those with the lowest evaluation loss."""
 
 from pathlib import Path
 

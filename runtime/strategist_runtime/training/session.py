@@ -1,4 +1,4 @@
-"""The steps of one process of a training: where it begins, what is noted of each step, and when its state is saved."""
+"""Training session: where one process starts, what it records of each step, and when it saves its state."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""A rank's trainer: its parts of the model, and one training step after the other."""
+"""Trainer of a rank: its part of the model, and the training step."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def never() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """All that a step needs, on one rank. ``parts`` are the stages that it holds, one without a pipeline; ``context`` cuts shared
+    """Training step of one rank. ``parts`` are the stages that it holds, one without a pipeline; ``context`` cuts shared
     rows; ``stop_requested`` says whether this rank was asked to end the training."""
 
     plan: Plan

@@ -1,1 +1,1 @@
-"""Where weights come from and where they go."""
+"""Model weights: seeded, loaded and exported."""

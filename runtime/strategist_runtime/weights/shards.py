@@ -1,4 +1,4 @@
-"""Files of safetensors that are filled piece by piece: each is written, and let go, as soon as it is whole."""
+"""Safetensors files that are written piece by piece, each as soon as it is complete."""
 
 import json
 import math

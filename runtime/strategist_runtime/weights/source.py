@@ -1,4 +1,4 @@
-"""Weights that training starts from: a local folder of Hugging Face's, from which each rank reads what it holds alone."""
+"""Initial weights from a local Hugging Face folder; each rank reads only the tensors that it needs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

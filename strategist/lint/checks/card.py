@@ -41,7 +41,7 @@ def complete(subject: Subject) -> Iterator[Diagnostic]:
 def risks_unique(subject: Subject) -> Iterator[Diagnostic]:
     """Two risks of a card, or a risk and a policy, have the same id.
 
-    Why: Reasons name who speaks by id alone, and cases expect them by id.
+    Why: Reasons name a policy by its id alone, and cases expect it by id.
     Do: give the risk its own id
     Bad:
         risks: [{id: memory, ...}, {id: memory, ...}]

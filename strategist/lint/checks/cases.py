@@ -46,7 +46,7 @@ def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
 def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
     """No case of the card makes a policy with a hard effect act: its condition holds in none of them.
 
-    Why: What a law drops is never priced; one that nobody saw act may drop everything, or nothing.
+    Why: What a law drops is never priced; an untested one may drop everything, or nothing.
     Do: add a case in which it acts, with expect: forbidden
     Bad:
         cases: [{given: {candidate: {tp: 1}}, expect: allowed}]   # the policy acts when tp > 8

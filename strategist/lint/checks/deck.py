@@ -39,7 +39,7 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
 def shadowing(subject: Subject) -> Iterator[Diagnostic]:
     """The id is that of a card, or flow, of another folder, which this one replaces.
 
-    Why: Replacing a shipped card by its id is how it is changed; by accident it takes away what nobody misses until later.
+    Why: Replacing a shipped card by its id is how it is changed; by accident it removes a card without any error.
     Do: nothing if this is meant; else give it its own id
     Bad:
         id: FSDP-001     # in a folder of your own, for another piece of knowledge

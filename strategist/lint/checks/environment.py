@@ -1,4 +1,4 @@
-"""What only the installed torch and running programs can tell; silent where nobody looked."""
+"""Checks that need the installed torch or the results of examples; skipped without them."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
 def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
     """The lines that a source names are not, or no longer, those of the symbol in the installed torch.
 
-    Why: Lines drift with every release; whoever looks them up reads something else.
+    Why: Lines drift with every release; the same line later holds other code.
     Do: write the lines that the message names, after reading them, or leave lines out
     Bad:
         - {symbol: torch.distributed.fsdp.fully_shard, lines: 1-20}

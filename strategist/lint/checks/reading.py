@@ -1,4 +1,4 @@
-"""What reading a file finds, before it is a card."""
+"""Findings while a file is parsed, before it is a card."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def form(subject: Subject) -> Iterator[Diagnostic]:
 def names(subject: Subject) -> Iterator[Diagnostic]:
     """A condition, a metric or a case speaks of a name that does not exist.
 
-    Why: A name that nobody fills is unknown for ever, and the policy would be silent for ever.
+    Why: A name without a value is always unknown, so the policy would never act.
     Do: use a name of the vocabulary: layout, knobs, options, model, workload, device, cluster, estimate or observed
     Bad:
         when: model.layer > 8
@@ -153,7 +153,7 @@ def fields(subject: Subject) -> Iterator[Diagnostic]:
 def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     """A name that carries a unit is compared with, or added to, a bare number.
 
-    Why: 24 can be bytes or GiB; without a unit it is bytes, which nobody means.
+    Why: 24 can be bytes or GiB; without a unit it is bytes, which is never intended.
     Do: write the unit behind the number, such as 24 GiB, 25 GB/s or 2 s
     Bad:
         when: device.memory_bytes > 24

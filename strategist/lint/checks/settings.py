@@ -56,7 +56,7 @@ def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
 def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
     """A control point is marked as changing execution only, and its setting can change convergence; or the reverse.
 
-    Why: Settings of the second kind are only taken where somebody allowed them; readers must not be told otherwise.
+    Why: Settings of the second kind are only used where the request allows them; a card must not state otherwise.
     Do: write changes: convergence for settings that can change the result, changes: execution (or nothing) for all others
     Bad:
         - {name: reduce_dtype, path: knobs.reduce_dtype, changes: execution}
@@ -109,7 +109,7 @@ def _asked(subject: Subject) -> Iterator[tuple[Setting, Place]]:
 def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
     """The fallback of a risk is what its own condition demands.
 
-    Why: Whoever runs the risk has that setting already, and is told to take it.
+    Why: Where the risk exists, the setting already has that value, so the fallback changes nothing.
     Do: fall back to a value with which the risk's condition no longer holds
     Bad:
         - {when: knobs.reshard_after_forward == false, text: ..., fallback: {reshard_after_forward: false}}

@@ -29,7 +29,7 @@ def interactions(subject: Subject) -> Iterator[Diagnostic]:
 def mutual(subject: Subject) -> Iterator[Diagnostic]:
     """An interaction names its own card (a warning), or a card that does not name this one (information).
 
-    Why: Whoever reads the other card learns of this one only if it says so.
+    Why: A reader of the other card finds this one only if that card names it.
     Do: add the interaction to the other card as well, or drop it
     Bad:
         id: TP-001
@@ -53,7 +53,7 @@ def mutual(subject: Subject) -> Iterator[Diagnostic]:
 def evidence_sourced(subject: Subject) -> Iterator[Diagnostic]:
     """An entry of evidence has no source.
 
-    Why: A figure that nobody can look up convinces nobody, and cannot be measured again.
+    Why: A figure without a source cannot be checked or measured again.
     Do: write {text: ..., source: ...} with an address, a file of measurements, or a report
     Bad:
         evidence: [It was 12 % faster.]

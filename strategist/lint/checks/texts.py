@@ -24,7 +24,7 @@ _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 def reasoned(subject: Subject) -> Iterator[Diagnostic]:
     """A policy gives no reason.
 
-    Why: The reason is what a plan shows to its reader; without one nobody can agree or disagree.
+    Why: The reason is what a plan shows to its reader; without one a reader cannot agree or disagree.
     Do: add because: in one sentence
     Bad:
         - {id: full-when-short, when: ..., prefer: {recompute: full}}

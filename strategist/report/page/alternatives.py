@@ -1,4 +1,4 @@
-"""The plans beside each other, and the ways around them."""
+"""Plans side by side, and alternatives to the request."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Candidates between speed and memory: those that stand for all, the front, and the plan among them."""
+"""Scatter plot of candidates by speed and memory: a sample, the Pareto front, and the plan."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Filters: choices that hide what a picture or a table shows otherwise, where a script runs."""
+"""Filters: controls that hide marks or rows, where JavaScript runs."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The frame of a report: what is around its sections. The page takes nothing from elsewhere, and runs no script but its own."""
+"""Frame of a report page around its sections: self-contained, and without any script but its own."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ SCRIPT = _HERE / "page.js"
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What stands under a heading; ``lead`` says what one sees there."""
+    """A section of a page; ``lead`` is its introductory sentence."""
 
     title: str
     lead: str

@@ -1,4 +1,4 @@
-"""What became of all candidates: how many each card, and the memory, took away, and how many are left."""
+"""Funnel of candidates: how many each card, and memory, rejected, and how many remain."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import table
 
 CARDS = 14
-"""Cards that are told apart, those that take most away; the rest are one line."""
+"""Number of cards with a line of their own, those with the most rejections; the rest share one line."""
 
 
 def funnel(space: Space) -> Html:
@@ -25,7 +25,7 @@ def _policies(space: Space) -> list[Dropped]:
 
 
 def _steps(space: Space) -> Iterator[tuple[str, int]]:
-    """Who takes away, and how many, those that take most first."""
+    """Rejections by card or memory, the largest number first."""
     cards: Counter[str] = Counter()
     for item in space.dropped:
         cards[item.card] += item.candidates

@@ -1,4 +1,4 @@
-"""HTML and SVG, written: whatever is not markup already is escaped where it enters an element, and nowhere else."""
+"""Builds HTML and SVG: text is escaped when it enters an element, and nowhere else."""
 
 from collections.abc import Iterable
 from html import escape
@@ -8,7 +8,7 @@ PAGE_MARK = '<meta name="generator" content="strategist"'
 
 
 class Html(str):
-    """Markup. Any other text is data, whoever wrote it."""
+    """Markup. Any other text is data and is escaped."""
 
     __slots__ = ()
 

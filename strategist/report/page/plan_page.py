@@ -1,4 +1,4 @@
-"""The report of a plan: its pictures in the order in which people ask."""
+"""Report page of a plan."""
 
 import shlex
 from collections.abc import Iterator

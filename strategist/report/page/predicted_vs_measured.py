@@ -1,4 +1,4 @@
-"""Predicted against measured: each trial as it was proposed, and what the study learned of it."""
+"""Predicted against measured: each trial as predicted when proposed, and the errors of the study."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

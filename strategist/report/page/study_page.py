@@ -1,4 +1,4 @@
-"""The report of a study: its pictures in the order in which people ask."""
+"""Report page of a study."""
 
 import shlex
 from collections.abc import Iterator

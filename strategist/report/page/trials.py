@@ -1,4 +1,4 @@
-"""The trials of a study, expected and measured, and what they took."""
+"""Trials of a study: predictions, measurements and durations."""
 
 from strategist.contract.measurement import RAN
 from strategist.contract.report import StudyReport, TriedPlan
@@ -13,7 +13,7 @@ ID = "trials-table"
 
 
 def trials(report: StudyReport) -> Html:
-    """A line a trial, with filters by how it ended, who proposed it, and what it kept where."""
+    """A line a trial, with filters by how it ended, its proposer, and what it kept where."""
     if not report.trials:
         return element("p", "There are none yet.")
     fields = [_fields(trial) for trial in report.trials]

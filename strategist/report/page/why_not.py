@@ -1,4 +1,4 @@
-"""Why not otherwise: each setting's other values with what stands against them."""
+"""Why not another value: each setting's other values with the reasons against them."""
 
 from strategist.contract.explanation import Alternative, Explanation
 from strategist.contract.knobs import show_value

@@ -1,1 +1,1 @@
-"""The reference: pages of Markdown that say what the code says, and nothing else."""
+"""Generated reference: Markdown pages made from cards, settings and checks."""

@@ -1,4 +1,4 @@
-"""Where things lie in the reference, seen from a page of one of its folders."""
+"""Links between pages of the reference, relative to a page's folder."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Building stones of a page of Markdown, as GitHub reads it."""
+"""Elements of a Markdown page, as GitHub renders it."""
 
 import re
 from collections.abc import Iterable

@@ -1,0 +1,60 @@
+"""Names, docstrings, comments and pages use the field's words: removed words stay out."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PERSONS = ("nobody", "somebody", "whoever", "whose turn")
+RIDDLES = ("dealt in turn", "straight road", "ways around", "hangs together")
+BANNED = re.compile(r"\b(?:" + "|".join((*PERSONS, *RIDDLES)) + r")\b", re.IGNORECASE)
+IN_CODE = re.compile(
+    BANNED.pattern + r"|\b(?:is told|are told|says so|(?:is|are) taken as|fences off|(?:a|the) desk)\b", re.IGNORECASE
+)
+MODULES = re.compile(
+    "ways|instants|standing|testimony|blame|contenders|handfuls|adopted|capability_adopted|desk|room|keeper|spelled|drawn|watched|adopt|"
+    "finals|overview|settle|react|acting|saved|view|events|held|belief|hopeless|patience|beside|outlook|prospects|keeps|salvage|"
+    "meeting|ends|wording|learned|warm|sheet|scene"
+)
+"""Old names of modules."""
+NAMES = re.compile(r"(?:^|_)(?:nobody|somebody|whoever|desk|keeper|patience|wording|sheet|shelves|voice|late_update)(?:_|$)")
+"""Words of old names of classes and functions."""
+MESSAGES = {"errors.md", "agents.md"}
+"""Pages that quote messages."""
+
+
+def _texts(path: Path, source: str) -> Iterator[str]:
+    """Docstrings, also those of constants, and comments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield " ".join(node.value.value.split())
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def _sources() -> list[tuple[Path, str]]:
+    return [(path, path.read_text()) for half in ("strategist", "runtime") for path in sorted((ROOT / half).rglob("*.py"))]
+
+
+def test_docstrings_and_comments_use_no_removed_word() -> None:
+    suspects = [(path, source) for path, source in _sources() if IN_CODE.search(" ".join(source.split()))]
+    assert [
+        f"{path.relative_to(ROOT)}: {text}" for path, source in suspects for text in _texts(path, source) if IN_CODE.search(text)
+    ] == []
+
+
+def test_no_module_class_or_function_has_a_removed_name() -> None:
+    defined = re.compile(r"^\s*(?:class|(?:async )?def) (\w+)", re.MULTILINE)
+    snake = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+    assert [path.relative_to(ROOT) for path, _ in _sources() if MODULES.fullmatch(path.stem)] == []
+    found = [(path, name) for path, source in _sources() for name in defined.findall(source)]
+    assert [f"{path.relative_to(ROOT)}: {name}" for path, name in found if NAMES.search(snake.sub("_", name).lower())] == []
+
+
+def test_pages_use_no_removed_word() -> None:
+    pages = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in MESSAGES]
+    assert [f"{path.name}: {line}" for path in pages for line in path.read_text().splitlines() if BANNED.search(line)] == []
