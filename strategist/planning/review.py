@@ -204,6 +204,7 @@ def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[
 def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
     """Alternatives that are faster, or that fit where the plan does not."""
     limits = backend(chosen)
+    already = set(limits.refusals(told.plan.candidate, told.plan.model, told.plan.workload, known))  # the file says it all the same
     for decision in told.decisions:
         for other in decision.alternatives:
             if other.plan is None or not _helps(told.plan, other):
@@ -213,7 +214,7 @@ def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confid
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
                 speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
                 cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
-                sayable=limits.runs(plan.candidate, plan.model, plan.workload, known),
+                sayable=already.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
                 changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip
 

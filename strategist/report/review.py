@@ -18,7 +18,7 @@ NEAR_TIE = 0.04
 """Share of a step below which plans count as equally fast (docs/design.md, margins)."""
 
 SHOWN, DOUBTS = 8, 2
-"""Changes that are shown, and doubts that the verdict names."""
+"""Changes within the format that are shown, and doubts that the verdict names."""
 
 
 def review_report(review: Review) -> Group:
@@ -33,8 +33,8 @@ def _blocks(review: Review) -> Iterator[RenderableType]:
     if review.plan is not None:
         plan = review.plan
         yield section(heading("What it describes", change_words(plan)), pairs(figures(plan)))
-    if review.changes:
-        yield section(heading("What one change would bring"), pairs(map(_change, review.changes[:SHOWN])))
+    if changes := [change for change in review.changes if change.sayable][:SHOWN]:
+        yield section(heading("What one change would bring"), pairs(map(_change, changes)))
     if review.best is not None:
         yield section(heading("The best that this format can say"), *_best(review))
 
@@ -61,8 +61,7 @@ def verdict(review: Review) -> str:
 
 def _change(change: Change) -> tuple[str, str]:
     cards = f"; {', '.join(change.cards)}" if change.cards else ""
-    unsaid = "" if change.sayable else "; this format cannot say it"
-    return f"{change.setting} = {show_value(change.value)}", f"{change.text}{cards}{unsaid}"
+    return f"{change.setting} = {show_value(change.value)}", f"{change.text}{cards}"
 
 
 def _best(review: Review) -> Iterator[RenderableType]:

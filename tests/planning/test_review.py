@@ -1,11 +1,13 @@
 """What is said of a file of another system: whether it fits, what rules it out, and what would be better."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from formats.plans import deck
 
+from strategist import api
 from strategist.contract.estimate import SURE, Fit
 from strategist.contract.review import Review
 from strategist.formats.config_reader import understood
@@ -141,3 +143,15 @@ def test_the_verdict_follows_the_probability_that_it_fits(batch: int, verdict: F
     found = review({"train_micro_batch_size_per_gpu": batch, "zero_optimization": {"stage": 3}}, "8b", "8xA100", whole=False)
     assert found.fit is verdict
     assert ("FMT-005" in codes(found), "FMT-010" in codes(found)) == (verdict is Fit.TOO_LARGE, verdict is Fit.TIGHT)
+
+
+def test_a_model_that_a_format_cannot_be_exported_with_leaves_its_settings_open(tmp_path: Path) -> None:
+    """The file describes it all the same: Megatron-LM's layer norms with biases."""
+    arguments = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50304 --max-position-embeddings 2048"
+    degrees = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --bf16"
+    script = tmp_path / "run.sh"
+    script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
+    found = api.check_config(script, Given(gpus="8xH100"))
+    changes = {(change.setting, change.value): change for change in found.changes}
+    assert changes["tp", 2].sayable
+    assert not changes["compile", True].sayable
