@@ -147,7 +147,8 @@ def test_the_verdict_follows_the_probability_that_it_fits(batch: int, verdict: F
 
 def test_a_model_that_a_format_cannot_be_exported_with_leaves_its_settings_open(tmp_path: Path) -> None:
     """The file describes it all the same: Megatron-LM's layer norms with biases."""
-    arguments = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50304 --max-position-embeddings 2048"
+    arguments = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50304"
+    arguments += " --max-position-embeddings 2048"
     degrees = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --bf16"
     script = tmp_path / "run.sh"
     script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
