@@ -52,7 +52,7 @@ class Address:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((self.host, self.port))
         except OSError as error:
-            law = f"nobody can listen there: {error.strerror}"
+            law = f"that address cannot be used: {error.strerror}"
             raise InputError(f"--http {self.host}:{self.port}", law, "name another") from None
         return made
 

@@ -14,7 +14,7 @@ CODES = {
     "unknown_handle": "The handle is of another session, or was given up for newer ones.",
     "unknown_plan": "No plan that was made in this workspace has that id.",
     "unknown_job": "No job of this workspace has that name.",
-    "not_granted": "Whoever started the server granted no trials.",
+    "not_granted": "The server was started without a grant for trials.",
     "grant_spent": "The grant has fewer trials or minutes left than the call asks for.",
     "busy": "A trial or tuning is running, and one runs at a time.",
     "out_of_time": "The call took longer than the server allows, and was ended.",

@@ -27,7 +27,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     lint.add_argument("--fix", action="store_true", help="correct what is safe to correct, in the files")
     lint.add_argument("--diff", action="store_true", help="print what --fix would change, and change nothing")
     lint.add_argument("--no-sources", action="store_true", help="do not look the source_refs up in the installed torch")
-    lint.add_argument("--run-examples", action="store_true", help="also run the examples; they are programs of whoever wrote them")
+    lint.add_argument("--run-examples", action="store_true", help="also run the examples: programs by the authors of the cards")
     lint.set_defaults(command=lint_cards)
     explain = commands.add_parser("explain", help="what a code of lint means", description="What a code of lint means, in full.")
     explain.add_argument("code", nargs="?", default="", metavar="CODE", help="such as CARD013 (default: list all)")

@@ -10,7 +10,7 @@ EXIT_CODES = {
     USER_ERROR: "wrong input: one line says which value, the law it breaks, and what to do",
     OPEN: "check, plan --check or simulate cannot say that it fits: it is tight, or not all is priced",
     INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
-    PIPE_CLOSED: "nobody reads what it prints any more",
+    PIPE_CLOSED: "broken pipe: standard output was closed",
 }
 
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "programs": "list trainers of others that plans can be run with, and what each can set",
     "schema": "list or print the JSON Schemas of what commands print",
     "completion": "print what completes this command in a shell",
-    "models": "list known models, or show what one is taken as",
+    "models": "list known models, or show what one is resolved to",
     "hardware": "list known devices, or show one with its usual node and the sources",
     "profiles": "list known models, devices, back ends and formats",
     "config": "show what stands for options that the command line does not say",

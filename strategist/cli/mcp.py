@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--study", metavar="DIR", help="where those trials lie, inside the workspace (default: its studies)")
     parser.add_argument(
-        "--http", metavar="HOST:PORT", help="serve HTTP instead, to whoever has the token: 127.0.0.1:8765; port 0 takes a free one"
+        "--http", metavar="HOST:PORT", help="serve HTTP instead, to clients with the token: 127.0.0.1:8765; port 0 takes a free one"
     )
     parser.add_argument("--token-file", metavar="FILE", help=f"the token's file (default: the environment's {TOKEN})")
     parser.add_argument("--audit", metavar="FILE", help="where each call is written down (default: .strategist in the workspace)")

@@ -188,7 +188,7 @@ cluster.intra_node_fabric | category | none | What links the devices of a node.
 cluster.inter_node_fabric | category | none | What links nodes.
 cluster.mean_seconds_between_failures | float | seconds | Expected time between failures of any node.
 cluster.storage_bytes_per_second | float | bytes/s | What each node writes of a checkpoint, beside the others.
-cluster.host_memory_bytes | int | bytes | Memory of a node's host; unknown where nobody said.
+cluster.host_memory_bytes | int | bytes | Memory of a node's host; unknown where no file states it.
 cluster.host_bytes_per_second | float | bytes/s | Device to host, per device, when all devices of a node copy at once.
 """,
     ESTIMATE: """

@@ -113,7 +113,7 @@ def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, sp
 def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
     """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
     if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
-        law = f"nobody said how many watts a {asked.cluster.device.name} may draw"
+        law = f"the power limit of a {asked.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
     first, *others = variants(asked)
     best = first, ranking_of(first, deck, calibration, spaces)

@@ -64,7 +64,7 @@ def _counted(text: str, *, host_known: bool = False) -> Cluster:
         raise InputError(value, "the device is missing after the count", FORMS)
     device, box, assumed = _device(value, name)
     nodes, per_node = _nodes(value, count, box.gpus_per_node, device) if per_node is None else (count, per_node)
-    notes = [*assumed, f"a node is taken as {per_node} x {device.name}: {box.note}; write a cluster file to change it"]
+    notes = [*assumed, f"a node is assumed to be {per_node} x {device.name}: {box.note}; write a cluster file to change it"]
     if box.host_memory_bytes and not host_known:
         usual = f"a node of {box.gpus_per_node} x {device.name} usually has {show_bytes(box.host_memory_bytes)} of host memory"
         notes.append(f"{usual}; no plan is held to that unless --host-memory says so")
@@ -91,7 +91,7 @@ def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...
         raise InputError(value, f"no device is assumed for {size}", f"name the device, or one of {', '.join(sizes)}")
     device, box = hardware.load_device(sizes[size])
     other = f"name another device to change it, as in 8x{_EXAMPLES.get(size, 'H100-SXM')}"
-    return device, box, (f"{size} is taken as {device.name}; {other}",)
+    return device, box, (f"{size} is resolved to {device.name}; {other}",)
 
 
 def _nodes(value: str, count: int, size: int, device: Device) -> tuple[int, int]:

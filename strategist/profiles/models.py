@@ -73,7 +73,7 @@ def _preset(name: str) -> ResolvedModel | None:
     names = catalog.only(catalog.shipped("models", "names"), ("sizes", "aliases"))
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
-        note = f"{name} is taken as {preset}; name another preset or a config.json to change it"
+        note = f"{name} is resolved to {preset}; name another preset or a config.json to change it"
         return ResolvedModel(shape=_load_preset(preset), note=note)
     if alias := catalog.find(name, names["aliases"]):
         preset = names["aliases"][alias]

@@ -169,7 +169,7 @@ def _pipeline(layout: Layout, knobs: Knobs) -> str:
         return ""
     stages = f", {knobs.pp_virtual_stages} stages a rank" if knobs.pp_virtual_stages > 1 else ""
     if knobs.offload == "streamed":
-        return f"embedding, layers and head dealt in turn to {layout.pp} ranks, schedule {knobs.pp_schedule}{stages}"
+        return f"embedding, layers and head round-robin over {layout.pp} ranks, schedule {knobs.pp_schedule}{stages}"
     return f"{layout.pp} ranks in a row, schedule {knobs.pp_schedule}{stages}"
 
 

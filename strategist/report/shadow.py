@@ -35,7 +35,7 @@ def _blocks(plan: Plan, measurement: Measurement, rank: int) -> Iterator[Rendera
     yield section(heading("Time of a step"), _parts(plan, measurement.time))
     if measurement.traffic:
         yield section(
-            heading("Collectives", "of this rank in a step: counted, with nobody to time them with"),
+            heading("Collectives", "of this rank in a step: counted, not timed: no other rank runs"),
             counted_table(measurement.traffic),
         )
     yield from _fullest(measurement)

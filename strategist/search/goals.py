@@ -55,11 +55,11 @@ class Goals:
             raise InputError(f"objectives {', '.join(self.objectives)}", law, "put it first")
         if "energy" in self.objectives and cluster.device.power_watts is None:
             wanted = "--objective energy" if self.objective == "energy" else "--pareto energy"
-            law = f"nobody said how many watts a {name} may draw"
+            law = f"the power limit of a {name} is unknown"
             raise InputError(wanted, law, "add power_watts to the device in a cluster file")
         priced = "--pareto cost" if "cost" in self.objectives[1:] else "--most-cost" if self.most_cost is not None else ""
         if cluster.device.price_per_hour is None and priced:
-            raise InputError(priced, f"nobody said what a {name} costs", "add price_per_hour to the device in a cluster file")
+            raise InputError(priced, f"the price of a {name} is unknown", "add price_per_hour to the device in a cluster file")
 
     @property
     def objective(self) -> str:

@@ -225,7 +225,7 @@ def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[
         with Ledger.open(place) as ledger:
             own = _facts(ledger)
             if own["request"] is None:
-                raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
+                raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
             _alike(facts or own, own, str(studies[0]), str(place))
             facts = {name: facts.get(name) or text for name, text in own.items()}
             rows += ledger.trials()

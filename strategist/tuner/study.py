@@ -117,7 +117,7 @@ def seen(ledger: Ledger) -> Study:
         FileError: nothing was asked of it yet, or it is damaged.
     """
     if (asked := ledger.study("request")) is None:
-        raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
+        raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
     request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
     goals = goals_of(ledger, request)
     trials = tuple(trial_of(row, goals) for row in rows)

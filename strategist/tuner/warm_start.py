@@ -63,7 +63,7 @@ def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmSt
 def _read(place: str | Path, kind: Kind) -> WarmStart:
     with Ledger.open(place) as ledger:
         if (asked := ledger.study("request")) is None:
-            raise FileError(ledger.place, "holds no request yet: nobody has tuned there; name another")
+            raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
         if (theirs := kind_of(ledger)) is not kind:
             raise InputError(f"--warm {place}", f"holds {theirs.value} trials, this study {kind.value} ones", "name one of a kind")
         records = tuple(record for row in ledger.trials() if (record := _record(row)) is not None)

@@ -195,7 +195,7 @@ QUESTIONS = (
     Question(
         text="What does 24GB stand for?",
         calls=(("plan", {"model": "32b", "gpus": "8x24GB"}), ("more", {"handle": "$0.handle"})),
-        answer=lambda said: any("24GB is taken as RTX4090" in item["text"] for item in kind(said, "assumed")), right=True,
+        answer=lambda said: any("24GB is resolved to RTX4090" in item["text"] for item in kind(said, "assumed")), right=True,
     ),
     Question(
         text="Does Mixtral on 8 H100s want its experts split between ranks?",

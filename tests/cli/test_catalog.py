@@ -29,7 +29,7 @@ def test_every_name_has_a_line_and_can_be_shown(command: str, kind: str, capsys:
 def test_a_size_is_shown_as_the_model_that_it_is_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(said(capsys, "models", "show", "32b").split())
     assert text.startswith("qwen2.5-32b parameters 32,763,876,352")
-    assert "32b is taken as qwen2.5-32b" in text
+    assert "32b is resolved to qwen2.5-32b" in text
     assert "full training, adamw 488.2 GiB" in text, "16 bytes a parameter"
     assert codec.loads(NamedModel, said(capsys, "models", "show", "32b", "--json")) == api.model("32b")
 
@@ -46,7 +46,7 @@ def test_a_device_is_shown_with_its_node_and_sources(capsys: pytest.CaptureFixtu
         "bf16 989.4 TFLOPS",
         "NVIDIA H100 data sheet",
         "NVLink 4 with NVSwitch: 370 GB/s",
-        "a node is taken as 8 x H100-SXM",
+        "a node is assumed to be 8 x H100-SXM",
     ):
         assert words in text
     assert codec.loads(Cluster, said(capsys, "hardware", "show", "8x24GB", "--json")) == api.cluster("8x24GB")

@@ -33,7 +33,7 @@ def test_counted_clusters(text, nodes, per_node, device):
 
 def test_plain_memory_says_which_device_it_assumed_and_how_to_change_it():
     device, node = resolve_cluster("8x24GB").assumed
-    assert "24GB is taken as RTX4090" in device
+    assert "24GB is resolved to RTX4090" in device
     assert "8xRTX3090" in device
     assert "cluster file" in node
     assert len(resolve_cluster("8xRTX4090").assumed) == 1

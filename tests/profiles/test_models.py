@@ -32,7 +32,7 @@ def test_names_are_forgiving(name, preset):
 def test_a_bare_size_resolves_to_the_documented_preset_and_says_so():
     resolved = resolve_model("32b")
     assert resolved.shape.name == "qwen2.5-32b"
-    assert "32b is taken as qwen2.5-32b" in resolved.note
+    assert "32b is resolved to qwen2.5-32b" in resolved.note
     assert resolve_model("32B").shape == resolved.shape
 
 

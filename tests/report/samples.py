@@ -52,7 +52,7 @@ def plan_with(layout: Layout, *, backends: tuple[str, ...] = ("native",), **knob
 OTHER = plan_with(Layout(pp=2, dp_replicate=2, tp=2), sequence_parallel=True, loss_parallel=True, postpone_gradient_sync=True)
 ANSWER = Answer(
     request=Request(model="32b", gpus="8x24GB"), model=MODEL, cluster=CLUSTER,
-    notes=("32b is taken as qwen2.5-32b; name another preset to change it", "24GB is taken as rtx4090"),
+    notes=("32b is resolved to qwen2.5-32b; name another preset to change it", "24GB is resolved to rtx4090"),
     verdict="Full training needs 524 GB of states, 8 devices hold 180 GB.",
     candidates=123_456,
     dropped=(Dropped(card="TP-003", policy="wide", because="Narrow matmuls waste the device.", candidates=700),),

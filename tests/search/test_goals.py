@@ -43,9 +43,9 @@ def test_wrong_goals_are_refused_in_one_line(given: dict[str, Any], words: str) 
     ("goals", "words"),
     [
         (Goals(objectives=("memory",)), "must begin with that of the request, throughput"),
-        (Goals(objectives=("throughput", "energy")), "--pareto energy: nobody said how many watts"),
-        (Goals(objectives=("throughput", "cost")), "--pareto cost: nobody said what a .* costs"),
-        (Goals(most_cost=1.0), "--most-cost: nobody said what a .* costs"),
+        (Goals(objectives=("throughput", "energy")), "--pareto energy: the power limit of a .* is unknown"),
+        (Goals(objectives=("throughput", "cost")), "--pareto cost: the price of a .* is unknown"),
+        (Goals(most_cost=1.0), "--most-cost: the price of a .* is unknown"),
     ],
 )
 def test_goals_that_a_cluster_cannot_tell_are_refused(goals: Goals, words: str) -> None:
