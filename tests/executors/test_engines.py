@@ -94,7 +94,7 @@ def test_what_happens_to_a_rank_on_another_host_is_told(
 @pytest.mark.engine("torchrun --hosts")
 def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(plan: Plan, tmp_path: Path, temporary: Path) -> None:
     """As Slurm kills those of a job that it cancels."""
-    code = "from strategist.executors import processes, scratch; scratch.make(processes.new_tag('hosts'))"
+    code = "from strategist.executors import processes, temporary_files; temporary_files.make(processes.new_tag('hosts'))"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert len(list(temporary.iterdir())) == 1
     assert executor("well").execute(plan, tmp_path / "trial", SETTINGS).outcome is Outcome.OK
