@@ -22,8 +22,6 @@ MODULES = re.compile(
 """Old names of modules."""
 NAMES = re.compile(r"(?:^|_)(?:nobody|somebody|whoever|desk|keeper|patience|wording|sheet|shelves|voice|late_update)(?:_|$)")
 """Words of old names of classes and functions."""
-MESSAGES = {"errors.md", "agents.md"}
-"""Pages that quote messages."""
 
 
 def _texts(path: Path, source: str) -> Iterator[str]:
@@ -38,6 +36,11 @@ def _texts(path: Path, source: str) -> Iterator[str]:
 
 def _sources() -> list[tuple[Path, str]]:
     return [(path, path.read_text()) for half in ("strategist", "runtime") for path in sorted((ROOT / half).rglob("*.py"))]
+
+
+def test_code_and_messages_use_no_removed_word() -> None:
+    lines = [(path, line) for path, source in _sources() for line in source.splitlines()]
+    assert [f"{path.relative_to(ROOT)}: {line}" for path, line in lines if BANNED.search(line)] == []
 
 
 def test_docstrings_and_comments_use_no_removed_word() -> None:
@@ -56,5 +59,5 @@ def test_no_module_class_or_function_has_a_removed_name() -> None:
 
 
 def test_pages_use_no_removed_word() -> None:
-    pages = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in MESSAGES]
+    pages = sorted((ROOT / "docs").glob("*.md"))
     assert [f"{path.name}: {line}" for path in pages for line in path.read_text().splitlines() if BANNED.search(line)] == []

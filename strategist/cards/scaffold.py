@@ -42,7 +42,7 @@ StrategyCard:
       because: One sentence that people read beside the plan.
   # What can go wrong while it is followed; shown with each plan that runs the risk.
   risks:
-    - {{when: workload.seq_len > 100000, text: Nobody has tried it on sequences as long as these.}}
+    - {{when: workload.seq_len > 100000, text: It is untested on sequences as long as these.}}
   # Its own tests, by rules alone: once it speaks, once it is silent. What is not given is unknown.
   cases:
     - given:

@@ -37,7 +37,7 @@ COMMANDS = {
     "accuracy": "hold prices against published measurements",
     "bench": "search published sweeps again: what the search is worth",
     "profile": "measure this machine into a profile that plans use",
-    "topo": "draw what this machine has and how it hangs together, and write a cluster file",
+    "topo": "draw the topology of this machine, and write a cluster file",
     "doctor": "say what is wrong with this machine or the install",
     "scale": "measure how a plan scales over more devices",
     "mcp": "serve plans, cards and trials to agents over the Model Context Protocol",

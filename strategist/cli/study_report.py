@@ -123,4 +123,4 @@ def trial_line(trial: StudyTrial, best: int | None) -> str:
         message = trial.measurement.evidence.message if trial.measurement else ""
         said = " ".join(message.split()) or "no message was left"
     praise = "; the best so far" if trial.number == best else "; on the front so far" if trial.front else ""
-    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'nobody'}{praise}"
+    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'unknown'}{praise}"

@@ -90,7 +90,7 @@ def outcome(trial: Trial) -> str:
 
 def proposer(name: str) -> str:
     """The card, without its policy."""
-    return name.removeprefix("card:").partition("/")[0] or "nobody"
+    return name.removeprefix("card:").partition("/")[0] or "unknown"
 
 
 def cut(text: str) -> Text:

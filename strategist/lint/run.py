@@ -18,11 +18,11 @@ from strategist.lint.checks.all import RULES
 from strategist.lint.environment import World
 from strategist.lint.registry import CHECKS, Subject
 
-NOBODY = Deck(())
+NO_CARDS = Deck(())
 
 
 def lint(
-    deck_or_paths: Deck | Iterable[str | Path], world: World | None = None, *, beside: Deck = NOBODY
+    deck_or_paths: Deck | Iterable[str | Path], world: World | None = None, *, beside: Deck = NO_CARDS
 ) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with a deck, or with the files and folders given; in order of files, then of lines.
 
@@ -39,7 +39,7 @@ def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
         subject = _of_document(path, parse(text, path))
     except FileError as error:
         subject = Subject(path=path, findings=(_unreadable(error),))
-    return _findings(_related([subject], NOBODY), None)
+    return _findings(_related([subject], NO_CARDS), None)
 
 
 def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
