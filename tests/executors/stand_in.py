@@ -206,7 +206,18 @@ class Rank(Messes):
         self.wait()
 
     def measure_all_killed(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+        """All at once: rank 0 waits until each has said which process it is."""
+        plan, written = codec.load(Plan, self.folder / "plan.json"), self.folder / f"rank-{self.rank}.writing"
+        written.write_text(str(os.getpid()))
+        written.rename(self.folder / f"rank-{self.rank}.process")
+        others = [self.folder / f"rank-{rank}.process" for rank in range(1, plan.candidate.layout.world_size)]
+        while self.rank == 0 and not all(path.exists() for path in others):
+            time.sleep(0.01)
+        for process in [int(path.read_text()) for path in others] if self.rank == 0 else []:
+            os.kill(process, signal.SIGKILL)
+        if self.rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.wait()
 
     def measure_trains(self) -> None:
         """Steps until the last one, each a line of progress, every fifth one saved."""
