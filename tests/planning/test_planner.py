@@ -155,8 +155,8 @@ def test_energy_orders_plans_by_what_they_draw(deck: Deck) -> None:
     assert joules[0] < joules[-1]
 
 
-def test_nobody_saves_energy_on_devices_of_unknown_power(deck: Deck) -> None:
-    with pytest.raises(InputError, match=r"--objective energy: .*CPU may draw; add power_watts"):
+def test_energy_needs_the_power_limit_of_the_device(deck: Deck) -> None:
+    with pytest.raises(InputError, match=r"--objective energy: the power limit of a .*CPU is unknown; add power_watts"):
         answer(Request(model="tiny", gpus="2xcpu", objective="energy"), deck=deck)
 
 
