@@ -84,7 +84,7 @@ def import_file(
         folder = study.resolve()
         if request is None:
             if (known := ledger.study("request")) is None:
-                raise InputError(f"study {folder}", "holds no request yet", "say which: --model, --gpus and what else it is of")
+                raise InputError(f"study {folder}", "holds no request", "say which: --model, --gpus and what else it is of")
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
         bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")

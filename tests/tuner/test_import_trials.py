@@ -138,7 +138,7 @@ def test_an_import_is_of_the_studys_request(study: Path, tmp_path: Path) -> None
     with pytest.raises(FileError, match="there is no study in this folder"):
         import_file(tmp_path / "t.jsonl", tmp_path / "new", deck=DECK)
     Ledger.open(tmp_path / "new", create=True).close()
-    with pytest.raises(InputError, match="holds no request yet; say which"):
+    with pytest.raises(InputError, match="holds no request; say which"):
         import_file(tmp_path / "t.jsonl", tmp_path / "new", deck=DECK)
 
 
@@ -195,5 +195,5 @@ def test_studies_of_different_requests_are_refused_by_what_differs(study: Path, 
     with pytest.raises(InputError, match="seq_len was 128, is 256"):
         merge([study], other)
     Ledger.open(tmp_path / "new", create=True).close()
-    with pytest.raises(FileError, match="holds no request yet"):
+    with pytest.raises(FileError, match="holds no request"):
         merge([study, tmp_path / "new"], tmp_path / "both")

@@ -130,7 +130,7 @@ def test_what_holds_nothing_to_use_is_refused(there: Path, tmp_path: Path) -> No
         tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
     for place, kind, sampler, said in (
         (tmp_path / "nowhere", Kind.REAL, "belief", "there is no study in this folder"),
-        (new, Kind.REAL, "belief", "holds no request yet"),
+        (new, Kind.REAL, "belief", "holds no request"),
         (lost, Kind.REAL, "belief", "holds no finished trial that says anything"),
         (there, shadows, "belief", "holds real trials, this study shadow ones"),
         (there, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),

@@ -39,7 +39,7 @@ def test_a_study_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no study"):
         watch(tmp_path, lambda *_: None)
     Ledger.open(tmp_path, create=True).close()
-    with pytest.raises(FileError, match="holds no request yet"):
+    with pytest.raises(FileError, match="holds no request"):
         watch(tmp_path, lambda *_: None)
 
 
