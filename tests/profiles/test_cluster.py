@@ -1,5 +1,7 @@
 """Clusters by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from strategist.errors import FileError, InputError, StrategistError
@@ -248,3 +250,10 @@ def test_no_link_is_faster_than_its_line(tmp_path):
     with pytest.raises(StrategistError, match=r"60 GB/s|6e\+10.*line rate") as error:
         resolve_cluster(write(tmp_path, text))
     assert "rack.yaml" in str(error.value)
+
+
+def test_the_words_of_an_assumption_are_no_part_of_what_a_cluster_is():
+    """A study goes on after a release that words them differently."""
+    cluster = resolve_cluster("8x24GB")
+    assert cluster.assumed
+    assert replace(cluster, assumed=("other words",)) == cluster
