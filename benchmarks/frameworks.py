@@ -57,7 +57,7 @@ def cell(situation: str, framework: str) -> Cell:
         answer = api.plan(replace(SITUATIONS[situation], backend=framework))
     except InputError as error:
         return Cell(plan=None, why=error.law.removeprefix(f"{framework} ").partition(";")[0])
-    return Cell(plan=answer.plans[0]) if answer.plans else Cell(plan=None, why="runs out of memory, whatever it is told")
+    return Cell(plan=answer.plans[0]) if answer.plans else Cell(plan=None, why="runs out of memory with every setting")
 
 
 def said() -> Iterator[str]:

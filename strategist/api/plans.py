@@ -171,15 +171,11 @@ def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any
     """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
 
     Raises:
-        InputError, FileError: the plan breaks a law or follows no schedule, or the calibration is none.
+        InputError, FileError: the plan breaks a law, steps of its kind are not simulated, or the calibration is none.
     """
     from strategist.report.trace import trace as traced
 
     check_legal(plan)
-    if plan.candidate.knobs.offload == "streamed":
-        raise InputError(f"plan {plan.id}", "streamed stages follow no schedule that is simulated", "plan with another offload")
-    if plan.cluster.groups:
-        raise InputError(f"plan {plan.id}", "a step on nodes that differ is not simulated", "plan for nodes of one kind")
     return traced(plan, planner.played(plan, load_calibration(calibration)))
 
 

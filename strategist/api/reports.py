@@ -28,12 +28,9 @@ if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
     from strategist.tuner.study import Study, StudyTrial
 
-STREAMED = "Streamed stages follow no schedule that is simulated."
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
 """What of a calibration stretches nothing."""
-
-UNLIKE = "A step on nodes that differ is not simulated."
 
 
 def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> PlanReport:
@@ -107,12 +104,13 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
     from strategist.cost.pipeline_ranks import rank_memory
     from strategist.report.simulated_timeline import timeline
 
-    why = STREAMED if plan.candidate.knobs.offload == "streamed" else UNLIKE if plan.cluster.groups else ""
-    if why:
+    try:
+        found = planner.played(plan, calibration)
+    except InputError as error:
         pp = plan.candidate.layout.pp
         layers = -(-plan.model.layers // pp)
+        why = f"{error.law[0].upper()}{error.law[1:]}."
         return None, (RankMemory(ranks=tuple(range(pp)), layers=layers, memory=plan.estimate.memory),), why
-    found = planner.played(plan, calibration)
     columns = table([row_of(plan.candidate, plan.accumulation)])
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)

@@ -25,7 +25,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_mixed
 from strategist.cost.shipped_calibrations import factors
-from strategist.cost.simulated_steps import Simulated, simulated, with_simulated
+from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, with_simulated
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -198,7 +198,19 @@ def price_candidate(
 
 
 def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
-    """The step of a plan, simulated; without a pipeline, one micro-batch after the other."""
+    """The step of a plan, simulated; without a pipeline, one micro-batch after the other.
+
+    Raises:
+        InputError: steps of its kind are not simulated.
+    """
+    name, layout, knobs = f"plan {plan.id}", plan.candidate.layout, plan.candidate.knobs
+    if knobs.offload == "streamed":
+        raise InputError(name, "streamed stages follow no schedule that is simulated", "plan with another offload")
+    if plan.cluster.groups:
+        raise InputError(name, "a step on nodes that differ is not simulated", "plan for nodes of one kind")
+    if layout.pp * knobs.pp_virtual_stages * plan.accumulation > MOST_PASSES:
+        law = f"a step of more than {MOST_PASSES:,} forward passes is not simulated"
+        raise InputError(name, law, "plan with fewer sequences a step")
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]

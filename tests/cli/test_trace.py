@@ -110,3 +110,12 @@ def test_wrong_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     codec.save(replace(plan, candidate=replace(plan.candidate, layout=layout)), file)
     assert "devices" in refused(capsys, str(file))
     assert not (tmp_path / "plan-trace.json").exists()
+
+
+def test_a_step_of_very_many_passes_is_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither as a trace nor in a report, which says why."""
+    file = plan_file(tmp_path, "--fix", "pp=2", "--fix", "offload=none", "--global-batch", "1000000")
+    assert main(["trace", str(file), "-o", str(tmp_path / "trace.json")]) == 2
+    assert "a step of more than 32,768 forward passes is not simulated; plan with fewer" in capsys.readouterr().err
+    assert main(["report", str(file), "-o", str(tmp_path / "report.html")]) == 0
+    assert "A step of more than 32,768 forward passes is not simulated." in (tmp_path / "report.html").read_text()
