@@ -118,28 +118,39 @@ class Workers:
 
 
 async def _run(request: dict[str, Any], on_progress: OnProgress | None) -> Any:
-    group = 0
-    async with await UNIXSocketStream.from_socket(template().connect()) as stream:
-        received = BufferedByteReceiveStream(stream)
-        try:
-            await stream.send(json.dumps(request).encode() + b"\n")
-            while True:
-                line = json.loads(await received.receive_until(b"\n", MOST_BYTES + 1000))
-                if "answer" in line:
-                    return line["answer"]
-                if "problem" in line:
-                    raise RefusedError(**line["problem"])
-                if "process" in line:
-                    group = line["process"]
+    try:
+        async with await UNIXSocketStream.from_socket(template().connect()) as stream:
+            received = BufferedByteReceiveStream(stream)
+            with anyio.CancelScope(shield=True):  # a call that is cancelled now must know what to kill
+                group = (await _received(received))["process"]
+            try:
+                await stream.send(json.dumps(request).encode() + b"\n")
                 if on_progress is not None:
-                    await on_progress(line.get("share", 0.0), line.get("progress", "works"))
-        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
-            died = "the process of the call has died, for want of memory perhaps"
-            raise RefusedError("failed", died, "ask for less, or try again") from None
-        finally:
-            if group:  # before it is known, the closed connection has the worker end itself
+                    await on_progress(0.0, "works")
+                return await _answer(received, on_progress)
+            finally:
                 with suppress(ProcessLookupError):
                     os.killpg(group, signal.SIGKILL)
+    except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
+        died = "the process of the call has died, for want of memory perhaps"
+        raise RefusedError("failed", died, "ask for less, or try again") from None
+
+
+async def _answer(received: BufferedByteReceiveStream, on_progress: OnProgress | None) -> Any:
+    """The last line that a worker sends; the others report its progress."""
+    while True:
+        line = await _received(received)
+        if "answer" in line:
+            return line["answer"]
+        if "problem" in line:
+            raise RefusedError(**line["problem"])
+        if on_progress is not None:
+            await on_progress(line["share"], line["progress"])
+
+
+async def _received(stream: BufferedByteReceiveStream) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(await stream.receive_until(b"\n", MOST_BYTES + 1000))
+    return line
 
 
 def _tidy(folder: Path) -> None:
