@@ -9,9 +9,11 @@ from pathlib import Path
 from between import put
 
 from strategist import api
+from strategist.accuracy.error_metrics import figures
 from strategist.accuracy.largest_errors import worst
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.reliability import reliability
+from strategist.accuracy.stalled_steps import without_stalled
 from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
 from strategist.report.accuracy_page import WORST, accuracy_page
 from strategist.report.reference.markdown import bullets, page, prose, table
@@ -53,6 +55,29 @@ def reliability_table(found: Accuracy) -> str:
     return table(("probability", "rows", "ran", "mean of sources"), cells)
 
 
+STALLED = (
+    "Some published steps waited for a network or a busy machine, for many times as long as their layout explains: a tail on the"
+    " slow side that is told from the other rows of a source ([cost model](cost-model.md)). These are the figures of the rows that"
+    " remain. Which row stalled is known from its published time alone, so no plan can be chosen by it."
+)
+
+
+def stalled_table(found: Accuracy) -> str:
+    """Figures of the sources in which steps stalled, and of all rows, without the rows that did."""
+    groups = {source.name: [item for item in found.judged if item.case.row.file == source.name] for source in found.sources}
+    rows = []
+    for name, judged in (*groups.items(), ("**all, by rows**", found.judged)):
+        before, kept = figures(name, judged), figures(name, without_stalled(judged))
+        if stalled := before.step_time_rows - kept.step_time_rows:
+            errors = (kept.step_time_median_ape, kept.top1_regret, kept.top1_regret_worst)
+            rows.append((name, f"{before.step_time_rows:,}", f"{stalled / before.step_time_rows:.1%}", *map(_percent, errors)))
+    return table(("source", "timed rows", "stalled", "median", "regret", "worst"), rows)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
@@ -68,9 +93,10 @@ def markdown(found: Accuracy) -> str:
     )
     blocks = ["# Predicted against published", intro.strip(), bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)]
     for name, title in GROUPS:
-        rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
+        rows = ((group.name, *cells(group)) for group in getattr(found, name))
         blocks += [f"## {title}", sources(found) if name == "sources" else table(("", *TITLES), rows)]
-    judged = ((figures.name, *map(str, verdicts(figures))) for figures in with_verdicts(found.sources))
+    blocks += ["## Without stalled steps", prose(STALLED), stalled_table(found)]
+    judged = ((group.name, *map(str, verdicts(group))) for group in with_verdicts(found.sources))
     blocks += ["## Out of memory", table(("source", "hits", "misses", "false alarms", "passes"), judged)]
     blocks += ["## Probability that a run fits", prose(RELIABILITY), reliability_table(found)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())

@@ -1,7 +1,11 @@
 """Stalled steps: published steps that waited for a network or a busy machine, separated from regular ones."""
 
+from collections.abc import Sequence
+from math import log
+
 import numpy as np
 
+from strategist.accuracy.error_metrics import Judged
 from strategist.cost.candidate_arrays import Floats
 
 LEAST_ROWS = 20
@@ -41,3 +45,18 @@ def ordinary(errors: Floats) -> Floats:
         centre = float(np.sum(found * errors) / np.sum(found))
         spread = float(np.clip(np.sqrt(np.sum(found * (errors - centre) ** 2) / np.sum(found)), NARROWEST, WIDEST))
     return found
+
+
+def without_stalled(judged: Sequence[Judged]) -> list[Judged]:
+    """Rows whose steps more likely than not did not stall, and rows without a step; each file and stack has states of its own."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for item in judged:
+        groups.setdefault((item.case.row.file, item.case.stack.name), []).append(item)
+    return [item for group in groups.values() for item in _without_stalled(group)]
+
+
+def _without_stalled(group: Sequence[Judged]) -> list[Judged]:
+    timed = [(item, log(item.case.step_seconds / item.step_seconds)) for item in group if item.case.step_seconds]
+    states = ordinary(np.array([error for _, error in timed]))
+    kept = [item for (item, _), state in zip(timed, states, strict=True) if state > 0.5]
+    return kept + [item for item in group if not item.case.step_seconds]

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from strategist.accuracy.stalled_steps import LEAST_ROWS, ordinary
+from strategist import api
+from strategist.accuracy.stalled_steps import LEAST_ROWS, ordinary, without_stalled
 
 
 def drawn(ordinary_steps: int, stalled_steps: int, centre: float) -> np.ndarray:
@@ -29,3 +30,12 @@ def test_steps_faster_than_predicted_are_ordinary() -> None:
 
 def test_few_rows_do_not_tell_two_states_apart() -> None:
     assert ordinary(drawn(LEAST_ROWS - 5, 4, 0.0)).tolist() == [1.0] * (LEAST_ROWS - 1)
+
+
+def test_rows_that_stalled_are_left_out_of_their_source_alone() -> None:
+    judged = list(api.accuracy(source="hf_ultrascale_playbook").judged)
+    kept = without_stalled(judged)
+    assert set(map(id, kept)) < set(map(id, judged))
+    assert {id(item) for item in judged if not item.case.step_seconds} < set(map(id, kept))
+    left_out = set(map(id, judged)) - set(map(id, kept))
+    assert all(item.case.step_seconds > 1.2 * item.step_seconds for item in judged if id(item) in left_out)
