@@ -6,11 +6,13 @@ from math import inf
 import numpy as np
 
 from strategist.contract.cluster import Cluster, Device
+from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import LARGE_MATMUL_FLOPS, Factors, slowest_launch_seconds
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.layer_flops import HeadWork, LayerWork, interpolate
+from strategist.cost.layer_widths import compute_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +88,15 @@ class Rates:
         return np.minimum(1.0, self.intra_bytes_per_second / self.host_bytes_per_second)
 
 
-def rates_of(cluster: Cluster, stack: Stack, workload: Workload) -> Rates:
+TENSOR_CORE_BYTES = 16
+"""Alignment of their operands that matmuls on tensor cores need (cuBLAS documentation, "Tensor Core Usage"; github.com/NVIDIA/cutlass issue 75)."""
+
+
+def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelShape) -> Rates:
     """Rates of a cluster's devices as a stack's kernels find them."""
     device = as_computed(cluster.device, stack)
     return Rates(
-        attention_flops=device.peak(workload.compute_dtype),
+        attention_flops=_attention_peak(device, stack, workload, model),
         attention_efficiency=device.attention_efficiency,
         memory_bytes_per_second=device.memory_bytes_per_second,
         memory_efficiency=device.memory_efficiency,
@@ -104,6 +110,14 @@ def rates_of(cluster: Cluster, stack: Stack, workload: Workload) -> Rates:
         launches_ahead=float(device.kind == "cuda"),
         overlaps=float(device.overlaps),
     )
+
+
+def _attention_peak(device: Device, stack: Stack, workload: Workload, model: ModelShape) -> float:
+    """FLOP/s at which attention is counted. Unfused attention multiplies each head by itself: one that is not aligned leaves the
+    tensor cores. Flash attention pads its heads."""
+    peak = device.peak(workload.compute_dtype)
+    aligned = model.head_size * compute_bytes(workload) % TENSOR_CORE_BYTES == 0
+    return peak if aligned or stack.attention == "flash" else min(peak, device.peak("fp32"))
 
 
 def as_computed(device: Device, stack: Stack) -> Device:

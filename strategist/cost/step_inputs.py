@@ -80,7 +80,7 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
     inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
     return StepInputs(
         v=v,
-        rates=rates_of(cluster, stack, workload),
+        rates=rates_of(cluster, stack, workload, model),
         layer=layer_compute(layer, per, dense, experts),
         head=head_matmuls(work.head, workload, device),
         head_moved_bytes=work.head.moved_bytes,
