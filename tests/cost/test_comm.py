@@ -104,6 +104,17 @@ def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     assert megatron < 0.3 * torch  # latency is left
 
 
+def test_quantized_weights_travel_as_they_are_stored() -> None:
+    """4 bits a weight with a scale a block instead of 16 bits, in the same number of calls."""
+    columns = table([row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=1)), 4)])
+    deep = replace(DENSE, layers=64)
+    lora, qlora = (
+        price(deep, at_once(1, 8), replace(WORKLOAD, train=train), columns, NEUTRAL, TORCH).communication_seconds[0]
+        for train in ("lora", "qlora")
+    )
+    assert 0.25 < qlora / lora < 0.35
+
+
 def test_megatron_gathers_and_reduces_small_layers_together() -> None:
     """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
     kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, postpone_gradient_sync=True))

@@ -13,9 +13,10 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.report.answer import answer_report
-from strategist.report.plan import ranking
+from strategist.report.plan import plan_report, ranking
 from strategist.report.plan_description import OPTION_WORDS, spelled_out
 from strategist.report.setting_text import change_words, recompute_words
+from strategist.units import show_seconds
 from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
 
 PLAIN = Candidate(layout=Layout(), knobs=Knobs())
@@ -150,3 +151,8 @@ def test_what_selective_recomputation_saves_is_said() -> None:
     assert "recompute selective/2" in change_words(plan)
     assert recompute_words(replace(half, saved_operations="matmul+attention+collectives")) == "selective"
     assert recompute_words(replace(half, recompute="full")) == "full"
+
+
+def test_the_interval_of_the_step_is_that_of_the_estimate() -> None:
+    plan = replace(PLAN, estimate=replace(PLAN.estimate, step_seconds_range=(1.25, 7.5)))
+    assert f"interval {show_seconds(1.25)} to {show_seconds(7.5)}" in " ".join(look(plan_report(plan)).split())
