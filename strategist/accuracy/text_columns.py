@@ -87,7 +87,7 @@ TRAIN = _words(
 """What is trained; sought outside of parentheses, where reports speak of other rows."""
 
 ADAPTERS = _words((r"\(lora[^)]*qkv\+proj", "attention"))
-"""The linears that adapters are on, where a run says so."""
+"""The linears that have adapters, as a run states them."""
 
 FLOAT8_BASE = _pattern(r"\(lora[^)]*base frozen\).*mlperf training")
 """A frozen base is stored in float8, and so is what goes into the feed-forward's activation: configurations of MLPerf's submissions
