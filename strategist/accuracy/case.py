@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from strategist.accuracy.row import Row
 from strategist.accuracy.row_cluster import cluster_of
 from strategist.accuracy.row_model import shape_of
-from strategist.accuracy.row_setup import Batch, batch_of, knobs_of, layout_of, stack_of, workload_of
+from strategist.accuracy.row_setup import Batch, batch_of, knobs_of, layout_of, workload_of
+from strategist.accuracy.row_stack import stack_of
 from strategist.accuracy.skip_reason import Skip, Skipped
 from strategist.accuracy.text_columns import (
     ALLOCATED,
@@ -91,7 +92,8 @@ def case_of(row: Row) -> Case:
     model, cluster = shape_of(row), cluster_of(row)
     layout = layout_of(row, cluster.devices)
     batch = batch_of(row, layout, cluster.devices)
-    workload, stack = workload_of(row, model, batch), stack_of(row)
+    stack = stack_of(row)
+    workload = workload_of(row, model, batch, stack)
     stage = _stage(row, layout.pp, cluster.devices, stack.keeps.logged)
     seconds = _seconds(row, model, workload, cluster, batch, stack)
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB

@@ -37,8 +37,8 @@ UNTIED = ("galvatron",)
 PAD = 128
 """Megatron makes the vocabulary a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
 
-GPT2_VOCABULARY = 50257
-"""Vocabulary size where the source states none."""
+GPT2_VOCABULARY, BERT_VOCABULARY = 50257, 30522
+"""Vocabulary sizes where the source states none: BERT's of its models, else that of GPT-2."""
 
 _TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
 _NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _own(row: Row) -> ModelShape:
     matrices = 3 if _gated(row) else 2
     heads = row.heads or max(1, hidden // 128)
     ffn = row.ffn or _setting(told, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
-    vocab = row.vocab or _setting(told, "vocab_size") or _told_vocabulary(row) or GPT2_VOCABULARY
+    vocab = row.vocab or _setting(told, "vocab_size") or _told_vocabulary(row) or _usual_vocabulary(row)
     layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
     tied = _says_tied(row)
     modern = told.get("normalization", "RMSNorm" if matrices == 3 and not told else "").lower() == "rmsnorm"
@@ -180,6 +180,10 @@ def _told_vocabulary(row: Row) -> int | None:
     """A vocabulary that the notes give in thousands."""
     thousands = number(VOCABULARY, row.notes)
     return int(thousands * 1000) if thousands and not row.vocab else None
+
+
+def _usual_vocabulary(row: Row) -> int:
+    return BERT_VOCABULARY if "bert" in row.model.lower() else GPT2_VOCABULARY
 
 
 def _padded(vocab: int, row: Row) -> int:

@@ -86,6 +86,13 @@ TRAIN = _words(
 )
 """What is trained; sought outside of parentheses, where reports speak of other rows."""
 
+ADAPTERS = _words((r"\(lora[^)]*qkv\+proj", "attention"))
+"""The linears that have adapters, as a run states them."""
+
+FLOAT8_BASE = _pattern(r"\(lora[^)]*base frozen\).*mlperf training")
+"""A frozen base is stored in float8, and so is what goes into the feed-forward's activation: configurations of MLPerf's submissions
+(``fp8_params``, ``activation_func_fp8_input_store``: conf/megatron_gpt_peft_tuning_config.yaml with FP8 and FP8_ACT)."""
+
 RANKS = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
 TRAINED = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")
 
@@ -93,12 +100,13 @@ OFFLOAD = _words(
     (r"roundpipe \(|mobius|\bstreamed\b", "streamed"),
     (
         r"cpuoffload\(offload_params=true|cpu offload of parameters|cpu optimizer and parameter offload|optimizer \+ parameter cpu"
+        r"|zero-3 cpu offload"
         r"|offload_params|zero-infinity|params? offload|cpu offload with fused optimizer",
         "all",
     ),
     (
         r"cpu offload of (the )?optimizer|optimizer[- ](cpu )?offload|cpu optimizer|\(cpu,|deepspeed cpu offload|\(cpu offload"
-        r"|offload-(master|opt-v)",
+        r"|offload-opt-v",
         "optimizer",
     ),
 )
@@ -155,11 +163,23 @@ RECOMPUTE_USUAL = _words(
 )
 """Defaults of frameworks: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in
 torchtitan's job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml)."""
+RECOMPUTE_FLAGS = re.compile(r"recompute-([a-z]+)")
+RESIDUAL_AWAY = _pattern(r"offload-residual")
+MASTER_AWAY = _pattern(r"offload-master")
+SHARDS_WEIGHTS = _pattern(r"--shard-weights")
+SHARDS_GRADIENTS = _pattern(r"--shard-gradients")
+GRADIENTS_AWAY = _pattern(r"offload-gradients")
+"""Flags of llm.q: what of a layer is made again, the sum after its feed-forward in host memory, and weights and gradients that are
+sharded each by itself (README). Weights in bf16 that are not sharded are the master copy, so that offloading it moves nothing
+(src/models/llama_weights.cpp: ``WeightsMgrUnsharded``)."""
+
+LAYERS_AWAY = _pattern(r"cpu_offloading_num_layers=([0-9]+)")
+"""Layers whose activations wait in the memory of the host."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
 PURE_HALF = _pattern(
     r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"
-    r"|\btorchtune\b|\blitgpt\b|\bswift\b.*full-parameter"
+    r"|\btorchtune\b|\blitgpt\b|\bswift\b.*full-parameter|\bnemo[ -](performance|framework)[^;]*;.*\btask SFT\b"
 )
 """Parameters, gradients and optimizer states all in bf16: said, or what the recipes of torchtune and litgpt do (``dtype: bf16``,
 ``--precision bf16-true``)."""
@@ -177,7 +197,7 @@ PRECISION_TOLD = _words((r"\bdtype:? fp32\b", "fp32"), (r"\bdtype:? bf16\b", "bf
 HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
-HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance")
+HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf training")
 """Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge:
 perf_recipes/_common.py)."""
 

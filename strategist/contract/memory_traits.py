@@ -8,6 +8,7 @@ PARAMETERS = ("shards", "copies")
 SPLITS = ("even", "parameters")
 LOGS = ("fullest", "first", "last")
 ROOTS = ("both", "head", "neither")
+GRADIENTS_ON_HOST = ("all", "optimizer", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +17,13 @@ class MemoryTraits:
 
     parameters: ``shards`` in fp32 of which computing makes copies layer by layer (FSDP2), or whole ``copies`` in the type that
         matmuls compute in, beside fp32 ones that belong to the optimizer (Megatron, DeepSpeed, nanotron).
+    gradients_on_host: the offload that takes gradients to the host: that of ``all``, already that of the ``optimizer`` (arXiv
+        2101.06840, section 4.1), or ``never``.
+    layers_away: layers of a pipeline stage whose activations wait in host memory (Megatron-Core: ``cpu_offloading_num_layers``).
+    float8_parameters: with matmuls in float8, the copies that layers compute with are float8.
+    allocates_once: all tensors have their places before the first step, so that no allocator holds more than they take.
     autocast: FSDP gathers parameters in the type that they are stored in, and autocast casts them at each matmul.
-    frozen_bytes: bytes of a frozen parameter that is not quantized.
+    frozen_bytes: bytes of a frozen parameter that is not quantized: 1 where it is stored in float8, but for embedding and head.
     piled_gradient_bytes: bytes a parameter of gradients in the compute type that pile up during a backward pass, until they are
         added to those that stay.
     norm_bytes: bytes that a norm saves of each value of its input: 2 where one kernel computes it, 6 where it is written in torch
@@ -27,6 +33,8 @@ class MemoryTraits:
     regathers: with sequence parallelism a linear saves its shard of the input and gathers it again for its weight gradient
         (arXiv 2205.05198, section 4.2.2), instead of the gathered input.
     quantized_inputs: matmuls in float8 save their inputs in float8 (Transformer Engine), instead of the type of the activations.
+    float8_activations: with matmuls in float8, what goes into the feed-forward's activation is saved in float8, too (Megatron-Core:
+        ``activation_func_fp8_input_store``).
     expert_outputs: the router's weights multiply the outputs of experts, which are saved for it, instead of the activations between
         an expert's matmuls.
     dropout_bytes: masks of dropout for each value of the hidden size in a layer, in models with layer norms; others have none.
@@ -49,6 +57,10 @@ class MemoryTraits:
     """
 
     parameters: str = "shards"
+    gradients_on_host: str = "all"
+    layers_away: float = 0.0
+    float8_parameters: bool = False
+    allocates_once: bool = False
     autocast: bool = False
     frozen_bytes: float = 2.0
     piled_gradient_bytes: float = 0.0
@@ -57,6 +69,7 @@ class MemoryTraits:
     caches_keys: bool = False
     regathers: bool = False
     quantized_inputs: bool = False
+    float8_activations: bool = False
     expert_outputs: bool = True
     dropout_bytes: float = 0.0
     whole_shared_experts: bool = True
@@ -71,7 +84,14 @@ class MemoryTraits:
     logged: str = "fullest"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("parameters", PARAMETERS), ("root", ROOTS), ("split", SPLITS), ("logged", LOGS)):
+        closed = {
+            "parameters": PARAMETERS,
+            "root": ROOTS,
+            "split": SPLITS,
+            "logged": LOGS,
+            "gradients_on_host": GRADIENTS_ON_HOST,
+        }
+        for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
                 raise not_among(f"keeps: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 

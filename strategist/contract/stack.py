@@ -16,6 +16,7 @@ COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device")
 RING_GRADIENTS = ("fp32", "computed")
 EXPERTS = ("grouped", "streams", "sliced")
+ADAPTERS = ("all", "attention", "query_value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,8 @@ class Stack:
     ``offloaded_update``: states in host memory are updated by the ``host``, or by the ``device``, through which they travel.
     ``experts`` of a layer run together (``grouped``), in kernels of their own on several ``streams``, or one by one, as
     slices of one parameter (``sliced``).
+    ``adapters``: the linears that low-rank adapters are on: ``all`` of attention and of dense feed-forwards, those of ``attention``
+    alone, or of its queries and values.
     ``keeps``: what it keeps in memory.
     """
 
@@ -67,6 +70,7 @@ class Stack:
     ring_gradients: str = "fp32"
     offloaded_update: str = "host"
     experts: str = "grouped"
+    adapters: str = "all"
     keeps: MemoryTraits = TORCH_KEEPS
     source: str = ""
 
@@ -82,6 +86,7 @@ class Stack:
             "ring_gradients": RING_GRADIENTS,
             "offloaded_update": UPDATES,
             "experts": EXPERTS,
+            "adapters": ADAPTERS,
         }
         for name, allowed in closed.items():
             if getattr(self, name) not in allowed:

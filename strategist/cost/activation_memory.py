@@ -63,7 +63,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     gathered = shards if keeps.regathers else np.ones_like(shards)
     fused = v.compiled | (stack.elementwise == "fused")
     inner_tensors = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
-    quantized = v.float8 & fused if keeps.quantized_inputs else np.zeros_like(fused)
+    full = workload.train == "full"
+    quantized = v.float8 if keeps.quantized_inputs and full else np.zeros_like(fused)
     attended_kv = 2 * q if keeps.repeats_heads else kv
     norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
     normed = norm_bytes / 2 * (q + kv / 2) if model.qk_norm else 0.0
@@ -73,6 +74,8 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     made = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
     visits = 2 * routed if keeps.expert_outputs else routed
     kept = (2 + visits) * h / gathered + made
+    if not full and stack.adapters != "all":
+        kept = kept - _read_by_frozen(model, gathered, v, tiles)
     norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
     outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
@@ -82,10 +85,13 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     scores = 0.0 if stack.attention == "flash" else UNFUSED_KEPT
     autocast = autocasts(stack, workload, v)
     wider, copied = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _casts(model, stack), 0.0)
-    scaled = np.where(v.float8 & ~fused, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
+    eager = v.float8 & ~fused & (not keeps.quantized_inputs)
+    scaled = np.where(eager, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
     logsumexp = 4 * model.heads / v.tp
     whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
     whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + routed, model, gathered, v), 0.0)
+    if keeps.float8_activations:
+        whole = whole - np.where(v.float8, t * (c - 1) * (model.ffn_matrices - 1) * inner / v.tp, 0.0)
     selective = np.minimum(t * (c * saved + wider * h + logsumexp + scaled), whole)
     inputs = (c + wider) * t * h / shards
     last_output = c * t * keeps.selective_matmuls * v.saved_matmuls * h / gathered
@@ -111,6 +117,14 @@ def _saved_by_quantizing(c: float, inputs: float, model: ModelShape, gathered: F
     inner, _ = feed_forward_width(model)
     saved: Floats = (c - 1) * (inputs * model.hidden_size / gathered + inner / v.tp) - model.attended_width / v.tp
     return saved
+
+
+def _read_by_frozen(model: ModelShape, gathered: Floats, v: View, tiles: Floats) -> Floats:
+    """Values a token that only weights of the feed-forward read: the input of its first matmuls and that of its last one. A frozen
+    weight has no gradient, so autograd saves no input for it where no adapter reads the same one."""
+    inner, _ = feed_forward_width(model)
+    read: Floats = model.hidden_size / gathered + np.where(tiles > 1, 0.0, inner / v.tp)
+    return read
 
 
 def score_pairs(model: ModelShape, workload: Workload, v: View) -> Floats:
@@ -248,7 +262,8 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Mem
         v.recompute_alternate, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
     )
     whole = stage.layers * each
-    saved = _on_device(stage.in_flight * whole, layer, v)
+    away = np.minimum(keeps.layers_away / np.maximum(stage.layers, 1.0), 1.0)
+    saved = _on_device(stage.in_flight * whole * (1 - away), layer, v)
     passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
     turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)

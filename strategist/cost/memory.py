@@ -43,6 +43,7 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     one has its own, whole, beside shards of the others."""
     per, keeps, v, local = c.per, c.keeps, c.v, local_parameters(stage, c)
     on_host = v.offload_all | v.streamed
+    away = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[keeps.gradients_on_host]
     cut = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
     stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
@@ -53,13 +54,13 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
     waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
     each = (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
-    reduced, root, whole = np.where(on_host, 0.0, trained * per.gradient), local.root * each, local.stage * each
+    reduced, root, whole = np.where(away, 0.0, trained * per.gradient), local.root * each, local.stage * each
     apart = v.one_by_one if keeps.parameters == "shards" else np.zeros_like(v.one_by_one)
     own = (whole - root) / v.virtual_stages
     last = own + np.where(stage.has_head > 0, 0.0, root) + (1 - 1 / v.virtual_stages) * reduced
     first = np.where(waiting, own + np.where(stage.has_head > 0, root, 0.0), reduced / v.virtual_stages)
     gradients = np.where(waiting, np.where(apart, last, whole), reduced)
-    early = v.update_at_once & ~on_host & (v.accumulation == 1)  # several are summed up first
+    early = v.update_at_once & ~away & (v.accumulation == 1)  # several are summed up first
     gradients = np.where(early, gradients / np.maximum(stage.layers, 1.0), gradients)
     gradients = gradients + np.where(v.low_rank_hook, local.stage * 4.0, 0.0)  # PowerSGD remembers what it left out
     timeline = StageTimeline(

@@ -49,13 +49,19 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
         gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
         return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=gathered, trained=1.0)
     base = max(compute, stack.keeps.frozen_bytes)
-    stored = NF4_BYTES if workload.train == "qlora" else base
-    share = lora_parameters(model, workload.lora_rank) / model.parameters
+    plain = stack.keeps.frozen_bytes if compute < 4 else base
+    stored = NF4_BYTES if workload.train == "qlora" else plain
+    share = lora_parameters(model, workload.lora_rank, stack.adapters) / model.parameters
     return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
 
 
-def lora_parameters(model: ModelShape, rank: int) -> int:
-    """Adapters on every linear of attention and of dense feed-forwards (arXiv 2106.09685, section 4.1): rank x (in + out) each."""
+def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
+    """Adapters on every linear of attention and of dense feed-forwards, or on those that a stack adapts (arXiv 2106.09685, section
+    4.1): rank x (in + out) each."""
+    if adapters == "query_value" and model.mla is None:
+        return rank * model.layers * (2 * model.hidden_size + (model.heads + model.kv_heads) * model.head_size)
+    if adapters != "all":
+        return rank * model.layers * _attention_ends(model)
     h, shared = model.hidden_size, model.moe.expert_ffn_size * model.moe.shared_experts if model.moe else 0
     dense, beside = (model.ffn_matrices * (h + width) if width else 0 for width in (model.ffn_size, shared))
     return rank * (model.layers * _attention_ends(model) + model.dense_layers * dense + model.moe_layers * beside)

@@ -20,7 +20,7 @@ benchmarks/memory.py reserve in the simulator is met within 2.4 % (median of tho
 
 def cut_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
     """Bytes that lie unused between the tensors at the ``peak``: ``slack`` GiB of 1 GiB of transient tensors."""
-    if not slack:
+    if not slack or t.keeps.allocates_once:
         return np.zeros_like(t.v.tp)
     waiting = np.where(t.reduced_last, peak["gradients"], 0.0)
     transient = sum((peak[name] for name in TRANSIENT), start=waiting)
@@ -31,7 +31,7 @@ def cut_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
 def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
     """Bytes of blocks on other streams that no tensor uses at the ``peak``: the allocator gives them back where it would run out
     (``release_cached_blocks``)."""
-    return gather_pool(t) + reduce_pool(t, peak) if slack else np.zeros_like(t.v.tp)
+    return gather_pool(t) + reduce_pool(t, peak) if slack and not t.keeps.allocates_once else np.zeros_like(t.v.tp)
 
 
 def gather_pool(t: StageTimeline) -> Floats:

@@ -20,7 +20,8 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.root))
     root = np.where(v.streamed, local.head, _held_root(local, c))
     comes = v.reshard | v.reshard_subgroup | v.streamed
-    resident, running = (kept + root) * per.gathered, np.where(comes, two_layers * per.gathered, 0.0)
+    each = np.where(v.float8, 1.0, per.gathered) if c.keeps.float8_parameters else per.gathered
+    resident, running = kept * each + root * per.gathered, np.where(comes, two_layers * each, 0.0)
     casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
     if c.keeps.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
@@ -29,6 +30,8 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     again = v.recompute_full | v.recompute_selective
     left = np.where(again, 0.0, np.where(v.recompute_alternate, 1 - stage.again, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
+    if c.keeps.float8_parameters:
+        copies = copies + np.where(v.float8, (local.stage - local.root) * 1.0, 0.0)
     made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
     if c.keeps.autocast:
         resident, running = resident + copies, running + made

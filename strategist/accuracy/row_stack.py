@@ -1,0 +1,139 @@
+"""Stack of a published run: its framework's profile, with what the row itself says of kernels, gradients and the loss."""
+
+from dataclasses import replace
+from math import ceil, log2
+
+from strategist.accuracy.row import Row
+from strategist.accuracy.text_columns import (
+    ADAPTERS,
+    ATTENTION,
+    ATTENTION_TOLD,
+    CHUNKED_LOSS,
+    FLOAT8_BASE,
+    FP16_SUMS,
+    FUSED,
+    FUSED_LOSS,
+    GRADIENTS_AWAY,
+    GRAPHS,
+    HALF_GRADIENTS,
+    HALF_LOGIT_BYTES,
+    HEAD_CHUNKS,
+    LAYERS_AWAY,
+    LOSS_CHUNKS,
+    MASTER_AWAY,
+    RECOMPUTE,
+    RECOMPUTE_FLAGS,
+    RECOMPUTE_TOLD,
+    RECOMPUTE_USUAL,
+    RECOMPUTED_MODULES,
+    RESIDUAL_AWAY,
+    STACKS,
+    TILE_TOKENS,
+    TILED,
+    TUNED_ATTENTION,
+    USUAL_LOSS_CHUNKS,
+    USUAL_TILE_TOKENS,
+    WHOLE_GRADIENTS,
+    WHOLE_LOSS,
+    first,
+    number,
+    plain,
+)
+from strategist.contract.loss import Loss
+from strategist.contract.memory_traits import MemoryTraits
+from strategist.contract.stack import Stack
+from strategist.profiles.stacks import load_stack
+
+USUAL_VOCABULARY, USUAL_HIDDEN = 128256, 4096
+"""Where a row with a fused loss states neither."""
+
+
+def stack_of(row: Row) -> Stack:
+    """The framework's profile, with the kernels and the gradients that the row itself speaks of."""
+    stack = load_stack(first(STACKS, row.text, "torch"))
+    attention = first(ATTENTION, row.flash_attention, first(ATTENTION_TOLD, row.text, stack.attention))
+    if recomputed(row) == "core_attention":
+        attention = "flash"  # scores are made again instead of kept: what flash attention does, too
+    changes: dict[str, str | float | bool] = {"attention": attention}
+    if stack.kin == "torch" and FP16_SUMS.search(row.notes):
+        changes["fp16_sums"] = True
+    changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
+    if TUNED_ATTENTION.search(row.flash_attention):
+        changes["attention_kernels"] = "tuned"
+    if FUSED.search(f"{row.text} ; {row.flash_attention}"):
+        changes["elementwise"] = "fused"
+    if "grad_reduce_in_bf16" in row.settings or HALF_GRADIENTS.search(row.source):
+        changes["gradient_bytes"] = 2.0
+    elif WHOLE_GRADIENTS.search(row.notes):
+        changes["gradient_bytes"] = 4.0
+    if tile := number(TILE_TOKENS, row.notes):
+        changes["tile_tokens"] = tile
+    elif TILED.search(plain(row.text)):
+        changes |= {"tile_tokens": float(row.hidden or USUAL_TILE_TOKENS), "tiles_recompute": True}
+    changes["adapters"] = first(ADAPTERS, row.text, stack.adapters)
+    return replace(stack, loss=_loss(row, stack.loss), keeps=_keeps(row, stack.keeps), **changes)  # type: ignore[arg-type]
+
+
+def _keeps(row: Row, usual: MemoryTraits) -> MemoryTraits:
+    """What the framework keeps, as the row's flags change it."""
+    changes: dict[str, str | float | bool] = {"layers_away": number(LAYERS_AWAY, row.notes) or usual.layers_away}
+    if row.precision == "fp8" and FLOAT8_BASE.search(row.text):
+        changes |= {"frozen_bytes": 1.0, "float8_activations": True}
+    if MASTER_AWAY.search(row.notes) and not GRADIENTS_AWAY.search(row.notes):
+        changes["gradients_on_host"] = "never"
+    if (flags := recompute_flags(row)) and recomputed(row) == "selective":
+        changes["selective_matmuls"] = _saved_share(row, flags)
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def recompute_flags(row: Row) -> frozenset[str]:
+    """The parts of a layer that llm.q makes again."""
+    return frozenset(RECOMPUTE_FLAGS.findall(row.notes))
+
+
+def _saved_share(row: Row, again: frozenset[str]) -> float:
+    """Of the outputs of matmuls, the share that leaves what llm.q saves beside a layer's input and attention's output
+    (src/models/llama_run_state.cpp: ``allocate_basic_fwd_tensors``; norms and the product in float8 where matmuls are)."""
+    hidden, inner, each = row.hidden or 0, row.ffn or 0, 0.5 if row.precision == "fp8" else 1.0
+    key_value = 2 * hidden * (row.kv_heads or 1) / (row.heads or 1)
+    saved = 0.0 if RESIDUAL_AWAY.search(row.notes) else float(hidden)
+    saved += hidden  # the sum after attention
+    saved += 0 if "att" in again else 2 * hidden + key_value
+    saved += 0 if again & {"att", "norm"} else each * hidden
+    saved += 0 if again & {"ffn", "norm"} else each * hidden
+    saved += 0 if "ffn" in again else 2 * inner
+    saved += 0 if again & {"ffn", "swiglu"} else each * inner
+    return min(max((saved - 2 * hidden) / (3 * hidden + key_value + 2 * inner), 0.0), 1.0)
+
+
+def _loss(row: Row, usual: Loss) -> Loss:
+    """The framework's loss, taken in the pieces that the row speaks of."""
+    said = plain(row.text)
+    if FUSED_LOSS.search(said):
+        return replace(usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES)
+    if chunks := number(HEAD_CHUNKS, row.notes):
+        return replace(usual, chunks=chunks)
+    if WHOLE_LOSS.search(said):
+        return replace(usual, chunks=1.0, chunk_tokens=0.0)
+    if (chunks := number(LOSS_CHUNKS, row.notes)) or CHUNKED_LOSS.search(said):
+        own = usual.chunks > 1 or usual.chunk_tokens
+        return usual if own else replace(usual, chunks=chunks or USUAL_LOSS_CHUNKS, kept_logit_bytes=HALF_LOGIT_BYTES)
+    return usual
+
+
+def _fused_tokens(row: Row) -> float:
+    """Tokens of a piece of Liger's loss: so many that logits take no more than the hidden states do, as a power of two
+    (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py: ``inc_factor``)."""
+    tokens = (row.seq_len or 0) * (row.micro_batch or 1) / (row.cp or 1)
+    times = ceil((row.vocab or USUAL_VOCABULARY) / (row.hidden or USUAL_HIDDEN))
+    return 2.0 ** ceil(log2(max(tokens / times, 1.0)))
+
+
+def recomputed(row: Row) -> str:
+    """What is computed again: the column's value, refined by the modules that the notes list, else what the notes tell."""
+    mode = first(RECOMPUTE, row.ac_mode, "")
+    modules = RECOMPUTED_MODULES.search(row.notes)
+    if mode == "core_attention" and modules:
+        others = set(modules[1].replace("'", "").replace(" ", "").split(",")) - {"", "core_attn"}
+        return "selective" if others else mode
+    return mode or first(RECOMPUTE_TOLD, row.notes, first(RECOMPUTE_USUAL, row.text, ""))

@@ -1,0 +1,77 @@
+"""Stacks of published rows: what their flags and sources say of memory."""
+
+import pytest
+
+from strategist.accuracy.case import case_of
+from strategist.accuracy.row_model import shape_of
+from tests.accuracy.published import made, row
+
+LLMQ = {
+    "source": "llmq benchmarks", "model": "x", "layers": 8, "hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 4096,
+    "ac_mode": "selective_op",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("precision", "notes", "share"),
+    [
+        ("bf16", "flags: --recompute-ffn --recompute-att", 0),  # the layer's input, and the sum after attention
+        ("bf16", "recompute: recompute-ffn,recompute-norm", 2.5 / 11.5),  # also queries, keys, values and attention's output
+        ("bf16", "recompute: recompute-ffn,recompute-norm; offload: offload-residual", 1.5 / 11.5),
+        ("bf16", "recompute: recompute-norm,recompute-swiglu", 10.5 / 11.5),  # also what goes into the activation: 8
+        ("fp8", "recompute: recompute-swiglu", 11.5 / 11.5),  # also both norms' outputs, a byte each: 1
+        ("fp8", "recompute: recompute-ffn", 3.0 / 11.5),
+    ],
+)
+def test_parts_that_llm_q_makes_again_leave_the_rest_saved(precision, notes, share):
+    """In hidden sizes of 1024, of which keys and values are half and a feed-forward's inner tensors 4: outputs of matmuls
+    are 3 + 0.5 + 8."""
+    found = case_of(made(**LLMQ, precision=precision, notes=notes)).stack
+    assert found.keeps.selective_matmuls == pytest.approx(share)
+
+
+def test_master_weights_in_host_memory_leave_what_is_computed_with():
+    def held(row_id):
+        found = case_of(row("llmq_consumer_gpus", row_id))
+        knobs = found.candidate.knobs
+        return knobs.offload, knobs.reshard_after_forward, knobs.activation_offload, found.stack.keeps.gradients_on_host
+
+    assert held("llmq-4090x1-3B-fp8") == ("all", False, False, "never")  # float8 copies of all weights
+    assert held("llmq-4090x1-7B-bf16") == ("all", True, True, "never")  # two layers at a time
+    assert held("llmq-4090x1-14B-bf16") == ("all", True, True, "all")
+    assert held("llmq-H100x1-14B-bf16") == ("optimizer", False, False, "never")  # the master copy is the only one
+    assert held("llmq-Pro6000x1-14B-bf16")[0] == "optimizer"
+
+
+def test_weights_and_gradients_are_sharded_each_by_itself():
+    both = case_of(made(**LLMQ, zero_stage=0, notes="flags: --shard-weights --shard-gradients")).candidate.knobs
+    weights = case_of(made(**LLMQ, zero_stage=None, notes="flags: --shard-weights")).candidate.knobs
+    assert (both.reshard_after_forward, both.postpone_gradient_sync) == (True, False)
+    assert (weights.reshard_after_forward, weights.postpone_gradient_sync) == (True, True)
+
+
+def test_mlperf_s_frozen_base_is_in_float8_with_adapters_on_attention():
+    found = case_of(row("mlperf_training_41_50", "mlperf50-NVIDIA-nyx_n1_ngc25.04_nemo-llama2_70b_lora"))
+    assert (found.stack.adapters, found.stack.keeps.frozen_bytes, found.stack.keeps.float8_activations) == ("attention", 1.0, True)
+    assert found.stack.gradient_bytes == 2.0
+    other = case_of(row("mlperf_training_41_50", "mlperf50-NVIDIA-eos-dfw_n64_ngc25.01_nemo-llama31_405b")).stack
+    assert (other.keeps.frozen_bytes, other.keeps.float8_activations, other.gradient_bytes) == (2.0, False, 2.0)
+
+
+def test_nemo_shards_its_optimizer_and_takes_one_sequence_where_nothing_is_said():
+    found = case_of(row("nvidia_nemo", "long-h100-32k-cp")).candidate
+    assert (found.layout.dp_replicate, found.layout.dp_shard, found.knobs.micro_batch) == (1, 8, 1)
+    tuned = case_of(row("nvidia_nemo", "4c73f7-sft-LLAMA2-7B-8"))
+    assert (tuned.candidate.layout.dp_shard, tuned.workload.precision) == (8, "bf16-true")
+    assert case_of(made(zero_stage=None, dp_shard=None, dp_replicate=None)).candidate.layout.dp_replicate == 8
+
+
+def test_layers_whose_activations_are_offloaded_are_counted():
+    assert case_of(made(notes="cpu_offloading_num_layers=40, cuda_graph=None/None")).stack.keeps.layers_away == 40
+    assert case_of(made(notes="cpu_offloading_num_layers=None")).stack.keeps.layers_away == 0
+
+
+def test_bert_has_its_own_vocabulary():
+    cells = {"layers": 24, "hidden": 1024, "heads": 16}
+    assert shape_of(made(model="BERT 24L-1024", **cells)).vocab_size == 30522
+    assert shape_of(made(model="GPT x", **cells)).vocab_size == 50257
