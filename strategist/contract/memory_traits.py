@@ -33,6 +33,8 @@ class MemoryTraits:
     regathers: with sequence parallelism a linear saves its shard of the input and gathers it again for its weight gradient
         (arXiv 2205.05198, section 4.2.2), instead of the gathered input.
     quantized_inputs: matmuls in float8 save their inputs in float8 (Transformer Engine), instead of the type of the activations.
+    quantized_matmul_inputs: matmuls of frozen 4-bit weights save their inputs, though no gradient needs them (bitsandbytes up to
+        0.42, autograd/_functions.py: MatMul4Bit).
     float8_activations: with matmuls in float8, what goes into the feed-forward's activation is saved in float8, too (Megatron-Core:
         ``activation_func_fp8_input_store``).
     expert_outputs: the router's weights multiply the outputs of experts, which are saved for it, instead of the activations between
@@ -69,6 +71,7 @@ class MemoryTraits:
     caches_keys: bool = False
     regathers: bool = False
     quantized_inputs: bool = False
+    quantized_matmul_inputs: bool = False
     float8_activations: bool = False
     expert_outputs: bool = True
     dropout_bytes: float = 0.0

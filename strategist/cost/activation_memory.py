@@ -74,7 +74,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     made = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
     visits = 2 * routed if keeps.expert_outputs else routed
     kept = (2 + visits) * h / gathered + made
-    if not full and stack.adapters != "all":
+    if stack.adapters != "all" and (workload.train == "lora" or (workload.train == "qlora" and not keeps.quantized_matmul_inputs)):
         kept = kept - _read_by_frozen(model, gathered, v, tiles)
     norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too

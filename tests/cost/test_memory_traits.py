@@ -50,8 +50,9 @@ def test_a_frozen_feed_forward_saves_no_input_that_no_adapter_reads() -> None:
     """The input of its first two matmuls and that of the last one, in bf16."""
     everywhere, attention = (layer(replace(keeping(), adapters=name), LORA) for name in ("all", "attention"))
     assert everywhere.autograd_bytes[0] - attention.autograd_bytes[0] == 2 * TOKENS * (H + INNER)
-    trained = (layer(replace(keeping(), adapters=name)) for name in ("all", "attention"))
-    assert len({float(found.autograd_bytes[0]) for found in trained}) == 1
+    for workload, stack in ((WORKLOAD, keeping()), (replace(LORA, train="qlora"), keeping(quantized_matmul_inputs=True))):
+        alike = (layer(replace(stack, adapters=name), workload) for name in ("all", "attention"))
+        assert len({float(found.autograd_bytes[0]) for found in alike}) == 1
 
 
 def test_a_frozen_base_in_float8_takes_a_byte_but_for_embedding_and_head() -> None:
