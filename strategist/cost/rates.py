@@ -89,8 +89,8 @@ class Rates:
 
 
 TENSOR_CORE_BYTES = 16
-"""Alignment of their operands that matmuls on tensor cores need (cuBLAS documentation, "Tensor Core Usage"; github.com/NVIDIA/cutlass
-issue 75)."""
+"""Alignment of their operands that matmuls on tensor cores need (cuBLAS documentation, "Tensor Core Usage";
+github.com/NVIDIA/cutlass issue 75)."""
 
 
 def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelShape) -> Rates:
