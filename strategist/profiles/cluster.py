@@ -68,8 +68,8 @@ def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
     if box.host_memory_bytes and host_memory_bytes is None:
         most = max(per_node, box.gpus_per_node)
         host_memory_bytes = box.host_memory_bytes * most // box.gpus_per_node
-        usual = f"a node of {most} x {device.name} is assumed to have {show_bytes(host_memory_bytes)} of"
-        notes.append(f"{usual} host memory, to which plans are held; --host-memory changes it")
+        usual = f"a node of {most} x {device.name} has {show_bytes(host_memory_bytes)} of host memory"
+        notes.append(f"{usual}; no plan needs more, and --host-memory says what there is")
     cluster = _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
     return replace(cluster, host_memory_bytes=host_memory_bytes)
 

@@ -46,7 +46,7 @@ def test_the_24_gib_box_reduces_at_its_measured_rate_and_not_at_that_of_pcie():
 
 def test_host_memory_that_a_box_usually_has_holds_unless_another_is_given():
     cluster = resolve_cluster("4xH100")
-    assert "8 x H100-SXM is assumed to have 2.0 TiB of host memory" in cluster.assumed[-1]
+    assert "8 x H100-SXM has 2.0 TiB of host memory" in cluster.assumed[-1]
     assert cluster.host_memory_bytes == 2048 * GIB
     assert resolve_cluster("2x16xH100").host_memory_bytes == 4096 * GIB
     assert resolve_cluster("8x24GB").host_memory_bytes is None
