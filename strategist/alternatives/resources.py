@@ -99,7 +99,7 @@ def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str
 
 
 def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
-    """More host memory, where that was said to be too small."""
+    """More host memory, where that is too small."""
     if asked.cluster.host_memory_bytes is None:
         return
     roomy = situation(replace(asked.request, host_memory_bytes=ENDLESS_BYTES))
@@ -111,7 +111,7 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
         situations=iter([roomy]),
         title=lambda _: "more host memory",
         flags=lambda _, plan: ("--host-memory", f"{_needed_gib(plan)}GiB"),
-        note=f"the nodes were said to have {show_bytes(asked.cluster.host_memory_bytes)} each",
+        note=f"the nodes have {show_bytes(asked.cluster.host_memory_bytes)} each",
         settle=settled,
     )
 

@@ -1,6 +1,6 @@
 """Notes of an export: summary of the plan, predicted figures, and the reason for each setting."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from strategist.contract.knobs import Candidate, Knobs, show_value
 from strategist.contract.layout import Layout
@@ -20,10 +20,11 @@ def about(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def beside(plan: Plan, reasons: Mapping[str, str]) -> dict[str, str]:
-    """A remark for each setting that a card asked for, or that is not as usual: its value in our words, and the reason."""
+def beside(plan: Plan, reasons: Mapping[str, str], unsaid: Collection[str] = ()) -> dict[str, str]:
+    """A remark for each setting that a card asked for, or that is not as usual: its value in our words, and the reason. Those
+    ``unsaid`` the system has at a value of its own."""
     plain = Candidate(layout=Layout(), knobs=Knobs())
-    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
+    values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if name not in unsaid and plan.matters(name)}
     return {
         name: f"{name} {show_value(value)}" + (f": {reasons[name]}" if name in reasons else "")
         for name, value in values.items()

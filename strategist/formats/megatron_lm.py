@@ -278,7 +278,7 @@ NEEDS = (
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """A script with the arguments that the program of this name runs a plan with."""
-    program, notes = find_program("megatron-lm"), beside(plan, reasons)
+    program, notes = find_program("megatron-lm"), beside(plan, reasons, ("cuda_connections",))
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}

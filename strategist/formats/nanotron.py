@@ -145,7 +145,7 @@ def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer:
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     """The configuration, and a script that starts run_train.py with it."""
-    notes = beside(plan, reasons)
+    notes = beside(plan, reasons, ("cuda_connections",))
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
     config = _config(plan)

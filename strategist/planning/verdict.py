@@ -24,8 +24,11 @@ def verdict(
         without = " ".join(f"--without {drop.card}" for drop in blocked)
         drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
         return f"{drops} {need}; {devices}.{first}"
+    bare = f"{need}, activations not counted; {devices}."
     if not plans:
-        return f"Nothing fits. {need}, activations not counted; {devices}.{first}"
+        there = asked.cluster.host_memory_bytes if asked.request.fix.get("offload") != "none" else None
+        hosts = f" A node has {show_bytes(there)} of host memory." if there else ""
+        return f"Nothing fits. {bare}{hosts}{first}"
     best = plans[0]
     host = show_bytes(best.estimate.host_memory_bytes_per_node)
     if best.candidate.knobs.offload == "none":
@@ -34,7 +37,8 @@ def verdict(
         return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
     if ranking.fits_without_hosts:
         return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
-    return f"It does not fit the devices alone. {need}; {devices}. It runs with state in host memory: {host} a node."
+    alone = bare if model_state_bytes(asked.model, asked.request.workload) <= has else f"{need}; {devices}."
+    return f"It does not fit the devices alone. {alone} It runs with state in host memory: {host} a node."
 
 
 def laws_of(ranking: Ranking, deck: Deck) -> list[Rejection]:

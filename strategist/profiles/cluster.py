@@ -32,7 +32,7 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
     elif Path(text).suffix.lower() in (".yaml", ".yml"):
         cluster = _file(Path(os.path.expanduser(text)))
     else:
-        cluster = _counted(text, host_known=host_memory_bytes is not None)
+        cluster = _counted(text, host_memory_bytes)
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
@@ -52,7 +52,7 @@ def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
     )
 
 
-def _counted(text: str, *, host_known: bool = False) -> Cluster:
+def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
     value = f"--gpus {text.strip() or repr(text)}"
     match = _COUNTED.fullmatch(text)
     if match is None:
@@ -65,10 +65,13 @@ def _counted(text: str, *, host_known: bool = False) -> Cluster:
     device, box, assumed = _device(value, name)
     nodes, per_node = _nodes(value, count, box.gpus_per_node, device) if per_node is None else (count, per_node)
     notes = [*assumed, f"a node is assumed to be {per_node} x {device.name}: {box.note}; write a cluster file to change it"]
-    if box.host_memory_bytes and not host_known:
-        usual = f"a node of {box.gpus_per_node} x {device.name} usually has {show_bytes(box.host_memory_bytes)} of host memory"
-        notes.append(f"{usual}; no plan is held to that unless --host-memory says so")
-    return _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
+    if box.host_memory_bytes and host_memory_bytes is None:
+        most = max(per_node, box.gpus_per_node)
+        host_memory_bytes = box.host_memory_bytes * most // box.gpus_per_node
+        usual = f"a node of {most} x {device.name} has {show_bytes(host_memory_bytes)} of host memory"
+        notes.append(f"{usual}; no plan needs more, and --host-memory says what there is")
+    cluster = _assemble("".join(text.split()), nodes, per_node, device, box, tuple(notes))
+    return replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
 def _count(value: str, text: str) -> int:

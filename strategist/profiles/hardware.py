@@ -36,7 +36,7 @@ ALONE = 2.0
 @dataclass(frozen=True, kw_only=True)
 class Box:
     """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people. ``host_memory_bytes`` is what
-    such a node usually has, which bounds nothing unless it is given."""
+    such a node usually has, None where that differs too much to assume one."""
 
     gpus_per_node: int
     intra: Link

@@ -14,7 +14,7 @@ from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
-from strategist.programs.backends import formats, programs
+from strategist.programs.backends import formats, load_backend, programs
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
 from strategist.report.command import plan_command
 from strategist.report.setting_text import batch_words, counted, differing, gib, percent, recompute_words, tokens
@@ -176,6 +176,12 @@ def _next(answer: Answer) -> Group:
     job = " --job slurm" if plan.cluster.nodes > 1 else ""
     if name := next((name for name in plan.backends if name in (*formats(), *programs())), ""):
         lines.append(f"strategist export plan.json --to {name}{job} -o job/")
-    elif answer.request.backend == "any":
-        lines.append(f"{command} --to pytorch{job} --job-output job/  # or another framework: --show backends")
+    elif answer.request.backend == "any" and (name := _format_for(answer)):
+        lines.append(f"{command} --to {name}{job} --job-output job/  # or another framework: --show backends")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)
+
+
+def _format_for(answer: Answer) -> str:
+    """PyTorch alone where it trains such a model so, else the first format that does; empty where none does."""
+    names = ("pytorch", *formats(), *programs())
+    return next((name for name in names if load_backend(name).trains(answer.model, answer.request.workload)), "")

@@ -81,6 +81,12 @@ class Backend:
         for text in self.together({**facts, **row_of(candidate, candidate.accumulation(workload))}):
             yield f"{self.name} cannot run {text}"
 
+    def trains(self, model: ModelShape, workload: Workload) -> bool:
+        """Whether it takes this model and workload, whatever the candidate."""
+        parts = {"model": model, "workload": workload}
+        names = ((name, *name.split(".", 1)) for name in self.limits)
+        return all(self.allows(name, _shown(name, getattr(parts[part], key))) for name, part, key in names if part in parts)
+
     def together(self, facts: Facts) -> Iterator[str]:
         """The combinations in ``facts``, as far as they are known, that it refuses, a sentence each."""
         for refusal in self.refuses:

@@ -217,14 +217,20 @@ def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
 
 
 def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float64]:
-    """How many preferences of the deck each candidate meets."""
-    count = np.zeros(columns.rows, dtype=np.float64)
+    """Less one for each preference of the deck that concerns a candidate and that it misses.
+
+    A card concerns the candidates for which its preconditions hold, ``prefer: {k: v}`` those of them for which its condition does;
+    of ``prefer: candidate`` the condition is what is preferred. So what does without a technique loses nothing by advice on how
+    to use it well.
+    """
+    score = np.zeros(columns.rows, dtype=np.float64)
     everything = _Alive(columns, None, np.ones(columns.rows, dtype=np.bool_))
     for rule in _rules(deck, facts, everything, (EffectKind.PREFER,)):
-        where = rule.where & acts(rule.policy, facts, columns)
-        if where is not False:
-            count += where & selects(rule.effect, columns)
-    return count
+        acting = acts(rule.policy, facts, columns)
+        met = np.logical_and(acting, selects(rule.effect, columns))
+        concerned = rule.where & acting if rule.effect.settings else rule.where
+        score -= concerned & ~met
+    return score
 
 
 def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:

@@ -212,6 +212,12 @@ def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
     assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
 
 
+def test_a_script_says_no_queues_but_those_that_it_sets() -> None:
+    text = FORMAT.write(a_plan("megatron-lm"), {"cuda_connections": "NCCL-004"}).files[0].text
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=1" in text
+    assert "cuda_connections" not in text
+
+
 @pytest.mark.full
 def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
     tried = plans("megatron-lm", 6)

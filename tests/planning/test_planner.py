@@ -1,6 +1,7 @@
 """The straight road: answers are true, repeatable, complete, and never empty-handed."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -241,6 +242,19 @@ INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
     ("70b", "8x24GB", 64, {"fix": {"offload": "none", "tp": 8}}),
     ("8b", "1x24GB", 16, {"fix": {"dp_shard": 1, "offload": "none"}}),
 )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "words"),
+    [
+        ("llama3-405b", "8xH100", "Nothing fits.*A node has 2.0 TiB of host memory"),
+        ("llama3-8b", "6x4090", "keeps 119.7 GiB, 16 bytes each, activations not counted; 6 x RTX4090 can hold 136.8 GiB"),
+    ],
+)
+def test_the_verdict_tells_what_is_too_small(deck: Deck, model: str, gpus: str, words: str) -> None:
+    """Also the host memory that is assumed of a node, and that activations come on top of states that devices could hold."""
+    workload = Workload(global_batch=48)
+    assert re.search(words, answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1}), deck=deck).verdict)
 
 
 QUICK = (0, 4, 5, 9, 10)

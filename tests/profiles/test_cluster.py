@@ -30,7 +30,6 @@ from strategist.units import GIB
 def test_counted_clusters(text, nodes, per_node, device):
     cluster = resolve_cluster(text)
     assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (nodes, per_node, device)
-    assert cluster.host_memory_bytes is None
 
 
 def test_plain_memory_says_which_device_it_assumed_and_how_to_change_it():
@@ -45,11 +44,14 @@ def test_the_24_gib_box_reduces_at_its_measured_rate_and_not_at_that_of_pcie():
     assert resolve_cluster("8x24GB").intra.bytes_per_second == 2.5e9
 
 
-def test_host_memory_that_a_box_usually_has_is_said_and_bounds_nothing():
+def test_host_memory_that_a_box_usually_has_holds_unless_another_is_given():
     cluster = resolve_cluster("4xH100")
-    assert "8 x H100-SXM usually has 2.0 TiB of host memory" in cluster.assumed[-1]
-    assert cluster.host_memory_bytes is None
-    assert len(resolve_cluster("4xH100", 512 * GIB).assumed) == 1
+    assert "8 x H100-SXM has 2.0 TiB of host memory" in cluster.assumed[-1]
+    assert cluster.host_memory_bytes == 2048 * GIB
+    assert resolve_cluster("2x16xH100").host_memory_bytes == 4096 * GIB
+    assert resolve_cluster("8x24GB").host_memory_bytes is None
+    given = resolve_cluster("4xH100", 512 * GIB)
+    assert (given.host_memory_bytes, len(given.assumed)) == (512 * GIB, 1)
 
 
 def test_host_memory_is_per_node_as_given():

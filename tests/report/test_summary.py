@@ -87,6 +87,9 @@ def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
     unable = look(answer_summary(replace(ANSWER, plans=(replace(PLAN, backends=("native",)),))), COLUMNS)
     assert export not in unable
     assert "--to pytorch --job-output job/" in unable
+    request = replace(ANSWER.request, workload=Workload(train="qlora"))
+    quantized = replace(ANSWER, request=request, plans=(replace(PLAN, backends=("native",)),))
+    assert "--to axolotl --job-output job/" in look(answer_summary(quantized), COLUMNS)
     able_on_nodes = replace(able.plans[0], cluster=replace(PLAN.cluster, nodes=2))
     assert "--to pytorch --job slurm -o job/" in look(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
 

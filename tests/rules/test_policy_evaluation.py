@@ -97,9 +97,15 @@ def test_drops_are_counted_under_the_first_policy_in_card_order() -> None:
     assert sum(drop.rows for drop in judgement.dropped) == np.count_nonzero(~judgement.allowed)
 
 
-def test_preferences_are_counted_per_candidate() -> None:
+def test_missed_preferences_are_counted_per_candidate() -> None:
     rules = policy("few", "prefer: {tp: 1}") + policy("cheap", "prefer: candidate", "knobs.recompute == 'none'")
-    assert preferences(card("A-1", rules), {}, columns()).tolist() == [2, 1, 1, 1, 0, 0, 1, 0, 0]
+    assert preferences(card("A-1", rules), {}, columns()).tolist() == [0, -1, -1, -1, -2, -2, -1, -2, -2]
+
+
+def test_advice_on_a_technique_says_nothing_against_doing_without_it() -> None:
+    well = policy("wide", "prefer: candidate", "layout.tp < 4") + policy("cheap", "prefer: {recompute: none}", "layout.tp == 4")
+    score = preferences(card("A-1", well, "[{when: layout.tp > 1}]"), {}, columns())
+    assert score.tolist() == [0, 0, 0, 0, 0, 0, -1, -2, -2]
 
 
 def test_observe_policies_do_not_judge() -> None:
