@@ -87,6 +87,7 @@ docs: $(STAMP)
 	cd tests && ../$(BIN)/python -m docs.commands ../docs/commands
 	cd tests && ../$(BIN)/python -m docs.interface ../docs/api.md
 	cd tests && ../$(BIN)/python -m docs.errors ../docs/errors.md
+	cd tests && ../$(BIN)/python -m docs.screens ../docs/screens.md
 	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
 	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
 	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md

@@ -12,7 +12,7 @@ from strategist.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
-    *(ROOT / "docs" / f"{name}.md" for name in ("tutorial", "how-to", "faq", "by-hand")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to", "faq", "by-hand")),
     ROOT / "cards" / "README.md",
     *sorted((ROOT / "examples" / "cards").glob("*/README.md")),
 ]

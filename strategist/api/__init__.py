@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from strategist.api.published import replay as replay
     from strategist.api.published import transfer as transfer
     from strategist.api.reports import report as report
+    from strategist.api.reports import run_report as run_report
     from strategist.api.reports import study_report as study_report
     from strategist.api.runs import BACKEND as BACKEND
     from strategist.api.runs import DEFAULTS as DEFAULTS
@@ -89,7 +90,7 @@ _PLACES = {
     "api.machines": "profile_links profile_machine topology",
     "api.plans": "by_backend compare explain plan price prove simulate trace why_not write_trace",
     "api.published": "accuracy replay transfer",
-    "api.reports": "report study_report",
+    "api.reports": "report run_report study_report",
     "api.runs": "BACKEND DEFAULTS command doctor evidence program run scale shadow",
     "api.studies": ("advise export_study import_trials list_studies merge_studies repair_study study trial_row tune watch_study"),
     "cost.calibration": "load_calibration",

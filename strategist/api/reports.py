@@ -1,6 +1,8 @@
 """API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +12,23 @@ from strategist.api.plans import check_legal, deck_of, explain, request_of, situ
 from strategist.cards.deck import Deck
 from strategist.contract import codec
 from strategist.contract.answer import Answer
-from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.mesh import mesh_axes
 from strategist.contract.plan import Plan
-from strategist.contract.report import Learned, PlanReport, RankMemory, Space, Spent, StudyReport, Timeline, TriedPlan
+from strategist.contract.rank_observation import Traffic
+from strategist.contract.report import (
+    Instant,
+    Learned,
+    PlanReport,
+    RankMemory,
+    RunReport,
+    RunStep,
+    Space,
+    Spent,
+    StudyReport,
+    Timeline,
+    TriedPlan,
+)
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.contract.stack import TORCH
 from strategist.cost.calibration import Calibration, load_calibration
@@ -31,6 +46,9 @@ if TYPE_CHECKING:
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
 """What of a calibration stretches nothing."""
+
+MEASURED = "measurement.json"
+"""What the folder of a run holds."""
 
 
 def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> PlanReport:
@@ -54,6 +72,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     again = asked.request if first else replace(asked.request, fix=dict(_fixed(plan)))
     space, no_space = _space(asked, deck, known)
     played, ranks, no_timeline = _played(plan, known)
+    instants, traffic = _step(plan, known)
     others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
     return PlanReport(
         plan=plan,
@@ -69,6 +88,8 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         space=space,
         no_space=no_space,
         command=plan_command(again) if named else (),
+        instants=instants,
+        traffic=traffic,
     )
 
 
@@ -104,18 +125,35 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
     from strategist.cost.pipeline_ranks import rank_memory
     from strategist.report.simulated_timeline import timeline
 
+    pp = plan.candidate.layout.pp
+    alike = (RankMemory(ranks=tuple(range(pp)), layers=-(-plan.model.layers // pp), memory=plan.estimate.memory),)
+    if plan.candidate.knobs.offload == "streamed" and not plan.cluster.groups:
+        found, rounds = planner.played_round(plan, calibration)
+        return timeline(found, rounds), alike, ""
     try:
         found = planner.played(plan, calibration)
     except InputError as error:
-        pp = plan.candidate.layout.pp
-        layers = -(-plan.model.layers // pp)
-        why = f"{error.law[0].upper()}{error.law[1:]}."
-        return None, (RankMemory(ranks=tuple(range(pp)), layers=layers, memory=plan.estimate.memory),), why
+        return None, alike, f"{error.law[0].upper()}{error.law[1:]}."
     columns = table([row_of(plan.candidate, plan.accumulation)])
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
     ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, stack or TORCH)
     return timeline(found), ranks, ""
+
+
+def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, ...], tuple[Traffic, ...]]:
+    """What a device holds through a step, and what goes over its links; nothing where nodes differ."""
+    from strategist.cost.pipeline_ranks import step_memory
+    from strategist.cost.traffic import step_traffic
+
+    if plan.cluster.groups:
+        return (), ()
+    columns, stack = table([row_of(plan.candidate, plan.accumulation)]), find_stack(plan.stack)
+    known, by = factors(calibration, plan.cluster, stack), stack or TORCH
+    return (
+        step_memory(plan.model, plan.cluster, plan.workload, columns, known, by),
+        step_traffic(plan.model, plan.cluster, plan.workload, columns, by),
+    )
 
 
 def study_report(place: str | Path) -> StudyReport:
@@ -152,6 +190,29 @@ def study_report(place: str | Path) -> StudyReport:
         learned=_learned(folder),
         commands=() if folder is None else tuple(_commands(study, folder)),
     )
+
+
+def run_report(folder: str | Path) -> RunReport:
+    """All that is shown of a run, from the folder that ``strategist run`` wrote.
+
+    Raises:
+        FileError: the folder holds no run, or a file of it cannot be read.
+    """
+    place = Path(folder)
+    return RunReport(
+        run=str(folder),
+        plan=codec.load(Plan, place / "plan.json"),
+        measurement=codec.load(Measurement, place / MEASURED),
+        steps=tuple(_run_steps(place / "progress.jsonl")),
+    )
+
+
+def _run_steps(path: Path) -> Iterator[RunStep]:
+    """The steps that were written whole."""
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        with suppress(ValueError, TypeError, KeyError):
+            found = json.loads(text)
+            yield RunStep(step=int(found["step"]), **{name: found.get(name) for name in ("loss", "seconds", "memory_bytes")})
 
 
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:

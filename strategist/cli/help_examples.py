@@ -1,7 +1,7 @@
 """Examples for the help of each command: lines that a shell takes."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "init": ("strategist init -o request.yaml && strategist plan --request request.yaml",),
+    "init": ("strategist init -o request.yaml",),
     "plan": (
         "strategist plan --model 32b --gpus 8x24GB",
         "strategist plan --model llama3-70b --gpus 8x8xH100 --seq-len 8192 --fix tp=8 -o plan.json",

@@ -1,11 +1,13 @@
-"""``strategist init``: five questions, and the request file that their answers make."""
+"""``strategist init``: five questions, the request file that their answers make, and its plan."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strategist import api
 from strategist.cli import render
+from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output, whole
 from strategist.contract.request import Request
 from strategist.contract.workload import TRAIN_MODES, Workload
@@ -54,13 +56,17 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Asks, and writes the file; one that is there stays."""
+    """Asks, writes the file, one that is there stays, and plans; 1 where nothing fits."""
     path = options.output
     outputs.check(path, own=None if options.force else "")
-    render.write(path, HEAD.format(name=path) + request_text(_asked()), force=options.force)
-    render.line(path)
-    render.remark(f"plan with: strategist plan --request {path}")
-    return 0
+    from strategist.report.summary import answer_summary
+
+    request = _asked()
+    render.write(path, HEAD.format(name=path) + request_text(request), force=options.force)
+    answer = api.plan(request)
+    render.show(answer_summary(answer))
+    render.line(f"\nrequest written to {path}: strategist plan --request {path} plans it again")
+    return 0 if answer.plans else FAILED
 
 
 def _asked() -> Request:

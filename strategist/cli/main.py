@@ -18,7 +18,7 @@ from strategist.errors import StrategistError
 from strategist.files import outputs
 
 COMMANDS = {
-    "init": "ask five questions and write a request file",
+    "init": "ask five questions, write a request file, and plan",
     "plan": "propose settings for a model on some GPUs, with reasons",
     "run": "run a plan here and measure it",
     "tune": "run trials, learn from them, and plan again",

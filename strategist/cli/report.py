@@ -1,4 +1,4 @@
-"""``strategist report``: a plan or a study in pictures, as one page that needs nothing else or in a terminal."""
+"""``strategist report``: a plan, a run or a study in pictures, as one page that needs nothing else or in a terminal."""
 
 import argparse
 import json
@@ -17,8 +17,8 @@ from strategist.report.page.html import PAGE_MARK
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument(
-        "about", metavar="STUDY|PLAN",
-        help="a study's folder or address; or a plan file, as strategist plan -o writes it, or what its --json prints",
+        "about", metavar="STUDY|RUN|PLAN",
+        help="a study's folder or address; a run's folder; or a plan file, as strategist plan -o writes it, or plan --json prints",
     )  # fmt: skip
     add_output(parser, "-o", "--out", help="the page, FILE.html (default: the main pictures, printed)")
     deck_options.add(parser)
@@ -29,8 +29,22 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and says where, or prints the pictures."""
+    if not address.is_server(options.about) and (Path(options.about) / "measurement.json").is_file():
+        return _run(options)
     whole = address.is_server(options.about) or Path(options.about).is_dir()
     return _study(options) if whole else _plan(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = api.run_report(options.about)
+    if options.out:
+        from strategist.report.page.run_page import run_page
+
+        return _write(options, run_page(found))
+    from strategist.report.trial import trial_report
+
+    render.show(trial_report(found.plan, found.measurement))
+    return 0
 
 
 def _study(options: argparse.Namespace) -> int:

@@ -120,7 +120,7 @@ def loads(cls: type[T], text: str) -> T:
     """
     data = json_document.read(text)
     if not isinstance(data, dict):
-        raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}; name another file")
+        raise CodecError(f"a {cls.__name__} is a JSON object, not {type(data).__name__}; {_another(cls)}")
     _check_head(cls, data)
     return typing.cast(T, decode(cls, data, cls.__name__))
 
@@ -129,12 +129,24 @@ def _check_head(cls: type, data: dict[str, Any]) -> None:
     """Takes version and type out of a document."""
     version, name = data.pop("version", None), data.pop("type", None)
     if type(version) is not int or version < 1:
-        raise CodecError("version is missing: this is no file of strategist's; name another file")
+        raise CodecError(f"version is missing: this is no file of strategist's; {_another(cls)}")
     if version > VERSION:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
         held = json_document.shown(name) if name else "nothing that has a name"
-        raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; name another file")
+        raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; {_another(cls)}")
+
+
+MADE_BY = {
+    "Plan": "strategist plan --model MODEL --gpus GPUS -o plan.json",
+    "Measurement": "strategist run plan.json",
+}
+"""What writes the documents that commands ask for."""
+
+
+def _another(cls: type) -> str:
+    made = MADE_BY.get(cls.__name__)
+    return f"name another file, or write one with {made}" if made else "name another file"
 
 
 def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
@@ -143,7 +155,11 @@ def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
     Raises:
         FileError: the file cannot be read, or holds something else; with line and column.
     """
-    return parse(cls, json_document.load(path, any_size=any_size), path)
+    try:
+        text = json_document.load(path, any_size=any_size)
+    except FileError as error:
+        raise FileError(path, error.message.replace(_another(object), _another(cls))) from None
+    return parse(cls, text, path)
 
 
 def parse(cls: type[T], text: str, path: str | Path) -> T:

@@ -8,6 +8,7 @@ from strategist.contract.explanation import Explanation
 from strategist.contract.knobs import Candidate
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
+from strategist.contract.rank_observation import Traffic
 from strategist.contract.request import Request
 
 
@@ -17,6 +18,14 @@ class RankMemory:
 
     ranks: tuple[int, ...]
     layers: int
+    memory: MemoryParts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """What a device of the fullest rank holds at one instant of a step, which ``name`` says."""
+
+    name: str
     memory: MemoryParts
 
 
@@ -35,13 +44,14 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """A simulated step: ``bubble_seconds`` are those in which each rank waits."""
+    """A simulated step, or the last of several alike ``rounds`` of it: ``bubble_seconds`` are those in which each rank waits."""
 
     schedule: str
     micro_batches: int
     step_seconds: float
     spans: tuple[Span, ...]
     bubble_seconds: tuple[float, ...]
+    rounds: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +99,8 @@ class Space:
 class PlanReport:
     """A plan with all that is shown of it. ``plans`` are itself and those of its answer; ``verdict``, ``notes`` and ``ways`` say
     what that answer says. ``timeline`` and ``space`` may be None: ``no_timeline`` and ``no_space`` say why. ``command`` plans it
-    again; empty where the names of its model and devices do not say all of them."""
+    again; empty where the names of its model and devices do not say all of them. ``instants`` are those of a step in their order;
+    ``traffic`` are the bytes through the links of a rank of the first stage. Both are empty where nodes differ."""
 
     plan: Plan
     plans: tuple[Plan, ...]
@@ -104,6 +115,8 @@ class PlanReport:
     space: Space | None = None
     no_space: str = ""
     command: tuple[str, ...] = ()
+    instants: tuple[Instant, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,3 +181,23 @@ class StudyReport:
     price_per_device_hour: float | None = None
     learned: Learned | None = None
     commands: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStep:
+    """A step of a run, as it was written while it ran; None where it has no figure."""
+
+    step: int
+    loss: float | None = None
+    seconds: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """A run in the folder ``run``: its plan, what was measured, and its ``steps`` one by one."""
+
+    run: str
+    plan: Plan
+    measurement: Measurement
+    steps: tuple[RunStep, ...]

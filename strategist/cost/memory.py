@@ -4,7 +4,7 @@ import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Parts, total
 from strategist.cost.memory_context import MemoryContext, local_parameters
-from strategist.cost.memory_timeline import StageTimeline, peak_memory
+from strategist.cost.memory_timeline import TRANSIENT, StageTimeline, instants, peak_memory
 from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, cut_blocks
 from strategist.expr.columns import Columns
@@ -30,6 +30,18 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
     peak = peak_memory(timeline, factor)
     reserved = {"allocator": cut_blocks(timeline, peak, slack), "cache": cached_blocks(timeline, peak, slack)}
     return {"parameters": parameters, "optimizer": timeline.optimizer, **peak, **reserved}
+
+
+def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: float) -> dict[str, Parts]:
+    """The same at each candidate peak by its name, in the order of a step; the largest is that of ``device_memory``."""
+    parameters, timeline = _states(stage, context)
+    zero = np.zeros_like(context.v.tp)
+    states = {"parameters": parameters, "optimizer": timeline.optimizer}
+    found = {}
+    for name, there in instants(timeline, factor).items():
+        parts = {part: there.get(part, zero) for part in ("gradients", *TRANSIENT)}
+        found[name] = {**states, **parts, "allocator": cut_blocks(timeline, parts, slack), "cache": zero}
+    return found
 
 
 def needed_memory(parts: Parts) -> Floats:

@@ -302,10 +302,16 @@ it."""
 
 def peak_memory(timeline: StageTimeline, factor: float) -> Parts:
     """The parts at each candidate's peak, of equal ones the first; transient parts times ``factor``."""
-    peaks = [peak(timeline) for peak in PEAKS if peak is not weight_gradient_pass or timeline.v.zero_bubble.any()]
-    if factor != 1.0:
-        peaks = [{name: part * (factor if name in TRANSIENT else 1.0) for name, part in one.items()} for one in peaks]
-    return _largest(peaks, np.zeros_like(timeline.v.tp))
+    return _largest(list(instants(timeline, factor).values()), np.zeros_like(timeline.v.tp))
+
+
+def instants(timeline: StageTimeline, factor: float) -> dict[str, Parts]:
+    """The parts at each candidate peak, by its name, in the order of a step; transient parts times ``factor``."""
+    found = {peak.__name__: peak(timeline) for peak in PEAKS if peak is not weight_gradient_pass or timeline.v.zero_bubble.any()}
+    if factor == 1.0:
+        return found
+    scaled = {name: factor if name in TRANSIENT else 1.0 for name in ("gradients", *TRANSIENT)}
+    return {at: {name: part * scaled[name] for name, part in parts.items()} for at, parts in found.items()}
 
 
 def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, logits: Floats) -> Parts:

@@ -8,13 +8,13 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.model import ModelShape
-from strategist.contract.report import RankMemory
+from strategist.contract.report import Instant, RankMemory
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Parts, View, view
-from strategist.cost.layer_flops import work_of
-from strategist.cost.memory import PARTS, device_memory
+from strategist.cost.layer_flops import Work, work_of
+from strategist.cost.memory import PARTS, device_memory, memory_instants, needed_memory
 from strategist.cost.memory_context import memory_context
 from strategist.cost.model_states import Stage, stages
 from strategist.cost.price import price
@@ -46,6 +46,25 @@ def rank_memory(
     return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in alike)
 
 
+def step_memory(
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = TORCH
+) -> tuple[Instant, ...]:
+    """The fullest of the first and the last rank at the instants of a step that may be its peak, in their order."""
+    v = view(columns, workload)
+    context = memory_context(model, workload, stack, _work(model, cluster, workload, stack, v), v)
+    ends = [
+        memory_instants(stage, context, cluster.device.allocator_slack, calibration.memory)
+        for stage in stages(model, v, stack.keeps)
+    ]
+    fullest = max(ends, key=lambda instants: max(float(needed_memory(parts)[0]) for parts in instants.values()))
+    return tuple(Instant(name=name.replace("_", " "), memory=_parts(parts)) for name, parts in fullest.items())
+
+
+def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
+    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0
+    return work_of(model, replace(workload, document_tokens=documents), stack, v)
+
+
 def _between(
     model: ModelShape,
     cluster: Cluster,
@@ -57,8 +76,7 @@ def _between(
     in_flight: float,
 ) -> MemoryParts:
     """A rank with neither embedding nor head: else as the first, and its first stage's inputs need gradients, too."""
-    documents = workload.document_tokens if cluster.device.kind == "cuda" else 0
-    work = work_of(model, replace(workload, document_tokens=documents), stack, v)
+    work = _work(model, cluster, workload, stack, v)
     first = stages(model, v, stack.keeps)[0]
     zero = np.zeros_like(v.pp)
     stage: Stage = replace(

@@ -92,6 +92,21 @@ def simulated(
     return tuple(found)
 
 
+def streamed_round(
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = TORCH
+) -> Simulated:
+    """One round of a streamed candidate, and what follows the last one: stages of a layer, the embedding before and the head behind
+    them, are dealt to the ranks in turn, each with all micro-batches of the round, as breadth-first pipelines order them. The head
+    goes forward when it goes backward."""
+    v = view(columns, workload)
+    steps, pp, head = rank_steps(model, cluster, workload, stack, v, calibration), int(v.pp[0]), model.layers + 1
+    own = _passes(model, workload, stack, v, steps)
+    own = replace(own, head=np.stack([0 * own.head[0], own.head[0] + own.head[1], own.head[2]]))
+    pipeline = Pipeline("looped_bfs", pp, -(-(head + 1) // pp), int(v.round_batches[0]))
+    layers = np.array([[float(0 < stage < head) for stage in range(pipeline.stages)]])
+    return _simulated(pipeline, [0], own, steps, layers, overlaps=cluster.device.overlaps, head=head)
+
+
 def pipeline_of(columns: Columns, row: int) -> Pipeline:
     """The pipeline of one candidate; alone, a rank does what the last one of 1F1B does."""
     values = columns.row(row)
@@ -148,13 +163,15 @@ def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
     ])  # fmt: skip
 
 
-def _simulated(pipeline: Pipeline, rows: list[int], own: Passes, steps: RankSteps, given: Floats, *, overlaps: bool) -> Simulated:
-    """Runs each row twice, with transfers and without: the difference is what they add."""
+def _simulated(
+    pipeline: Pipeline, rows: list[int], own: Passes, steps: RankSteps, given: Floats, *, overlaps: bool, head: int = -1
+) -> Simulated:
+    """Runs each row twice, with transfers and without: the difference is what they add. ``head`` is the stage that has it."""
     tails = {
         name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp) for name in TAIL
     }
     tail = np.asarray(sum(tails.values()))
-    forward, inputs, weights = (np.tile(_by_stage(own, number, given), (2, 1)) for number in range(3))
+    forward, inputs, weights = (np.tile(_by_stage(own, number, given, head), (2, 1)) for number in range(3))
     hops = steps.hop_seconds[rows]
     costs = StageCosts(
         forward=forward, backward_input=inputs, backward_weight=weights,
@@ -162,7 +179,7 @@ def _simulated(pipeline: Pipeline, rows: list[int], own: Passes, steps: RankStep
         hop_seconds=np.append(hops, 0.0 * hops), tail_seconds=np.tile(tail, (2, 1)), overlaps=overlaps,
     )  # fmt: skip
     timeline = simulate(pipeline, costs)
-    time = _time(own, given, tails, timeline)
+    time = _time(own, given, tails, timeline, head)
     return Simulated(rows=tuple(rows), layers=given, tails=tails, timeline=timeline, passes=own, time=time)
 
 
@@ -177,10 +194,10 @@ def _layers(pipeline: Pipeline, layers: int, own: Passes, row: int, *, weighted:
     return split(pipeline, layers, layer, [*[0.0] * (pipeline.stages - 1), head]).layers
 
 
-def _by_stage(own: Passes, number: int, given: Floats) -> Floats:
+def _by_stage(own: Passes, number: int, given: Floats, head: int) -> Floats:
     """(rows, stages) of one of the passes."""
     found: Floats = given * own.layer[number].sum(axis=0)[:, None]
-    found[:, -1] += own.head[number].sum(axis=0)
+    found[:, head] += own.head[number].sum(axis=0)
     return found
 
 
@@ -190,14 +207,14 @@ def _by_rank(three: list[Floats], ranks: int) -> Floats:
     return np.stack([first, *[middle] * (ranks - 2), last][:ranks], axis=1)
 
 
-def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline) -> Parts:
+def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline, head: int) -> Parts:
     """Seconds by part on the rank that waits least, which paces the others; what it waits for is the bubble."""
     pipeline, rows = timeline.graph.pipeline, np.arange(len(given))
     bubble, steps = timeline.bubble_seconds[len(given) :], timeline.step_seconds
     pace = bubble.argmin(axis=1)
     ranks = np.array([pipeline.rank_of(stage) for stage in range(pipeline.stages)])
     layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
-    heads = (ranks[-1] == pace).astype(np.float64)
+    heads = (ranks[head] == pace).astype(np.float64)
     parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + heads * own.head.sum(axis=0))
     time: Parts = dict(zip(ON_STAGE, parts, strict=True))
     time |= {name: column[rows, pace] for name, column in tails.items()}

@@ -174,7 +174,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     time |= {
         "dp_communication": data,
         "pp_communication": _hops(links, v, rates),
-        "bubble": np.where(v.streamed, _streamed_bubble(layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
+        "bubble": np.where(v.streamed, _streamed_bubble(n, layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
         + np.maximum(host.once - times * busy * rates.overlaps, 0.0)
         + _updates(host, stage, layer.backward + shared.waits, rates, v)
@@ -281,16 +281,19 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
     return np.where(v.dual_pipe, np.maximum(busy - 2 * weights, 0.0) / 2, idle)
 
 
-def _streamed_bubble(layer: LayerSeconds, waits: Floats, v: View) -> Floats:
+def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> Floats:
     """Stages of about a layer are dealt to the devices in turn, each for all micro-batches of a round: a device waits for its first
     stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
-    step's first stages fill that in (arXiv 2604.27085)."""
-    return np.where(v.late_update, 0.0, v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits))
+    step's first stages fill that in (arXiv 2604.27085). Fewer micro-batches than devices leave it waiting before each further
+    stage, too, until the first of them has passed the other devices."""
+    ends, between = np.where(v.late_update, 0.0, v.pp - 1), np.maximum(n - 1, 0.0) * np.maximum(v.pp - v.round_batches, 0.0)
+    idle: Floats = v.rounds * (ends + between) * (layer.forward + layer.backward + waits)
+    return idle
 
 
 def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
     """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
-    exposed = _filling(v) + (1 - rates.overlaps) * _passing(v)
+    exposed = _filling(v) + (1 - rates.overlaps) * passing(v)
     return np.where(v.pp > 1, exposed * links.pp, 0.0)
 
 
@@ -301,22 +304,26 @@ def _filling(v: View) -> Floats:
     return 2 * (v.pp - 1) * rounds
 
 
-def _passing(v: View) -> Floats:
+def passing(v: View) -> Floats:
     """A stage's own transfers: one forward and one backward a micro-batch and virtual stage."""
     return 2 * v.accumulation * v.virtual_stages
 
 
 def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time: Parts, v: View) -> Floats:
     """All seconds in which some collective runs."""
-    hops = np.where(v.pp > 1, (_filling(v) + _passing(v)) * links.pp, 0.0)
+    hops = np.where(v.pp > 1, (_filling(v) + passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
     return blocking + (_sharding_seconds(n, links, besides, v) + hops)
 
 
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
-    gathers = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    gathers, reductions = sharding_calls(v)
     gathered = n * (links.gather_forward + links.gather_backward) + besides.gather
     reduced = n * links.reduce + besides.reduce + besides.replica
     return gathers * gathered + reductions * reduced
+
+
+def sharding_calls(v: View) -> tuple[Floats, Floats]:
+    """How often a step gathers parameters, and reduces gradients."""
+    return np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation), np.where(v.postponed, 1.0, v.accumulation)

@@ -30,7 +30,7 @@ def find_format(name: str) -> Format:
     """
     known = catalog.find(name, formats())
     if known is None:
-        raise catalog.unknown(f"format {name}", "is not known", name, formats(), f"choose one of {', '.join(formats())}", formats())
+        raise catalog.unknown(f"format {name}", "is not known", name, formats(), f"choose one of {', '.join(formats())}")
     found: Format = import_module(f"strategist.formats.{known.replace('-', '_')}").FORMAT
     return found
 

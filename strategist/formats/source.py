@@ -114,7 +114,10 @@ def _json(text: str, path: str) -> Iterator[Entry]:
 def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
     """The values of a mapping that hold no mapping themselves."""
     if not isinstance(document.data, dict):
-        raise FileError(document.path, "holds no settings: a mapping of names to values is needed")
+        raise FileError(
+            document.path,
+            "holds no settings: a mapping of names to values is needed; name a configuration file, see strategist check --help",
+        )
 
     def below(place: tuple[str, ...], value: Any) -> Iterator[Entry]:
         if isinstance(value, dict) and value:

@@ -37,7 +37,10 @@ def salvage(folder: Path) -> Salvaged:
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        raise FileError(path, "does not exist: there is no study in this folder; name another")
+        raise FileError(
+            path,
+            "does not exist: there is no study in this folder; name another, or see strategist tune --help",
+        )
     data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{name}").is_file() else b"" for name in BESIDE[:2])
     rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MOST_TRIALS]
     facts, trials, attempts = _off_the_pages(rows)

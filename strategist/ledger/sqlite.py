@@ -65,7 +65,10 @@ class SqliteDatabase:
             law, do = f"lies on a network file system ({kind})", "choose a folder on a local disk, or keep the ledger on a server"
             raise InputError(f"study {folder}", law, f"{do} with --ledger postgresql://USER@HOST/DATABASE")
         if not create and not path.is_file():
-            raise FileError(path, "does not exist: there is no study in this folder; name another")
+            raise FileError(
+                path,
+                "does not exist: there is no study in this folder; name another, or see strategist tune --help",
+            )
         with failures(path):
             uri = f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)

@@ -17,6 +17,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.model import ModelShape
+from strategist.contract.pipeline_stages import stream_rounds
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
@@ -25,7 +26,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_mixed
 from strategist.cost.shipped_calibrations import factors
-from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, with_simulated
+from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, streamed_round, with_simulated
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -214,6 +215,14 @@ def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
+
+
+def played_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
+    """A round of the step of a plan whose stages are streamed, and how many rounds the step has."""
+    stack = find_stack(plan.stack)
+    known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])
+    found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, stack or TORCH)
+    return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
 def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:

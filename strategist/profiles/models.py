@@ -9,7 +9,10 @@ from strategist.errors import InputError
 from strategist.files import yaml_file
 from strategist.profiles import catalog
 
-ACCEPTED = "give a preset, a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or a YAML shape"
+ACCEPTED = (
+    "give a preset (strategist models list), a size such as 32b, a Hugging Face config.json or its folder, a Hub id (org/name), or"
+    " a YAML shape"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

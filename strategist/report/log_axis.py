@@ -1,4 +1,4 @@
-"""Logarithmic axes of plots."""
+"""Axes of plots, logarithmic ones and linear ones."""
 
 import math
 from collections.abc import Sequence
@@ -37,6 +37,20 @@ class Axis:
             return coarse
         power = 10.0 ** math.floor(math.log10((self.high - self.low) / FINEST))
         step = max(step for step in (0.5, *STEPS) if step * power * FINEST <= self.high - self.low) * power
+        return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearAxis(Axis):
+    """One of equal steps, from ``low`` on."""
+
+    def at(self, value: float) -> float:
+        """How far along the axis a value stands."""
+        return self.length * (value - self.low) / (self.high - self.low)
+
+    def even_ticks(self) -> list[float]:
+        """Round values at even distances."""
+        step = round_steps(self.high - self.low, 2 * FINEST)[1]
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 

@@ -7,14 +7,15 @@ from strategist.cost.simulated_steps import TAIL, Simulated
 from strategist.report.trace import WORDS
 
 
-def timeline(found: Simulated) -> Timeline:
-    """The step as the simulation has it, with what follows each rank's last action."""
+def timeline(found: Simulated, rounds: int = 1) -> Timeline:
+    """The step as the simulation has it, or its last one of several ``rounds``, with what follows each rank's last action."""
     pipeline = found.timeline.graph.pipeline
     return Timeline(
         schedule=pipeline.schedule if pipeline.pp > 1 else "",
         micro_batches=pipeline.micro_batches,
         step_seconds=float(found.timeline.step_seconds[0]),
         spans=tuple(_spans(found)),
+        rounds=rounds,
         bubble_seconds=tuple(found.timeline.bubble_seconds[0].tolist()),
     )
 
@@ -22,6 +23,8 @@ def timeline(found: Simulated) -> Timeline:
 def _spans(found: Simulated) -> Iterator[Span]:
     done = [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in found.timeline.actions():
+        if end == start:  # a stage that only fills up a round of ranks
+            continue
         yield Span(
             rank=rank, work=WORDS[action.kind], start_seconds=start, end_seconds=end, stage=action.stage,
             micro_batch=action.micro_batch,

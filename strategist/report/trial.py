@@ -66,9 +66,19 @@ SCREEN = ("measured", "time", "memory")
 
 def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
     """Predicted, measured (or whatever was ``seen``), and measured as a multiple of predicted."""
+    table = columns(*COMPARED[:2], seen, COMPARED[-1], left=[""])
+    for row in compared(plan, measurement):
+        table.add_row(*row)
+    return table
+
+
+COMPARED = ("", "predicted", "measured", "ratio")
+
+
+def compared(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, str, str]]:
+    """The rows of a comparison, as COMPARED names their columns."""
     estimate, peaks, reserved = plan.estimate, measurement.peak_memory_bytes, measurement.peak_reserved_bytes
     only = [("peak memory reserved", estimate.peak_memory_bytes, max(reserved), show_bytes)] if reserved and not peaks else []
-    table = columns("", "predicted", seen, "ratio", left=[""])
     for name, predicted, measured, shown in (
         ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
         ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
@@ -79,8 +89,7 @@ def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> 
         ("exposed comm ratio", estimate.exposed_comm_ratio, measurement.exposed_comm_ratio, percent),
     ):
         ratio = f"{measured / predicted:.2f}" if measured is not None and predicted > 0 else "-"
-        table.add_row(name, shown(predicted), "-" if measured is None else shown(measured), ratio)
-    return table
+        yield name, shown(predicted), "-" if measured is None else shown(measured), ratio
 
 
 def evidence_report(measurement: Measurement) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""``strategist init``: answers become a request file that ``plan`` takes."""
+"""``strategist init``: answers become a request file that ``plan`` takes, and a plan."""
 
 import io
 from pathlib import Path
@@ -22,7 +22,10 @@ def test_answers_are_written_and_planned(
     path = tmp_path / "request.yaml"
     assert main(["init", "-o", str(path)]) == 0
     assert load_request(path) == Request(model="tiny", gpus="2xcpu", workload=Workload(seq_len=64, global_batch=8))
-    assert capsys.readouterr().out == f"{path}\n"
+    said = capsys.readouterr()
+    assert said.err.count("]: ") == 5
+    assert "Best plan" in said.out
+    assert said.out.endswith(f"request written to {path}: strategist plan --request {path} plans it again\n")
     assert main(["plan", "--request", str(path), "--top", "1"]) == 0
 
 

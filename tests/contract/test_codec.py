@@ -160,3 +160,10 @@ def test_a_stream_has_a_whole_document_a_line():
     layout = Layout(dp_shard=2)
     assert "\n" not in (line := codec.one_line(layout))
     assert codec.loads(Layout, line) == layout
+
+
+def test_a_missing_plan_says_what_makes_one(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    for name in ("none.json", "other.json"):
+        with pytest.raises(FileError, match=r"name another file, or write one with strategist plan .* -o plan\.json"):
+            codec.load(Plan, tmp_path / name)

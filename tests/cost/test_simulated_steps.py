@@ -12,9 +12,10 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
+from strategist.cost.calibration import NEUTRAL
 from strategist.cost.pipeline_actions import Pipeline
 from strategist.cost.price import price
-from strategist.cost.simulated_steps import ON_STAGE, Simulated, pipeline_of, simulated, with_simulated
+from strategist.cost.simulated_steps import ON_STAGE, Simulated, pipeline_of, simulated, streamed_round, with_simulated
 from strategist.expr.columns import Columns, row_of, table
 
 BARE = replace(DENSE, vocab_size=8, tied_embeddings=True)
@@ -114,3 +115,14 @@ def test_the_layers_of_stages_are_said_where_they_are_not_even() -> None:
     assert even.pipeline_layers == ()
     assert sum(weighted.pipeline_layers) == large.layers
     assert weighted.pipeline_layers[-1] < weighted.pipeline_layers[0]
+
+
+@pytest.mark.parametrize("global_batch", [2, 4, 8, 10])
+def test_a_streamed_round_takes_as_long_as_its_price(global_batch: int) -> None:
+    """Also where micro-batches are fewer than ranks, which then wait for each other before each stage."""
+    workload = replace(WORKLOAD, global_batch=global_batch)
+    knobs = Knobs(offload="streamed", recompute="full", pp_schedule="gpipe", postpone_gradient_sync=True)
+    columns = table([row_of(Candidate(layout=Layout(pp=8), knobs=knobs), global_batch)])
+    priced = price(BARE, cluster(), workload, columns).estimate(0)
+    found = streamed_round(BARE, cluster(), workload, columns, NEUTRAL)
+    assert float(found.timeline.step_seconds[0]) == pytest.approx(priced.step_seconds, rel=0.1)

@@ -8,7 +8,7 @@ from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.plot import Mark, Scale, line, plot, scale_of, upright
 from strategist.report.page.tables import table
-from strategist.report.setting_text import candidate_words, gib, recompute_words, tokens
+from strategist.report.setting_text import candidate_words, counted, gib, recompute_words, tokens
 from strategist.units import GIB
 
 ID = "candidates-plot"
@@ -83,5 +83,5 @@ def _table(ahead: list[Seen]) -> Html:
         for item in sorted(ahead, key=lambda item: -item.tokens_per_second)
     ]  # fmt: skip
     head = ("mesh", "recompute", "offload", "micro-batch", "tokens/s", "GiB", "place")
-    shown = f"the {FRONT_ROWS} fastest of {len(rows)}" if len(rows) > FRONT_ROWS else f"{len(rows)} candidates"
+    shown = f"the {FRONT_ROWS} fastest of {len(rows)}" if len(rows) > FRONT_ROWS else counted(len(rows), "candidate")
     return table(f"The front, {shown}", head, rows[:FRONT_ROWS], words=(0, 1, 2))

@@ -44,7 +44,7 @@ def document(title: str, head: Html, sections: Sequence[Section], language: str 
         ),
         element(
             "body",
-            element("header", head),
+            element("header", head, id="answer"),
             element("nav", element("ul", items), aria_label="On this page"),
             element("main", *map(_section, sections)),
             element("script", Html(script)),

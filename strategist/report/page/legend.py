@@ -15,5 +15,10 @@ def legend(caption: str, head: Sequence[str], parts: Iterable[tuple[str, ...]]) 
     )  # fmt: skip
 
 
+def beside(picture: Html, key: Html) -> Html:
+    """A picture with its legend at its right, or below it where there is no room."""
+    return element("div", element("div", picture), key, class_="beside")
+
+
 def _row(part: str, name: str, *figures: str) -> Html:
     return element("tr", element("th", join([swatch(part), name]), scope="row"), *(element("td", text) for text in figures))

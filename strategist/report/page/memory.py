@@ -4,7 +4,7 @@ from strategist.contract.estimate import MemoryParts
 from strategist.contract.report import PlanReport, RankMemory
 from strategist.report.page.bars import Bar, bars
 from strategist.report.page.html import Html, join
-from strategist.report.page.legend import legend
+from strategist.report.page.legend import beside, legend
 from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import counted, percent
 from strategist.units import show_bytes
@@ -17,22 +17,28 @@ def memory(report: PlanReport) -> Html:
     capacity = report.plan.estimate.capacity_bytes
     fullest = max(report.ranks, key=lambda rank: rank.memory.total)
     most = ROOM * max(capacity, fullest.memory.total)
-    rows = [_bar(rank, alone=len(report.ranks) == 1) for rank in report.ranks]
+    rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
     marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
     parts = [
         (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
         for part, size in _parts(fullest.memory).items()
     ]
-    return join([
-        bars("Memory of a device at its worst instant", rows, most, capacity, marked),
+    through = [_row(instant.name, instant.memory) for instant in report.instants]
+    pictures = [bars("Memory of a device at its worst instant", rows, most, capacity, marked)]
+    if through:
+        pictures.append(
+            bars("Memory of the fullest rank through a step, from its first instant to its last", through, most, capacity)
+        )
+    return beside(
+        join(pictures),
         legend(f"Parts of the fullest, {_name(fullest, alone=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
-    ])  # fmt: skip
+    )
 
 
-def _bar(rank: RankMemory, *, alone: bool) -> Bar:
-    parts = _parts(rank.memory)
+def _row(name: str, memory: MemoryParts) -> Bar:
+    parts = _parts(memory)
     words = {part: f"{PART_NAMES.get(part, part)} {show_bytes(size)}" for part, size in parts.items()}
-    return Bar(name=_name(rank, alone=alone), parts=parts, words=words, figure=show_bytes(rank.memory.total))
+    return Bar(name=name, parts=parts, words=words, figure=show_bytes(memory.total))
 
 
 def _name(rank: RankMemory, *, alone: bool) -> str:

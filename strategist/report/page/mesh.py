@@ -1,5 +1,6 @@
 """The mesh over nodes and links: a picture of the devices an axis, with one of its groups and the way between its members."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,14 @@ from strategist.report.page.html import Html, element, empty, join
 from strategist.report.setting_text import AXIS_WORDS, counted
 
 NODES = 8
-"""Nodes that are drawn at most."""
+"""Nodes up to which each of their devices is drawn; of more a box is a node, or several alike."""
 
-CELL, GAP, PAD, APART, LABEL = 18.0, 4.0, 7.0, 14.0, 14.0
-WIDE = 4
+CELL, GAP, PAD, APART, LABEL = 18.0, 4.0, 7.0, 14.0, 16.0
+WIDE, ACROSS = 4, 2
 """Devices beside each other in a node, and nodes beside each other."""
+
+ROW, MOST, BOX, HIGH, LEFT = 8, 64, 34.0, 22.0, 28.0
+"""Boxes in a row and in all, the size of one, and the room for the number of the first of a row, where a box is a node or more."""
 
 WORDS = {**AXIS_WORDS, "ep": "ranks that share the experts", "etp": "pieces of each expert"}
 
@@ -27,7 +31,9 @@ def mesh(axes: Sequence[MeshAxis], cluster: Cluster) -> Html:
 
 def _caption(axis: MeshAxis, cluster: Cluster) -> Html:
     groups, where = cluster.devices // axis.degree, "across nodes" if axis.across_nodes else "inside a node"
-    more = f"; {NODES} of {cluster.nodes:,} nodes are drawn" if cluster.nodes > NODES else ""
+    each = _each(cluster)
+    box = "a node" if each == 1 else f"{each} nodes"
+    more = f"; a box is {box}, its number counts ranks of the first group" if cluster.nodes > NODES else ""
     rate = f"{axis.link_bytes_per_second / 1e9:,.3g} GB/s a device"
     said = f" {WORDS[axis.name]}, in {counted(groups, 'group')} {where}, over {axis.link} ({rate}){more}."
     return element("figcaption", element("b", f"{axis.name} {axis.degree}"), said)
@@ -42,7 +48,7 @@ class _Grid:
 
     @property
     def across(self) -> int:
-        return min(len(self.nodes), WIDE)
+        return min(len(self.nodes), ACROSS)
 
     @property
     def node(self) -> tuple[float, float]:
@@ -65,28 +71,59 @@ class _Grid:
         return x + PAD + slot % WIDE * (CELL + GAP), y + PAD + slot // WIDE * (CELL + GAP)
 
 
-def _grid(axis: MeshAxis, cluster: Cluster) -> _Grid:
-    """The first nodes; where a group has only one of its members there, the first of its own."""
-    each = cluster.gpus_per_node
-    own = sorted({rank // each for rank in axis.first})
-    far = len(own) > 1 and own[1] >= NODES
-    return _Grid(nodes=tuple(own[:NODES]) if far else tuple(range(min(cluster.nodes, NODES))), each=each)
+def _each(cluster: Cluster) -> int:
+    """Nodes that a box stands for."""
+    return -(-cluster.nodes // MOST)
 
 
 def _picture(axis: MeshAxis, cluster: Cluster) -> Html:
-    grid, first = _grid(axis, cluster), frozenset(axis.first)
-    ranks = [node * grid.each + slot for node in grid.nodes for slot in range(grid.each)]
-    drawn = [rank for rank in ranks if rank in first]
-    said = f"{axis.name} on {cluster.nodes} x {grid.each} devices: ranks {', '.join(map(str, axis.first[:8]))}"
+    said = f"{axis.name} on {cluster.nodes} x {cluster.gpus_per_node} devices: ranks {', '.join(map(str, axis.first[:8]))}"
     said += " and so on are a group" if axis.degree > 8 else " are a group"
-    parts = join([
+    parts, (width, height) = _devices(axis, cluster) if cluster.nodes <= NODES else _nodes(axis, cluster)
+    box, look = f"-1 -1 {width + 2:g} {height + 2:g}", f"mesh across-{min(cluster.nodes, ACROSS)}"
+    return element("svg", join(parts), viewBox=box, role="img", aria_label=said, class_=look)
+
+
+def _devices(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
+    """Every device, and the size of the picture."""
+    grid, first = _Grid(nodes=tuple(range(cluster.nodes)), each=cluster.gpus_per_node), frozenset(axis.first)
+    ranks = range(cluster.nodes * grid.each)
+    centres = [(x + CELL / 2, y + CELL / 2) for x, y in (grid.device(rank) for rank in ranks if rank in first)]
+    return [
         *(_node(node, grid) for node in grid.nodes),
-        *_way(drawn, grid, across_nodes=axis.across_nodes),
+        *_way(centres, across_nodes=axis.across_nodes),
         *(_device(rank, grid, axis, own=rank in first) for rank in ranks),
-    ])  # fmt: skip
-    width, height = grid.size
-    box, look = f"-1 -1 {width + 2:g} {height + 2:g}", f"mesh across-{grid.across}"
-    return element("svg", parts, viewBox=box, role="img", aria_label=said, class_=look)
+    ], grid.size
+
+
+def _nodes(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
+    """A box a node, or so many nodes that no more than MOST are drawn, with the number of its ranks in the first group."""
+    each = _each(cluster)
+    count = -(-cluster.nodes // each)
+    own = Counter(rank // (cluster.gpus_per_node * each) for rank in axis.first)
+    corners = [(LEFT + place % ROW * BOX, place // ROW * HIGH) for place in range(count)]
+    centres = [(x + (BOX - GAP) / 2, y + (HIGH - GAP) / 2) for x, y in (corners[place] for place in sorted(own))]
+    labels = (
+        element("text", str(place * each), x=LEFT - 5, y=corners[place][1] + 13, text_anchor="end")
+        for place in range(0, count, ROW)
+    )
+    boxes = (_box(place * each, each, corners[place], own[place]) for place in range(count))
+    return [*labels, *boxes, *_way(centres, across_nodes=axis.across_nodes), *_counts(own, corners)], (
+        LEFT + min(count, ROW) * BOX - GAP, -(-count // ROW) * HIGH - GAP,
+    )  # fmt: skip
+
+
+def _box(first: int, each: int, corner: tuple[float, float], own: int) -> Html:
+    name = f"node {first}" if each == 1 else f"nodes {first} to {first + each - 1}"
+    said = element("title", f"{name}: {counted(own, 'rank')} of the first group")
+    look = "device own" if own else "device"
+    return element("rect", said, x=corner[0], y=corner[1], width=BOX - GAP, height=HIGH - GAP, rx=3, class_=look)
+
+
+def _counts(own: Counter[int], corners: Sequence[tuple[float, float]]) -> Iterator[Html]:
+    for place, ranks in own.items():
+        x, y = corners[place]
+        yield element("text", str(ranks), x=x + (BOX - GAP) / 2, y=y + 13, text_anchor="middle", class_="number")
 
 
 def _node(number: int, grid: _Grid) -> Html:
@@ -102,9 +139,8 @@ def _device(rank: int, grid: _Grid, axis: MeshAxis, *, own: bool) -> Html:
     return element("rect", said, x=x, y=y, width=CELL, height=CELL, rx=2, class_="device own" if own else "device")
 
 
-def _way(drawn: Sequence[int], grid: _Grid, *, across_nodes: bool) -> Iterator[Html]:
+def _way(centres: Sequence[tuple[float, float]], *, across_nodes: bool) -> Iterator[Html]:
     """From one member to the next."""
-    centres = [(x + CELL / 2, y + CELL / 2) for x, y in map(grid.device, drawn)]
     if len(centres) > 1:
         path = "L".join(f"{x:g} {y:g}" for x, y in centres)
         yield empty("path", d=f"M{path}", class_="way far" if across_nodes else "way")

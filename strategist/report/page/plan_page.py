@@ -4,11 +4,14 @@ import shlex
 from collections.abc import Iterator
 
 from strategist.cards.card import ENGLISH
+from strategist.contract.estimate import SURE, Fit
 from strategist.contract.report import PlanReport
 from strategist.report.page.alternatives import notes, ranking, ways
 from strategist.report.page.candidates import candidates
+from strategist.report.page.communication import communication
 from strategist.report.page.frame import Section, document
 from strategist.report.page.funnel import funnel
+from strategist.report.page.headline import BAD, GOOD, UNSURE, Figure, headline
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.memory import memory
 from strategist.report.page.mesh import mesh
@@ -18,7 +21,9 @@ from strategist.report.page.timeline import timeline
 from strategist.report.page.why_not import why_not
 from strategist.report.plan import figures, runs_on
 from strategist.report.plan_description import spelled_out
-from strategist.report.setting_text import change_words
+from strategist.report.setting_text import change_words, gib, percent, tokens
+from strategist.report.summary import bound_by
+from strategist.units import show_seconds
 
 
 def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
@@ -26,8 +31,31 @@ def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
     said = (element("p", report.verdict),) if report.verdict else ()
-    head = join([element("h1", title), element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead"), *said])
+    lead = element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead")
+    head = join([element("h1", title), lead, _headline(report), *said])
     return document(f"{title}, plan {plan.id}", head, list(_sections(report)), language)
+
+
+def _headline(report: PlanReport) -> Html:
+    plan, estimate = report.plan, report.plan.estimate
+    fit = Fit.of(estimate.fit_confidence, plan.request.confidence if plan.request else SURE)
+    spare = estimate.capacity_bytes - estimate.peak_memory_bytes
+    margin = f"{gib(spare)} GiB to spare" if spare >= 0 else f"{gib(-spare)} GiB too many"
+    low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
+    found = [
+        Figure(name="tokens/s", value=tokens(estimate.tokens_per_second), remark=f"all {plan.cluster.devices} devices"),
+        Figure(name="step", value=show_seconds(estimate.step_seconds), remark=f"90%: {show_seconds(low)} to {show_seconds(high)}"),
+        Figure(name="MFU", value=percent(estimate.mfu), remark=f"bound by {bound_by(estimate.time)}"),
+        Figure(name="GiB a device", value=gib(estimate.peak_memory_bytes), remark=f"of {gib(estimate.capacity_bytes)}"),
+    ]
+    if estimate.host_memory_bytes_per_node:
+        found.append(Figure(name="GiB of host memory", value=gib(estimate.host_memory_bytes_per_node), remark="a node"))
+    said = f"{margin}, probability {percent(estimate.shown_confidence)}"
+    return headline(fit.value, LOOKS[fit], said, found)
+
+
+LOOKS = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE: BAD}
+"""How a badge looks."""
 
 
 def _sections(report: PlanReport) -> Iterator[Section]:
@@ -37,6 +65,11 @@ def _sections(report: PlanReport) -> Iterator[Section]:
     yield Section(title="Memory", lead=lead, body=memory(report))
     lead = "What each part adds to the step; communication counts where nothing hides it."
     yield Section(title="Time", lead=lead, body=time(plan.estimate))
+    if report.traffic or not plan.cluster.groups:
+        lead = "What a rank moves over its links, as a ring sends it; layers count as cut evenly."
+        yield Section(
+            title="Communication", lead=lead, body=communication(report.traffic, "Bytes of a step, by axis and collective")
+        )
     lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
     yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
     yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=_timeline(report))
@@ -55,7 +88,9 @@ def _sections(report: PlanReport) -> Iterator[Section]:
     yield Section(title="Reproduce", lead="", body=_reproduce(report))
 
 
-TIMELINE = "When each rank computes and when it waits, as torch's schedule orders it; numbers are micro-batches."
+TIMELINE = (
+    "When each rank computes and when it waits, in the order of the schedule; numbers are micro-batches. The picture scrolls."
+)
 
 
 def _timeline(report: PlanReport) -> Html:

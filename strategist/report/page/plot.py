@@ -1,12 +1,12 @@
 """Plots: two axes with their ticks, and marks between them that a pointer can ask and a filter can hide."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from strategist.report.log_axis import Axis, axis_of
+from strategist.report.log_axis import Axis, LinearAxis, axis_of
 from strategist.report.page.html import Html, element, empty, join
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 80.0, 46.0, 14.0
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 96.0, 52.0, 30.0
 ROOM = 1.08
 WORD, LINE = 76.0, 24.0
 """Room that ticks leave each other, across and up."""
@@ -45,6 +45,11 @@ def scale_of(
     return Scale(across=right, up=axis_of([dot.up for dot in dots], HEIGHT, ROOM), names=(across, up), shown=shown)
 
 
+def over_steps(scale: Scale, most: float) -> Scale:
+    """The same with whole numbers from 0 to ``most`` across, at equal distances."""
+    return replace(scale, across=LinearAxis(low=0.0, high=max(most, 1.0) * 1.02, length=WIDTH))
+
+
 def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html] = (), id_: str | None = None) -> Html:
     """The picture; the later dots of the sequence lie above the earlier. ``under`` lies below all of them."""
     parts = join([*_frame(scale), *under, *(_dot(scale, dot) for dot in dots)])
@@ -80,8 +85,8 @@ def _frame(scale: Scale) -> Iterator[Html]:
         yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
         yield element("text", high(tick), x=-7, y=y + 4, text_anchor="end")
     yield empty("path", d=f"M0 {-HEIGHT:g}V0H{WIDTH:g}", class_="frame")
-    yield element("text", across, x=WIDTH, y=38, text_anchor="end", class_="axis")
-    yield element("text", up, x=8, y=-HEIGHT + 12, class_="axis")
+    yield element("text", across, x=WIDTH / 2, y=44, text_anchor="middle", class_="axis")
+    yield element("text", up, x=-LEFT, y=-HEIGHT - 14, class_="axis")
 
 
 def _spaced(axis: Axis, least: float) -> Iterator[float]:

@@ -1,6 +1,6 @@
 """Predicted against measured: each trial as predicted when proposed, and the errors of the study."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,7 +14,7 @@ from strategist.units import GIB, show_bytes, show_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pair:
+class Pair:
     """A trial's figure, in the unit of the axes and in words."""
 
     trial: TriedPlan
@@ -26,29 +26,40 @@ class _Pair:
 def measured(report: StudyReport) -> Html:
     """A plot of the step and one of the memory, and the errors before and after."""
     pictures = [
-        _plot("step time, s", "Step time", list(_steps(report))), _plot("peak memory, GiB", "Peak memory", list(_peaks(report))),
+        _plot("step time, s", "Step time", steps(report)), _plot("peak memory, GiB", "Peak memory", peaks(report)),
     ]  # fmt: skip
     drawn = element("div", *pictures, class_="pair") if any(pictures) else element("p", "No trial has ended well yet.")
     return join([drawn, _learned(report.learned) if report.learned else Html()])
 
 
-def _steps(report: StudyReport) -> Iterator[_Pair]:
+def steps(report: StudyReport) -> list[Pair]:
+    """The step of each trial that has one."""
+    found = []
     for trial in report.trials:
         if trial.measurement and (seconds := trial.measurement.step_seconds):
             expected = trial.plan.estimate.step_seconds
             words = f"{show_seconds(expected)} predicted, {show_seconds(seconds)} measured"
-            yield _Pair(trial=trial, predicted=expected, measured=seconds, words=words)
+            found.append(Pair(trial=trial, predicted=expected, measured=seconds, words=words))
+    return found
 
 
-def _peaks(report: StudyReport) -> Iterator[_Pair]:
+def peaks(report: StudyReport) -> list[Pair]:
+    """The peak memory of each trial that has one."""
+    found = []
     for trial in report.trials:
         if trial.measurement and (size := max(trial.measurement.peak_memory_bytes, default=0)):
             expected = trial.plan.estimate.memory.allocated
             words = f"{show_bytes(expected)} predicted, {show_bytes(size)} measured"
-            yield _Pair(trial=trial, predicted=expected / GIB, measured=size / GIB, words=words)
+            found.append(Pair(trial=trial, predicted=expected / GIB, measured=size / GIB, words=words))
+    return found
 
 
-def _plot(axis: str, name: str, pairs: list[_Pair]) -> Html:
+def median_error(pairs: Sequence[Pair]) -> str:
+    """The median of |predicted / measured - 1|."""
+    return percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
+
+
+def _plot(axis: str, name: str, pairs: list[Pair]) -> Html:
     """Both axes alike; on the line a prediction is right."""
     if not pairs:
         return Html()
@@ -65,8 +76,7 @@ def _plot(axis: str, name: str, pairs: list[_Pair]) -> Html:
         )
         for pair in pairs
     ]  # fmt: skip
-    error = percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
-    said = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {error}"
+    said = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {median_error(pairs)}"
     picture = plot(said, scale, dots, under=[line(scale, [(low, low), (high, high)], "equal")])
     return element("figure", picture, element("figcaption", f"{said}."))
 

@@ -1,10 +1,10 @@
-"""The settings with most influence on the step, as bars, and what each of their values reached."""
+"""The settings with most influence on the step: how many times slower their slowest value was than their fastest."""
 
 from collections.abc import Sequence
+from math import log
 
 from strategist.contract.report import Influence
-from strategist.report.page.html import Html, element, empty, join
-from strategist.report.page.tables import table
+from strategist.report.page.html import Html, element, empty
 from strategist.report.setting_text import percent
 from strategist.units import show_seconds
 
@@ -12,22 +12,33 @@ MOST = 12
 
 
 def influence(found: Sequence[Influence]) -> Html:
-    """A bar a setting, those with most influence first."""
+    """A bar a setting, those with most influence first, and below it what each of its values reached."""
     if not found:
         return element("p", "Too few trials differ in a setting and agree in it: nothing can be told of its influence.")
-    rows = [
-        (item.setting, value, f"{trials}", show_seconds(seconds))
-        for item in found[:MOST] for value, seconds, trials in item.means
-    ]  # fmt: skip
-    caption = element("caption", "Share of the variance of the step that goes with one setting")
-    bars = element("table", caption, element("tbody", *map(_row, found[:MOST])), class_="bars")
-    return join([bars, table("Geometric mean of the measured step", ("setting", "value", "trials", "step"), rows, words=(0, 1))])
+    shown = found[:MOST]
+    most = max(map(_ratio, shown))
+    tops = (element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share"))
+    caption = element(
+        "caption", "What the values of a setting do to the step: mean seconds of the trials with each, and their number"
+    )
+    lines = [line for item in shown for line in _lines(item, most)]
+    return element("table", caption, element("thead", element("tr", *tops)), element("tbody", *lines), class_="bars influence")
 
 
-def _row(item: Influence) -> Html:
-    box = empty("rect", x=0, y=0, width=100 * item.share, height=10, class_="left")
-    said = f"{item.setting}: {percent(item.share)}"
+def _ratio(item: Influence) -> float:
+    seconds = [seconds for _, seconds, _ in item.means]
+    return max(seconds) / min(seconds)
+
+
+def _lines(item: Influence, most: float) -> tuple[Html, Html]:
+    times = _ratio(item)
+    box = empty("rect", x=0, y=0, width=100 * log(times) / log(most) if most > 1 else 0, height=10, class_="left")
+    said = (
+        f"{item.setting}: the slowest value takes {times:.2f} times as long as the fastest; {percent(item.share)} of the variance"
+    )
     bar = element("svg", box, viewBox="0 0 100 10", preserveAspectRatio="none", role="img", aria_label=said)
-    return element(
-        "tr", element("th", item.setting, scope="row"), element("td", bar, class_="bar"), element("td", percent(item.share))
-    )  # fmt: skip
+    figures = (element("td", text) for text in (f"x{times:.2f}", percent(item.share)))
+    top = element("tr", element("th", item.setting, scope="row"), element("td", bar, class_="bar"), *figures)
+    ordered = sorted(item.means, key=lambda mean: mean[1])
+    values = " · ".join(f"{value}: {show_seconds(seconds)} ({trials})" for value, seconds, trials in ordered)
+    return top, element("tr", element("td"), element("td", values, class_="words", colspan="3"))

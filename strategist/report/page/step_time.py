@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 from strategist.contract.estimate import Estimate
 from strategist.report.page.bars import Bar, bars
-from strategist.report.page.html import Html, join
-from strategist.report.page.legend import legend
+from strategist.report.page.html import Html
+from strategist.report.page.legend import beside, legend
 from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import percent
 from strategist.units import show_seconds
@@ -22,4 +22,4 @@ def time(estimate: Estimate) -> Html:
     shown = {name: seconds for name, seconds in parts.items() if seconds >= LEAST * step}
     row = Bar(name="a step", parts=shown, words={name: words[name] for name in shown}, figure=show_seconds(step))
     lines = [(name, PART_NAMES.get(name, name), show_seconds(parts[name]), percent(parts[name] / step)) for name in parts]
-    return join([bars("Time of a step", [row], step), legend("Parts of the step", ("seconds", "of the step"), lines)])
+    return beside(bars("Time of a step", [row], step), legend("Parts of the step", ("seconds", "of the step"), lines))

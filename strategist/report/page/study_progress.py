@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from strategist.contract.report import StudyReport, TriedPlan
 from strategist.report.goals import TITLES, figure, shown
 from strategist.report.page.html import Html, element
-from strategist.report.page.plot import Mark, Scale, line, plot, scale_of
+from strategist.report.page.plot import Mark, Scale, line, over_steps, plot, scale_of
 from strategist.report.setting_text import change_words
 from strategist.report.study_progress import UNITS, best_so_far, place
 
@@ -17,7 +17,8 @@ def course(report: StudyReport) -> Html:
     if not ran:
         return element("p", "No trial has ended well yet.")
     dots = [_dot(trial, report.objectives, trial.number, place(name, trial)) for trial in ran]
-    scale = scale_of(dots, "trial", UNITS[name][0], (lambda number: f"{number:g}", _figure))
+    last = max(trial.number for trial in report.trials)
+    scale = over_steps(scale_of(dots, "trial", UNITS[name][0], (lambda number: f"{number:g}", _figure)), last)
     best = next((trial for trial in ran if trial.best), None)
     told = f"; trial {best.number} is the best: {shown(name, best)}" if best else ""
     said = f"{TITLES[name]} of {len(ran)} trials in their order, and the best so far{told}"

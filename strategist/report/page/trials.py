@@ -10,6 +10,7 @@ from strategist.report.setting_text import change_words, tokens
 from strategist.units import show_bytes, show_money, show_seconds
 
 ID = "trials-table"
+HEAD = ("#", "settings", "by", "outcome", "expected", "step", "expected peak", "peak", "tokens/s", "message")
 
 
 def trials(report: StudyReport) -> Html:
@@ -17,9 +18,10 @@ def trials(report: StudyReport) -> Html:
     if not report.trials:
         return element("p", "There are none yet.")
     fields = [_fields(trial) for trial in report.trials]
-    head = ("#", "settings", "by", "outcome", "expected", "step", "expected peak", "peak", "tokens/s", "message")
+    rows = [_row(trial) for trial in report.trials]
+    shown = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
     grid = table(
-        "Trials: * is the best, + stands on the front", head, map(_row, report.trials), words=(0, 1, 2, 3, 9),
+        "Trials: * is the best, + stands on the front", HEAD[:shown], (row[:shown] for row in rows), words=(0, 1, 2, 3, 9),
         marks=[marks(own) for own in fields], id_=ID,
     )  # fmt: skip
     return join([filters(ID, values_of(fields), "trials"), grid])
@@ -46,7 +48,8 @@ def _row(trial: TriedPlan) -> tuple[str, ...]:
     step, peak = ran and ran.step_seconds, max(ran.peak_memory_bytes, default=0) if ran else 0
     return (
         marked(trial.number, trial.number if trial.best else None, (trial.number,) if trial.front else ()),
-        change_words(trial.plan), trial.proposed_by or "none", ended(trial.ended, trial.misses),
+        change_words(trial.plan), trial.proposed_by.removeprefix("card:").partition("/")[0] or "none",
+        ended(trial.ended, trial.misses),
         show_seconds(estimate.step_seconds), show_seconds(step) if step else "-", show_bytes(estimate.memory.allocated),
         show_bytes(peak) if peak else "-", tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-",
         " ".join(measured.evidence.message.split()) if measured and ran is None else "",

@@ -52,6 +52,7 @@ class Picture:
 
 
 PICTURES = (
+    Picture(name="report", page=plan, width=1100, first="answer", last="memory"),
     Picture(name="plan", page=plan, width=1100, first="mesh", last="timeline"),
     Picture(name="plan-dark", page=plan, width=1100, first="mesh", last="timeline", dark=True),
     Picture(name="plan-phone", page=plan, width=390, first="memory"),

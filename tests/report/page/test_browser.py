@@ -1,10 +1,14 @@
 """The page as a browser shows it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from browser import Browser, browser, needs_browser
 
+from strategist.contract.mesh import mesh_axes
+from strategist.profiles.cluster import resolve_cluster
 from strategist.report.page.plan_page import plan_page
 from tests.report.page.reports import pipeline
 
@@ -66,6 +70,43 @@ def test_pointing_at_a_shape_says_what_it_is(shown: Browser) -> None:
 def test_no_screen_is_too_narrow(width: int, shown: Browser) -> None:
     shown.screen(width, 800)
     assert shown.run("return document.documentElement.scrollWidth") == width
+
+
+def test_every_column_is_within_reach_of_a_phone(shown: Browser) -> None:
+    shown.screen(400, 800)
+    outside = (
+        "return [...document.querySelectorAll('.wide:not(.scroll) td')].filter(td => td.getBoundingClientRect().right > 400).length"
+    )
+    assert shown.run(outside) == 0
+    assert shown.run("return getComputedStyle(document.querySelector('#why-not td'), '::before').content") == '"is"'
+
+
+def test_legends_stand_beside_bars_and_numbers_can_be_read(shown: Browser) -> None:
+    shown.screen(1100, 900)
+    box = "const box = document.querySelector(arguments[0]).getBoundingClientRect(); return [box.left, box.right];"
+    assert shown.run(box, "#memory table.legend")[0] > shown.run(box, "#memory table.bars")[1]
+    assert shown.run(SMALLEST, "svg.timeline .number") >= 10
+    assert shown.run(SMALLEST, "svg.mesh text") >= 10
+
+
+SMALLEST = """
+return Math.min(...[...document.querySelectorAll(arguments[0])].map(text => {
+  const svg = text.ownerSVGElement;
+  return parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+}));
+"""
+
+
+def test_a_mesh_of_64_nodes_can_be_read(shown: Browser, tmp_path: Path) -> None:
+    cluster = resolve_cluster("64x8xH100")
+    layout = replace(pipeline().plan.candidate.layout, pp=4, dp_shard=64, tp=2)
+    axes = tuple(mesh_axes(layout, cluster))
+    page = tmp_path / "mesh.html"
+    page.write_text(plan_page(replace(pipeline(), mesh=axes, plan=replace(pipeline().plan, cluster=cluster))), encoding="utf-8")
+    shown.open(page)
+    for width in (400, 1100):
+        shown.screen(width, 900)
+        assert shown.run(SMALLEST, "svg.mesh text") >= 10
 
 
 def test_light_and_dark(shown: Browser) -> None:

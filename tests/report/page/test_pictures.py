@@ -1,24 +1,26 @@
 """The pictures of a plan, each against the values that it draws."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from strategist.contract.mesh import mesh_axes
-from strategist.contract.report import Span, Timeline
+from strategist.contract.report import PlanReport, Span, Timeline
 from strategist.profiles.cluster import resolve_cluster
 from strategist.report.page.candidates import candidates
+from strategist.report.page.communication import communication
 from strategist.report.page.funnel import funnel
 from strategist.report.page.memory import memory
-from strategist.report.page.mesh import NODES, mesh
+from strategist.report.page.mesh import mesh
 from strategist.report.page.step_time import time
 from strategist.report.page.timeline import TITLED, timeline
 from strategist.report.page.why_not import why_not
 from strategist.units import show_bytes
 from tests.report.page.reader import Reader
-from tests.report.page.reports import pipeline
+from tests.report.page.reports import pipeline, streamed
 
 
 def widths(picture: str, look: str = "") -> list[float]:
@@ -29,12 +31,28 @@ def test_a_bar_of_memory_is_as_long_as_its_rank_is_full() -> None:
     report = pipeline()
     picture = memory(report)
     bars = picture.split("<svg")[1:]
-    assert len(bars) == len(report.ranks)
+    assert len(bars) == len(report.ranks) + len(report.instants)
     capacity = float(re.findall(r'd="M([0-9.]+) [^"]*" class="capacity"', picture)[0])
-    for bar, rank in zip(bars, report.ranks, strict=True):
-        share = rank.memory.total / report.plan.estimate.capacity_bytes
+    for bar, held in zip(bars, (item.memory for item in (*report.ranks, *report.instants)), strict=True):
+        share = held.total / report.plan.estimate.capacity_bytes
         assert sum(widths(bar)) == pytest.approx(share * capacity, abs=1.5)
-        assert show_bytes(rank.memory.total) in bar
+        assert show_bytes(held.total) in bar
+
+
+@pytest.mark.parametrize("made", [pipeline, streamed])
+def test_the_largest_instant_of_a_step_is_its_peak(made: Callable[[], PlanReport]) -> None:
+    report = made()
+    peak = report.plan.estimate.peak_memory_bytes
+    assert max(instant.memory.total for instant in report.instants) == pytest.approx(peak, rel=0.01)
+    assert report.instants[-1].name == "optimizer step"
+
+
+def test_bytes_are_those_of_each_axis() -> None:
+    report = pipeline()
+    assert [row.axis for row in report.traffic] == ["tp", "dp_shard", "dp_shard", "pp"]
+    picture = communication(report.traffic, "Bytes")
+    assert all(show_bytes(row.message_bytes) in picture for row in report.traffic)
+    assert "No rank sends" in communication((), "Bytes")
 
 
 def test_the_fullest_rank_is_the_one_of_the_estimate() -> None:
@@ -59,14 +77,14 @@ def test_a_picture_an_axis_shows_one_of_its_groups() -> None:
         assert ('class="way far"' in figure) == axis.across_nodes
 
 
-def test_of_many_nodes_those_are_drawn_that_a_group_reaches() -> None:
-    cluster = resolve_cluster("64x8xH100")
-    layout = replace(pipeline().plan.candidate.layout, pp=4, dp_shard=64, tp=2)
+@pytest.mark.parametrize(("nodes", "boxes"), [(64, 64), (512, 64), (72, 36)])
+def test_of_many_nodes_a_box_is_a_node_or_several(nodes: int, boxes: int) -> None:
+    cluster = resolve_cluster(f"{nodes}x8xH100")
+    layout = replace(pipeline().plan.candidate.layout, pp=4, dp_shard=nodes, tp=2)
     across, shards, inside = mesh(tuple(mesh_axes(layout, cluster)), cluster).split("<figure>")[1:]
-    assert re.findall(r">node (\d+)<", across) == ["0", "16", "32", "48"]
-    assert len(re.findall(r">node \d+<", shards)) == NODES
-    assert inside.count('class="device own"') == 2
-    assert f"{NODES} of 64 nodes are drawn" in inside
+    for figure, ranks in ((across, 4), (shards, nodes), (inside, 2)):
+        assert figure.count('class="device') == boxes
+        assert sum(map(int, re.findall(r'class="number">(\d+)<', figure))) == ranks
 
 
 def test_boxes_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
@@ -93,6 +111,18 @@ def test_thousands_of_boxes_are_a_few_shapes() -> None:
     assert picture.count('<path d="M0.0 0h') == 1
     assert picture.count("<rect") == 1
     assert f"{TITLED + 1:,} times" in picture
+
+
+def test_streamed_stages_have_a_timeline_of_a_round() -> None:
+    report = streamed()
+    played = report.timeline
+    assert played is not None
+    passes = [span for span in played.spans if span.micro_batch is not None]
+    layers = report.plan.model.layers
+    assert len(passes) == (2 * layers + 1) * played.micro_batches  # the head goes forward when it goes backward
+    assert played.rounds == 1
+    assert played.step_seconds == pytest.approx(report.plan.estimate.step_seconds, rel=0.05)
+    assert all(f'class="number">{number}<' in timeline(played) for number in range(played.micro_batches))
 
 
 def test_every_candidate_has_a_dot_that_filters_find() -> None:

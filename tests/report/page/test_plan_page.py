@@ -41,6 +41,13 @@ def test_it_says_what_was_predicted(report: PlanReport) -> None:
         assert f"<h2>{name}</h2>" in text
 
 
+def test_the_verdict_and_its_figures_come_first(report: PlanReport) -> None:
+    head = plan_page(report).partition("</header>")[0]
+    assert '<strong class="badge good">fits</strong>' in head
+    for name in ("tokens/s", "step", "MFU", "GiB a device"):
+        assert f"<span>{name}</span>" in head
+
+
 def test_names_are_data_wherever_they_come_from() -> None:
     report = pipeline()
     plan = replace(report.plan, model=replace(report.plan.model, name=EVIL), backends=(EVIL,))

@@ -10,8 +10,9 @@ from tuner.studies import tuned
 
 from strategist import api
 from strategist.contract.measurement import Evidence
-from strategist.contract.report import StudyReport
+from strategist.contract.report import Influence, StudyReport
 from strategist.report.page.predicted_vs_measured import measured
+from strategist.report.page.setting_importance import influence
 from strategist.report.page.study_page import study_page
 from strategist.report.page.study_progress import course, front
 from strategist.report.page.trials import spent
@@ -51,9 +52,16 @@ def test_the_best_so_far_never_gets_worse(report: StudyReport) -> None:
     assert len(heights) > 1
 
 
+def test_influence_says_how_many_times_slower_a_value_is() -> None:
+    found = [Influence(setting="tp", share=0.6, means=(("1", 0.2, 3), ("2", 0.5, 4)))]
+    page = Reader(influence(found))
+    assert "x2.50" in page.texts["td"]
+    assert "1: 200 ms (3) · 2: 500 ms (4)" in page.texts["td"]
+
+
 def test_what_was_spent_adds_up(report: StudyReport) -> None:
     assert sum(item.attempts for item in report.spent) == 5
-    assert f"<td>{sum(item.device_hours for item in report.spent):.3g}</td>" in spent(report)
+    assert f">{sum(item.device_hours for item in report.spent):.3g}</td>" in spent(report)
     assert "$5" in spent(replace(report, price_per_device_hour=5 / sum(item.device_hours for item in report.spent)))
 
 

@@ -1,0 +1,66 @@
+"""Traffic of a step: bytes that a rank of the first stage sends over its links, by axis of the mesh and collective.
+
+The formulas of ``cost.comm`` give seconds; on links that move one byte a second, without latency, these are bytes.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster, Link
+from strategist.contract.model import ModelShape
+from strategist.contract.rank_observation import Traffic
+from strategist.contract.stack import TORCH, Stack
+from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import Floats, View, view
+from strategist.cost.comm import collectives, gathers_keys, stage_collectives
+from strategist.cost.layer_flops import layer_work
+from strategist.cost.model_states import stages, state_bytes
+from strategist.cost.step import passing, sharding_calls
+from strategist.expr.columns import Columns
+
+GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"
+
+
+def step_traffic(
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, stack: Stack = TORCH
+) -> tuple[Traffic, ...]:
+    """What one candidate moves in a step, as a ring sends it, the most first; stages count as cut evenly."""
+    v = view(columns, workload)
+    rows = [
+        Traffic(axis=axis, collective=collective, message_bytes=float(size[0]))
+        for (axis, collective), size in _bytes(model, _of_bytes(cluster), workload, stack, v).items()
+        if float(size[0]) > 0
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.message_bytes))
+
+
+def _of_bytes(cluster: Cluster) -> Cluster:
+    """The cluster with links whose seconds are bytes."""
+    return replace(cluster, intra=_plain(cluster.intra), inter=_plain(cluster.inter))
+
+
+def _plain(link: Link) -> Link:
+    return replace(
+        link, bytes_per_second=1.0, pair_bytes_per_second=1.0, latency_seconds=0.0, line_bytes_per_second=None,
+        reduce_bytes_per_second=None, lost_per_doubling=0.0,
+    )  # fmt: skip
+
+
+def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> dict[tuple[str, str], Floats]:
+    per, stage, work = state_bytes(model, workload, stack), stages(model, v, stack.keeps)[0], layer_work(model, workload, stack, v)
+    links = collectives(model, workload, stack, stage, work, per, v, cluster)
+    besides = stage_collectives(model, stack, stage, per, v, cluster)
+    n, times, (gathers, reductions) = stage.layers, v.accumulation, sharding_calls(v)
+    tensor = times * (n * links.tp + stage.has_head * links.head)
+    split = bool(v.sequence_parallel.all())
+    shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
+    return {
+        (shards, GATHER): gathers * (n * (links.gather_forward + links.gather_backward) + besides.gather),
+        (shards, SCATTER): reductions * (n * links.reduce + besides.reduce),
+        ("dp_replicate", REDUCE): reductions * besides.replica,
+        ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,
+        ("cp", GATHER if gathers_keys(model, workload) else SEND): times * n * links.cp,
+        ("ep", EXCHANGE): times * n * links.ep,
+        ("pp", SEND): np.where(v.streamed, 2 * times * n, passing(v)) * links.pp,
+    }

@@ -1,0 +1,28 @@
+"""Headline of a report: a badge that says the verdict, and the figures that matter most, before everything else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategist.report.page.html import Html, element, join
+
+GOOD, UNSURE, BAD = "good", "unsure", "bad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure with what it is, and a remark below it."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+def headline(badge: str, look: str, said: str, figures: Sequence[Figure]) -> Html:
+    """The verdict as a ``badge`` of the ``look`` good, unsure or bad, in words beside it, above the figures."""
+    verdict = element("p", element("strong", badge, class_=f"badge {look}"), element("span", said), class_="verdict")
+    return join([verdict, element("ul", *map(_tile, figures), class_="tiles")])
+
+
+def _tile(figure: Figure) -> Html:
+    remark = element("small", figure.remark) if figure.remark else Html()
+    return element("li", element("span", figure.name), element("b", figure.value), remark)

@@ -1,0 +1,130 @@
+"""Report page of a run: what was measured beside what was predicted, and its course step by step."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from strategist.contract.measurement import Measurement, Outcome
+from strategist.contract.report import RunReport
+from strategist.report.breakdown import NAMES
+from strategist.report.log_axis import LinearAxis
+from strategist.report.page.bars import Bar, bars
+from strategist.report.page.communication import communication
+from strategist.report.page.frame import Section, document
+from strategist.report.page.headline import BAD, GOOD, Figure, headline
+from strategist.report.page.html import Html, element, join
+from strategist.report.page.legend import beside, legend
+from strategist.report.page.plot import HEIGHT, Mark, Scale, line, over_steps, plot
+from strategist.report.page.tables import table
+from strategist.report.setting_text import change_words, gib, tokens
+from strategist.report.trial import COMPARED, OUTCOME_WORDS, compared
+from strategist.units import GIB, show_seconds
+
+DOTS = 500
+"""Steps up to which each has a dot; the line goes through all."""
+
+
+def run_page(report: RunReport) -> str:
+    """The page whole."""
+    plan = report.plan
+    title = f"{plan.model.name} on {plan.cluster.name}"
+    lead = element("p", f"Run {report.run} of plan {plan.id}: {change_words(plan)}", class_="lead")
+    return document(f"{title}, a run", join([element("h1", title), lead, _headline(report)]), list(_sections(report)))
+
+
+def _headline(report: RunReport) -> Html:
+    found, estimate = report.measurement, report.plan.estimate
+    figures = []
+    if found.tokens_per_second:
+        expected = f"{tokens(estimate.tokens_per_second)} predicted"
+        figures.append(Figure(name="tokens/s", value=tokens(found.tokens_per_second), remark=expected))
+    if found.step_seconds:
+        expected = f"{show_seconds(estimate.step_seconds)} predicted"
+        figures.append(Figure(name="step", value=show_seconds(found.step_seconds), remark=expected))
+    if found.peak_memory_bytes:
+        expected = f"{gib(estimate.memory.allocated)} predicted"
+        figures.append(Figure(name="GiB a device, peak", value=gib(max(found.peak_memory_bytes)), remark=expected))
+    if found.losses:
+        figures.append(Figure(name="loss", value=f"{found.losses[-1]:.4g}", remark=f"from {found.losses[0]:.4g}"))
+    look = GOOD if found.outcome is Outcome.OK else BAD
+    said = f"The run {OUTCOME_WORDS[found.outcome]}"
+    return headline(
+        found.outcome.value, look, f"{said} in {show_seconds(found.wall_seconds)}" if found.wall_seconds else said, figures
+    )
+
+
+def _sections(report: RunReport) -> Iterator[Section]:
+    plan, found = report.plan, report.measurement
+    if found.outcome is not Outcome.OK:
+        yield Section(title="Evidence", lead="", body=_evidence(found))
+    detail = f"{found.steps_measured} steps after warm-up were measured." if found.steps_measured else ""
+    grid = table("Predicted and measured", COMPARED, compared(plan, found))
+    yield Section(title="Predicted and measured", lead=detail, body=grid)
+    yield from _courses(report)
+    if found.time and found.profiled_step_seconds:
+        lead = "Predicted, and as the profiled step took it, mean over the ranks."
+        yield Section(title="Time", lead=lead, body=_time(report, found.time, found.profiled_step_seconds))
+    if found.traffic:
+        lead = "Sizes of the messages of a rank in a step, the larger of what goes in and what comes out."
+        body = communication(found.traffic, "Bytes of a step, by axis and collective")
+        yield Section(title="Communication", lead=lead, body=body)
+    if found.notes:
+        yield Section(title="Notes", lead="", body=element("ul", *(element("li", note) for note in found.notes)))
+    again = shlex.join(["strategist", "run", f"{report.run}/plan.json"])
+    yield Section(title="Reproduce", lead="", body=element("pre", element("code", again)))
+
+
+def _evidence(found: Measurement) -> Html:
+    evidence = found.evidence
+    where = f"Rank {evidence.rank}, {evidence.phase}: " if evidence.rank is not None else ""
+    return join([element("p", where + (evidence.message or "none was left")), element("pre", evidence.log_tail)])
+
+
+def _courses(report: RunReport) -> Iterator[Section]:
+    """What each step showed, over the steps."""
+    step_tokens = report.plan.workload.tokens_per_step
+    losses = [(step.step, step.loss) for step in report.steps if step.loss is not None]
+    rates = [(step.step, step_tokens / step.seconds) for step in report.steps if step.seconds]
+    memory = [(step.step, step.memory_bytes / GIB) for step in report.steps if step.memory_bytes]
+    for title, unit, points, least in (
+        ("Loss", "loss", losses, None), ("Throughput", "tokens/s", rates, 0.0), ("Memory", "GiB of rank 0", memory, 0.0),
+    ):  # fmt: skip
+        if len(points) > 1:
+            yield Section(title=title, lead="", body=_course(unit, points, least))
+
+
+def _course(unit: str, points: Sequence[tuple[int, float]], least: float | None) -> Html:
+    """A line over the steps, on an axis from ``least`` on, or that holds what was seen."""
+    values = [value for _, value in points]
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    up = LinearAxis(low=low - room if least is None else least, high=high + room, length=HEIGHT)
+    scale = over_steps(Scale(across=up, up=up, names=("step", unit), shown=(lambda at: f"{at:g}", _figure)), points[-1][0])
+    dots = [Mark(across=step, up=value, text=f"step {step}: {_figure(value)} {unit}", look="fits") for step, value in points]
+    said = f"{unit} over {len(points)} steps: {_figure(values[0])} at first, {_figure(values[-1])} at last"
+    return element("figure", plot(said, scale, dots if len(dots) <= DOTS else (), under=[line(scale, points, "front-line")]))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _time(report: RunReport, measured: dict[str, float], profiled: float) -> Html:
+    estimate = report.plan.estimate
+    predicted = asdict(estimate.time)
+    rows = [
+        _bar("predicted", predicted, show_seconds(estimate.step_seconds)), _bar("measured", measured, show_seconds(profiled)),
+    ]  # fmt: skip
+    names = [name for name in dict.fromkeys([*predicted, *measured]) if predicted.get(name, 0) + measured.get(name, 0) > 0]
+    lines = [
+        (name, NAMES.get(name, name), show_seconds(predicted.get(name, 0.0)), show_seconds(measured.get(name, 0.0)))
+        for name in names
+    ]
+    most = max(sum(predicted.values()), sum(measured.values()))
+    return beside(bars("Time of a step", rows, most), legend("Parts of the step", ("predicted", "measured"), lines))
+
+
+def _bar(name: str, parts: dict[str, float], figure: str) -> Bar:
+    there = {part: seconds for part, seconds in parts.items() if seconds > 0}
+    words = {part: f"{NAMES.get(part, part)} {show_seconds(seconds)}" for part, seconds in there.items()}
+    return Bar(name=name, parts=there, words=words, figure=figure)
