@@ -207,7 +207,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     """
     v, n, rates, layer, links = inputs.v, stage.layers, shared.rates, shared.layer, shared.links
     hides, besides = inputs.hides_reductions, stage.links
-    late = v.postponed & (v.accumulation > 1)
+    late = v.no_sync & (v.accumulation > 1)
     reduced = np.where(late, 0.0, links.reduce)
     gathering, going_back = links.gather_forward, links.gather_backward + reduced * hides
     forward = _beside(gathering, host.forward / np.maximum(n, 1.0), rates)
@@ -224,7 +224,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + besides.reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     replica = besides.replica
-    replicas = np.where(v.postponed, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
+    replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = 1 - (gathering + going_back) / np.maximum(forward + backward, TINY)
     # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
     turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
@@ -255,7 +255,7 @@ def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
 
 def _gathered_once(v: View) -> Mask:
     """Neither resharded nor reduced before the last micro-batch: parameters are gathered for the first one only (ZeRO-1)."""
-    return ~v.reshard & ~v.reshard_subgroup & v.postponed
+    return ~v.reshard & ~v.reshard_subgroup & v.no_sync
 
 
 def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: Number) -> Floats:
@@ -285,7 +285,7 @@ def _streamed_bubble(layer: LayerSeconds, waits: Floats, v: View) -> Floats:
     """Stages of about a layer are dealt to the devices in turn, each for all micro-batches of a round: a device waits for its first
     stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
     step's first stages fill that in (arXiv 2604.27085)."""
-    return np.where(v.late_update, 0.0, v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits))
+    return np.where(v.async_optimizer_step, 0.0, v.rounds * (v.pp - 1) * (layer.forward + layer.backward + waits))
 
 
 def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
@@ -316,7 +316,7 @@ def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
     gathers = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    reductions = np.where(v.no_sync, 1.0, v.accumulation)
     gathered = n * (links.gather_forward + links.gather_backward) + besides.gather
     reduced = n * links.reduce + besides.reduce + besides.replica
     return gathers * gathered + reductions * reduced

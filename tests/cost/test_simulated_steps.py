@@ -32,7 +32,7 @@ EQUAL = (
 
 def rows(model: ModelShape, *knobs: dict[str, Any], layout: Layout | None = None) -> Columns:
     """A table of legal candidates, on four stages and two shards unless a layout is given."""
-    settings = {"postpone_gradient_sync": True}
+    settings = {"no_sync": True}
     found = [Candidate(layout=layout or Layout(pp=4, dp_shard=2), knobs=Knobs(**settings | own)) for own in knobs]
     assert all(item.violations(model, WORKLOAD, item.layout.world_size) == () for item in found)
     return table([row_of(item, item.accumulation(WORKLOAD)) for item in found])
@@ -44,8 +44,8 @@ def both(model: ModelShape, on: Cluster, *knobs: dict[str, Any], **how: Any) -> 
     priced = price(model, on, WORKLOAD, columns)
     found = simulated(model, on, WORKLOAD, columns, **how)
     assert sorted(row for some in found for row in some.rows) == list(range(columns.rows))
-    played = with_simulated(priced, found, range(columns.rows))
-    return [(priced.estimate(row), played.estimate(row)) for row in range(columns.rows)]
+    simulated_step = with_simulated(priced, found, range(columns.rows))
+    return [(priced.estimate(row), simulated_step.estimate(row)) for row in range(columns.rows)]
 
 
 def test_equal_stages_and_quick_links_give_the_closed_form() -> None:

@@ -26,7 +26,7 @@ def study_page(report: StudyReport) -> str:
     """The page whole."""
     request = report.request
     title = f"{request.model} on {request.gpus}"
-    told = f"Study {report.study}: {report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
+    told = f"Study {report.study}: {report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     head = join([element("h1", title), element("p", told, class_="lead")])
     return document(f"{title}, a study", head, list(_sections(report)))
 
