@@ -65,33 +65,33 @@ LAYOUTS: dict[str, tuple[Layout, dict[str, object]]] = {
     "tp sp": (Layout(tp=4, dp_shard=2), TP),
     "tp sp loss": (Layout(tp=4, dp_shard=2), {**TP, "loss_parallel": True}),
     "cp": (Layout(cp=4, dp_shard=2), {}),
-    "pp 1f1b": (Layout(pp=4, dp_shard=2), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
-    "pp gpipe": (Layout(pp=4, dp_shard=2), {"pp_schedule": "gpipe", "postpone_gradient_sync": True}),
+    "pp 1f1b": (Layout(pp=4, dp_shard=2), {"pp_schedule": "1f1b", "no_sync": True}),
+    "pp gpipe": (Layout(pp=4, dp_shard=2), {"pp_schedule": "gpipe", "no_sync": True}),
     "pp interleaved": (
         Layout(pp=4, dp_shard=2),
-        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "no_sync": True},
     ),
     "pp one round": (
         Layout(pp=4, dp_shard=2),
-        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "no_sync": True},
     ),
     "pp looped bfs": (
         Layout(pp=4, dp_shard=2),
-        {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+        {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2, "no_sync": True},
     ),
     "pp zbv": (
         Layout(pp=4, dp_shard=2),
-        {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, "postpone_gradient_sync": True},
+        {"pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, "no_sync": True},
     ),
-    "pp tp": (Layout(pp=2, tp=2, dp_shard=2), {**TP, "pp_schedule": "1f1b", "postpone_gradient_sync": True}),
-    "pp replicas": (Layout(pp=4, dp_replicate=2), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
-    "pp alone": (Layout(pp=8), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "pp tp": (Layout(pp=2, tp=2, dp_shard=2), {**TP, "pp_schedule": "1f1b", "no_sync": True}),
+    "pp replicas": (Layout(pp=4, dp_replicate=2), {"pp_schedule": "1f1b", "no_sync": True}),
+    "pp alone": (Layout(pp=8), {"pp_schedule": "1f1b", "no_sync": True}),
     "ddp": (Layout(dp_replicate=8), {}),
 }
 RECOMPUTE: dict[str, dict[str, object]] = {
     "none": {},
     "full": {"recompute": "full"},
-    "alternate": {"recompute": "alternate"},
+    "every_second_layer": {"recompute": "every_second_layer"},
     "selective": {"recompute": "selective"},
     "every second matmul": {"recompute": "selective", "saved_operations": "every_second_matmul+attention"},
 }
@@ -100,7 +100,7 @@ BATCHES = {"1x1": (1, 1), "2x1": (2, 1), "1x4": (1, 4)}
 
 ROUND = {"pp one round": 4}
 
-STAGES = {**TP, "loss_parallel": True, "postpone_gradient_sync": True}
+STAGES = {**TP, "loss_parallel": True, "no_sync": True}
 INTERLEAVED = {**STAGES, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}
 LARGE: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, int]]] = {
     "tp 8": ("llama3-8b", "2x8xH100", Layout(tp=8, dp_shard=2), {**TP, "loss_parallel": True}, (8192, 4, 1)),

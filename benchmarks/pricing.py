@@ -48,14 +48,14 @@ def main() -> None:
         asked = situation(request)
         model, on, workload = asked.model, asked.cluster, request.workload
         begin = perf_counter()
-        walked = candidate_table(space(model, on, workload, Bounds()))
+        enumerated = candidate_table(space(model, on, workload, Bounds()))
         made = perf_counter() - begin
-        columns = walked.take(np.resize(np.arange(walked.rows), max(LEAST_ROWS, walked.rows)))
+        columns = enumerated.take(np.resize(np.arange(enumerated.rows), max(LEAST_ROWS, enumerated.rows)))
         facts = situation_facts(model, on, workload)
         priced = seconds(lambda: price(model, on, workload, columns))  # noqa: B023 - called at once
         judged = seconds(lambda: judge(deck, facts, columns))  # noqa: B023 - called at once
         print(
-            f"{name}: {model.name} on {on.name}: space {walked.rows} candidates in {made:.2f} s; "
+            f"{name}: {model.name} on {on.name}: space {enumerated.rows} candidates in {made:.2f} s; "
             f"price {columns.rows / priced:,.0f} candidates/s ({columns.rows} in {priced:.2f} s); "
             f"judge {len(deck.cards)} cards {columns.rows / judged:,.0f} candidates/s ({judged:.2f} s)"
         )

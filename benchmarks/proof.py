@@ -30,10 +30,10 @@ HERE = {
     "FSDP2, all recomputed": (Layout(dp_shard=4), {"recompute": "full"}),
     "DDP": (Layout(dp_replicate=4), {}),
     "TP with sequence and loss parallelism": (Layout(dp_shard=2, tp=2), {"sequence_parallel": True, "loss_parallel": True}),
-    "1F1B": (Layout(pp=4), {"pp_schedule": "1f1b", "postpone_gradient_sync": True}),
+    "1F1B": (Layout(pp=4), {"pp_schedule": "1f1b", "no_sync": True}),
     "interleaved 1F1B": (
         Layout(pp=2, dp_shard=2),
-        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "postpone_gradient_sync": True},
+        {"pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "no_sync": True},
     ),
     "ring attention": (Layout(cp=4), {}),
 }

@@ -27,7 +27,7 @@ FSDP = {"dp_shard": 2, "reshard_after_forward": True}
 CASES = {
     "ddp": {"dp_replicate": 2},
     "fsdp": FSDP,
-    "fsdp, accumulation": {**FSDP, "micro_batch": 1, "postpone_gradient_sync": True},
+    "fsdp, accumulation": {**FSDP, "micro_batch": 1, "no_sync": True},
     "fsdp, bf16": {**FSDP, "precision": "bf16"},
     "fsdp, recompute full": {**FSDP, "recompute": "full"},
     "fsdp, offload": {**FSDP, "offload": "all"},
@@ -50,7 +50,7 @@ def plan_of(settings: dict[str, object]) -> Plan:
         "recompute": "none",
         "compile": False,
         "offload": "none",
-        "postpone_gradient_sync": False,
+        "no_sync": False,
         "optimizer_kernel": "foreach",
     }
     plain = {"sequence_parallel": False, "loss_parallel": False} if settings.get("tp", 1) != 1 else {}

@@ -16,7 +16,7 @@ from strategist.units import GIB
 
 TITAN = "TorchTitan, benchmarks/llama3_h100_202412_torchtitan.md"
 FULL = {"recompute": "full", "sequence_parallel": True, "loss_parallel": True}
-STAGES = {**FULL, "postpone_gradient_sync": True}
+STAGES = {**FULL, "no_sync": True}
 ROOT = Options(reshard_root=True)
 PUBLISHED = {
     "1F1B, 8k tokens": (
@@ -40,7 +40,7 @@ PUBLISHED = {
         "arXiv 2407.21783, table 4 (on 8,192), here in 1F1B", 8192, 128,
         Candidate(
             layout=Layout(pp=16, dp_shard=4, tp=8),
-            knobs=Knobs(sequence_parallel=True, reshard_after_forward=False, postpone_gradient_sync=True),
+            knobs=Knobs(sequence_parallel=True, reshard_after_forward=False, no_sync=True),
         ),
     ),
 }  # fmt: skip

@@ -37,7 +37,7 @@ LONG = Workload(seq_len=4096, global_batch=64)
 NATIVE = replace(REQUEST, backend="native")
 EIGHT, NODES = Request(model="8b", gpus="8xH100", workload=LONG), Request(model="8b", gpus="2x8xH100", workload=LONG)
 MIXTURE = Request(model="qwen3-30b-a3b", gpus="8xH100", workload=LONG)
-PIPELINE = {"pp": 4, "dp_shard": 2, "postpone_gradient_sync": True}
+PIPELINE = {"pp": 4, "dp_shard": 2, "no_sync": True}
 SERVER = {"tp": 4, "dp_shard": 2, "sequence_parallel": True}
 
 

@@ -164,23 +164,23 @@ def test_progress_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
     trial = [EventType.STARTED, *[EventType.MOVED] * SETTINGS.steps, EventType.ENDED]
-    assert [event.sign for event in events] == [EventType.BEGUN, *trial * 3, EventType.OVER]
-    steps = [event.trial for event in events if event.sign in (EventType.STARTED, EventType.MOVED)]
+    assert [event.event_type for event in events] == [EventType.BEGUN, *trial * 3, EventType.OVER]
+    steps = [event.trial for event in events if event.event_type in (EventType.STARTED, EventType.MOVED)]
     assert steps == [number for number in (1, 2, 3) for _ in trial[:-1]]
-    assert {event.trial for event in events if event.sign not in (EventType.STARTED, EventType.MOVED)} == {None}
+    assert {event.trial for event in events if event.event_type not in (EventType.STARTED, EventType.MOVED)} == {None}
     assert {event.trials for event in events} == {3}
     assert {event.progress.phase for event in events if event.progress} == {"measure"}
-    assert [len(event.standing.results) for event in events if event.sign is EventType.ENDED] == [1, 2, 3]
-    assert events[0].standing.best is None
-    assert events[-1].standing.best is not None
+    assert [len(event.state.results) for event in events if event.event_type is EventType.ENDED] == [1, 2, 3]
+    assert events[0].state.best is None
+    assert events[-1].state.best is not None
     assert any(event.expected_gain for event in events)
 
 
 def test_a_trial_that_runs_stands_in_the_study_that_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(2, on_event=events.append)
-    started = [event for event in events if event.sign is EventType.STARTED]
-    assert [event.standing.rows[event.trial - 1].state for event in started] == [State.RUNNING] * 2
+    started = [event for event in events if event.event_type is EventType.STARTED]
+    assert [event.state.rows[event.trial - 1].state for event in started] == [State.RUNNING] * 2
 
 
 def test_another_request_is_refused_by_what_differs(run) -> None:
@@ -248,7 +248,7 @@ def test_a_first_look_that_was_lucky_does_not_win(run) -> None:
 
 
 def test_finals_hold_even_where_the_space_is_small(run) -> None:
-    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
+    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "no_sync": False}
     result = run(50, StandIn(slowness=0.0), request=replace(REQUEST, fix=fix), limits={"confirm": 1})
     assert result.ended == "every candidate that fits was tried"
     assert any(trial.proposed_by == REPEAT for trial in result.trials)
@@ -279,7 +279,7 @@ def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
     first = run(1, request=request).trials[0]
     guilty = not settings_of(first.plan.candidate)["knobs.reshard_after_forward"]
     result = run(16, StandIn(crashes=crashes), request)
-    (blame,) = result.blamed
+    (blame,) = result.crash_causes
     assert blame.settings == {"knobs.reshard_after_forward": guilty}
     known = max(blame.crashed)
     assert [trial for trial in result.trials if trial.number > known and crashes(trial.plan)] == []
@@ -293,7 +293,7 @@ def test_another_sampler_may_propose(run, sampler: str) -> None:
 
 
 def test_a_small_space_is_tried_whole(run) -> None:
-    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "postpone_gradient_sync": False}
+    fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "no_sync": False}
     result = run(50, request=replace(REQUEST, fix=fix))
     assert 0 < len(result.trials) < 50
     assert result.ended == "every candidate that fits was tried"

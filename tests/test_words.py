@@ -20,8 +20,13 @@ MODULES = re.compile(
     "meeting|ends|wording|learned|warm|sheet|scene"
 )
 """Old names of modules."""
-NAMES = re.compile(r"(?:^|_)(?:nobody|somebody|whoever|desk|keeper|patience|wording|sheet|shelves|voice|late_update)(?:_|$)")
+NAMES = re.compile(
+    r"(?:^|_)(?:nobody|somebody|whoever|desk|keeper|patience|wording|sheet|shelves|shelf|voices?|late_update|testimony|"
+    "blame|hopeless|contenders?|salvaged?|purse|laggard|scenes?|belief|unjudged|adopted|walks)(?:_|$)"
+)
 """Words of old names of classes and functions."""
+SETTINGS = re.compile(r"\b(?:late_update|postpone_gradient_sync|recompute:? alternate)\b")
+"""Old names of settings and of their values."""
 
 
 def _texts(path: Path, source: str) -> Iterator[str]:
@@ -61,3 +66,11 @@ def test_no_module_class_or_function_has_a_removed_name() -> None:
 def test_pages_use_no_removed_word() -> None:
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert [f"{path.name}: {line}" for path in pages for line in path.read_text().splitlines() if BANNED.search(line)] == []
+
+
+def test_no_setting_has_a_removed_name() -> None:
+    places = ("strategist", "runtime", "cards", "profiles", "docs")
+    files = [
+        path for place in places for path in sorted((ROOT / place).rglob("*")) if path.suffix in (".py", ".yaml", ".json", ".md")
+    ]
+    assert [str(path.relative_to(ROOT)) for path in files if SETTINGS.search(path.read_text())] == []

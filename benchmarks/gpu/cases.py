@@ -119,12 +119,12 @@ VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
     "packed": ({}, {"document_tokens": 1024}),
     "streamed 8": ({"offload": "streamed", "recompute": "full"}, {"global_batch": 8}),
     "streamed 1": ({"offload": "streamed", "recompute": "full"}, {}),
-    "streamed 4 late": ({"offload": "streamed", "recompute": "full", "late_update": True}, {"global_batch": 4}),
+    "streamed 4 late": ({"offload": "streamed", "recompute": "full", "async_optimizer_step": True}, {"global_batch": 4}),
     "adamw8bit": ({}, {"optimizer": "adamw8bit"}),
     "muon": ({}, {"optimizer": "muon"}),
     "bf16 true": ({}, {"precision": "bf16-true", "optimizer": "adamw_bf16"}),
     "budget": ({"recompute": "budget", "compile": True}, {}),
-    "recompute alternate": ({"recompute": "alternate"}, {}),
+    "recompute every_second_layer": ({"recompute": "every_second_layer"}, {}),
     "offload optimizer in backward": ({"offload": "optimizer", "optimizer_in_backward": True}, {}),
     "selective with activation offload": ({"recompute": "selective", "activation_offload": True}, {}),
     "every second matmul": ({"recompute": "selective", "saved_operations": "every_second_matmul+attention"}, {}),
@@ -177,7 +177,7 @@ SHADOWED: dict[str, tuple[str, str, Layout, dict[str, object], tuple[int, int, i
     ),
     "405b pp 8 tp 8 fsdp 8": (
         "llama3-405b", "64x8xH100", Layout(pp=8, dp_shard=8, tp=8),
-        {"sequence_parallel": True, "postpone_gradient_sync": True, "recompute": "full"}, (8192, 1, 8),
+        {"sequence_parallel": True, "no_sync": True, "recompute": "full"}, (8192, 1, 8),
     ),
     "moe ep 8": ("mixtral-8x7b", "2x8xH100", Layout(dp_shard=16, ep=8), {"recompute": "full"}, (4096, 1, 1)),
 }  # fmt: skip

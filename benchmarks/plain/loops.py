@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from strategist_runtime.compat import context as compat_context
 from strategist_runtime.model.attention import Core
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.experts import Home
 from strategist_runtime.model.rotary import rotary_of
@@ -124,7 +124,7 @@ def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     materialise(model, shape, seq_len, 0, CPU)
     order = compat_context.head_and_tail(seq_len, mesh.size(), CPU)
-    model.scenes = Scenes(rotary_of(shape, seq_len, CPU), order, rank=mesh.get_local_rank(), ranks=mesh.size())
+    model.metadata_builder = MetadataBuilder(rotary_of(shape, seq_len, CPU), order, rank=mesh.get_local_rank(), ranks=mesh.size())
     optimizer = optimizer_of(model)
 
     def step(tokens: Tensor, targets: Tensor) -> float:

@@ -18,19 +18,21 @@ from strategist_runtime.compat.recompute import (
     checkpointed,
     selective_contexts,
 )
-from strategist_runtime.model.decoder import Layered
+from strategist_runtime.model.decoder import ParallelizableModel
 
 
-def apply_recompute(model: Layered, knobs: Knobs, packing: Packing | None = None) -> None:
-    """Wraps layers: ``full`` keeps a layer's input only, ``selective`` the outputs of ``saved_operations`` as well, ``alternate``
-    does the first to every second layer, beginning with the first. ``budget`` wraps nothing: it is the compiler's. Inputs of layers
-    are saved through autograd, outputs of operations beside it, as ``packing`` says.
+def apply_recompute(model: ParallelizableModel, knobs: Knobs, packing: Packing | None = None) -> None:
+    """Wraps layers in activation checkpointing.
+
+    ``full`` saves only each layer's input, ``selective`` the outputs of ``saved_operations`` as well. ``every_second_layer`` saves
+    only the input of every second layer, beginning with the first. ``budget`` wraps nothing: the compiler chooses. Inputs of
+    layers are saved by autograd, outputs of operations by ``packing``.
     """
     if knobs.recompute in ("none", "budget"):
         return
     contexts = {"context_fn": partial(_contexts, knobs.saved_operations, packing)} if knobs.recompute == "selective" else {}
-    for index in model.piece.layers:
-        if knobs.recompute != "alternate" or index % 2 == 0:
+    for index in model.stage_spec.layers:
+        if knobs.recompute != "every_second_layer" or index % 2 == 0:
             model.layers[str(index)] = checkpointed(model.layers[str(index)], **contexts)
 
 

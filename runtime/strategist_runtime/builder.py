@@ -9,7 +9,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.compat.compiler import overlap_tensor_parallel
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import Decoder, Layered, StageSpec
+from strategist_runtime.model.decoder import Decoder, ParallelizableModel, StageSpec
 from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.parallel.experts import apply_expert_parallel
 from strategist_runtime.parallel.tensor import apply_tensor_parallel
@@ -20,7 +20,7 @@ from strategist_runtime.weights.source import rows_of
 class Builder(Protocol):
     """An architecture, from the meta device to weights that do not depend on the layout."""
 
-    def build(self, plan: Plan, piece: StageSpec) -> Layered:
+    def build(self, plan: Plan, stage_spec: StageSpec) -> ParallelizableModel:
         """A stage on the meta device."""
 
     def split(self, model: Any, meshes: Meshes, plan: Plan) -> None:
@@ -36,9 +36,9 @@ class Builder(Protocol):
 class Native:
     """Builds the decoder of a plan's shape."""
 
-    def build(self, plan: Plan, piece: StageSpec) -> Decoder:
+    def build(self, plan: Plan, stage_spec: StageSpec) -> Decoder:
         with torch.device("meta"):
-            return Decoder(plan.model, piece)
+            return Decoder(plan.model, stage_spec)
 
     def split(self, model: Decoder, meshes: Meshes, plan: Plan) -> None:
         if meshes.tensor is not None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
-from strategist_runtime.capability_external_model import adopted_refusals
+from strategist_runtime.capability_external_model import external_model_refusals
 
 DEFAULTS = TrialSettings()
 FLOAT8_MULTIPLE = 16
@@ -44,7 +44,7 @@ STRETCHES = ("linear", "llama3", "yarn")
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
     """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    own = adopted_refusals(plan, settings) if settings.hugging_face else _own_refusals(plan, settings)
+    own = external_model_refusals(plan, settings) if settings.hugging_face else _own_refusals(plan, settings)
     return (*common_refusals(plan), *own)
 
 

@@ -18,7 +18,7 @@ ALLOWED: Mapping[str, Mapping[str, tuple[bool | int | str, ...]]] = {
 """Settings that take these values only, options where they act; the others take every legal one."""
 
 
-def adopted_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+def external_model_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
     """Why a model of transformers cannot be trained by ``plan``.
 
     Raises:

@@ -8,12 +8,12 @@ from torch import nn
 from strategist.contract.knobs import Candidate
 from strategist_runtime.compat.compiler import compiler_backend, prepare_compiler, set_activation_budget
 from strategist_runtime.compat.dtensor import Waited
-from strategist_runtime.model.decoder import Layered
+from strategist_runtime.model.decoder import ParallelizableModel
 from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.layer import Layer
 
 
-def compile_layers(model: Layered, candidate: Candidate, device: torch.device) -> None:
+def compile_layers(model: ParallelizableModel, candidate: Candidate, device: torch.device) -> None:
     """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
     percent = candidate.knobs.recompute_budget_percent if candidate.knobs.recompute == "budget" else 100
     set_activation_budget(percent / 100)  # always: a process may have compiled another plan before

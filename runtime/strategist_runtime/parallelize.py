@@ -13,11 +13,11 @@ from strategist_runtime.compat.recompute import Packing
 from strategist_runtime.compilation import compile_layers
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
-from strategist_runtime.model.decoder import Decoder, Layered, StageSpec
+from strategist_runtime.model.decoder import Decoder, ParallelizableModel, StageSpec
 from strategist_runtime.parallel import data_parallel, streaming
 from strategist_runtime.parallel.activation_offload import OffloadBuffers, offload_activations, unpack
 from strategist_runtime.parallel.context import Context
-from strategist_runtime.parallel.pipeline import pieces
+from strategist_runtime.parallel.pipeline import stage_specs
 from strategist_runtime.precision import forward_context, model_dtype, store
 
 
@@ -37,7 +37,9 @@ def parallelize(
         native = builder if isinstance(builder, Native) else Native()
         return streaming.parts(plan, meshes.stage_rank, settings, device, native.build, native.fill)
     builder = builder or builder_of(settings)
-    parts = tuple(_part(builder, plan, settings, piece, meshes, device, context) for piece in pieces(plan, meshes.stage_rank))
+    parts = tuple(
+        _part(builder, plan, settings, stage_spec, meshes, device, context) for stage_spec in stage_specs(plan, meshes.stage_rank)
+    )
     if meshes.data is None and meshes.data_ranks > 1:
         return tuple(data_parallel.replicate(part, plan) for part in parts)
     return parts
@@ -47,17 +49,17 @@ def _part(
     builder: Builder,
     plan: Plan,
     settings: TrialSettings,
-    piece: StageSpec,
+    stage_spec: StageSpec,
     meshes: Meshes,
     device: torch.device,
     context: Context | None,
-) -> Layered:
+) -> ParallelizableModel:
     """Meta build, tensor and context parallelism, adapters, recompute, compile, FSDP2, weights.
 
     Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
     is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
     """
-    model = builder.build(plan, piece)
+    model = builder.build(plan, stage_spec)
     store(model, plan)
     if plan.candidate.knobs.float8 != "none":
         from strategist_runtime.adapters import torchao  # optional dependency
@@ -70,10 +72,10 @@ def _part(
     if adapts:
         lora.freeze(model, model_dtype(plan))
         lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
-    shelves = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
-    if shelves is not None:
-        offload_activations(_native(model), shelves)
-    apply_recompute(model, plan.candidate.knobs, None if shelves is None else Packing(shelves.pack, unpack))
+    buffers = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
+    if buffers is not None:
+        offload_activations(_native(model), buffers)
+    apply_recompute(model, plan.candidate.knobs, None if buffers is None else Packing(buffers.pack, unpack))
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:
@@ -88,11 +90,11 @@ def _part(
         lora.quantise(model, builder.rows_of(plan, settings))
     if context is not None:
         native = _native(model)
-        native.scenes = context.scenes(native.scenes)
+        native.metadata_builder = context.metadata_builder(native.metadata_builder)
     return model
 
 
-def _native(model: Layered) -> Decoder:
+def _native(model: ParallelizableModel) -> Decoder:
     """For what other models are refused."""
     assert isinstance(model, Decoder)
     return model
@@ -100,7 +102,7 @@ def _native(model: Layered) -> Decoder:
 
 def _compute_on(model: Decoder, device: torch.device) -> None:
     """Has all but the parameters of a model in host memory lie where it computes."""
-    model.scenes = model.scenes.on(device)
+    model.metadata_builder = model.metadata_builder.on(device)
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             setattr(module, name, buffer.to(device))

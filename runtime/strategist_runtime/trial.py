@@ -62,10 +62,10 @@ def _export(trainer: Trainer, recorder: Recorder) -> None:
     process.release_memory()
     set_timeouts(settings.save_timeout_seconds)
     if settings.hugging_face:
-        from strategist_runtime.adapters.transformers_export import export_adopted  # optional dependency
+        from strategist_runtime.adapters.transformers_export import export_external_model  # optional dependency
 
         (model,) = trainer.parts
         inner: Any = getattr(model, "module", model)
-        export_adopted(inner, trainer.plan, settings.export, trainer.device)
+        export_external_model(inner, trainer.plan, settings.export, trainer.device)
     else:
         export(trainer.parts, trainer.plan, settings.export, trainer.device, settings.weights, settings.tokenizer)

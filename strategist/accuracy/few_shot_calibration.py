@@ -12,7 +12,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import OF_TRIALS, fitted
 from strategist.cost.observation import Observation, tables
 
-HANDFULS = (0, 5, 10, 20)
+SHOTS = (0, 5, 10, 20)
 """Rows that calibrate."""
 
 LEAST_REST = 20
@@ -31,7 +31,7 @@ class Replayed:
     median_ape: dict[int, float]
 
 
-def after_handfuls(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS, seed: int = 0) -> tuple[Replayed, ...]:
+def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = SHOTS, seed: int = 0) -> tuple[Replayed, ...]:
     """Errors of each group after some of its rows, drawn by ``seed``, were fitted as a study's trials are.
 
     They are fitted to predictions from profiles alone: shipped calibrations know these very sweeps.
@@ -40,16 +40,14 @@ def after_handfuls(cases: Sequence[Case], *, handfuls: Sequence[int] = HANDFULS,
     for case in cases:
         if case.step_seconds:
             groups.setdefault((case.row.file, case.cluster.device.name, case.stack.name), []).append(case)
-    large = {key: members for key, members in groups.items() if len(members) >= max(handfuls) + LEAST_REST}
-    return tuple(_replayed(*key, members, handfuls, seed) for key, members in sorted(large.items()))
+    large = {key: members for key, members in groups.items() if len(members) >= max(shots) + LEAST_REST}
+    return tuple(_replayed(*key, members, shots, seed) for key, members in sorted(large.items()))
 
 
-def _replayed(source: str, device: str, stack: str, cases: list[Case], handfuls: Sequence[int], seed: int) -> Replayed:
+def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> Replayed:
     drawn = random.Random(seed).sample([observation(case) for case in cases], len(cases))
-    rest = drawn[max(handfuls) :]
-    errors = {
-        count: _errors(rest, fitted(drawn[:count], NEUTRAL, OF_TRIALS).calibration if count else NEUTRAL) for count in handfuls
-    }
+    rest = drawn[max(shots) :]
+    errors = {count: _errors(rest, fitted(drawn[:count], NEUTRAL, OF_TRIALS).calibration if count else NEUTRAL) for count in shots}
     return Replayed(
         source=source,
         device=device,

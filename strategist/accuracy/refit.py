@@ -14,7 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS, fitted_steps
 from strategist.cost.observation import tables
-from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, kin_name
+from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, family_name
 
 LEAST_ROWS = 4
 """Rows of a stack from which factors of its own are fitted."""
@@ -34,28 +34,28 @@ release, so more of them tell no more."""
 
 
 def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) -> tuple[FittedTo, ...]:
-    """Factors of all stacks, of each kin, and of each stack, each held to those before it; no fit knows a device.
+    """Factors of all stacks, of each family of stacks, and of each stack, each held to those before it; no fit knows a device.
 
     ``start`` has calibrations by name from which the searches begin, as of a fit to nearly the same rows.
     """
     found: list[FittedTo] = []
     timed = _timed(columns)
     whole = _fit(found, ANY_STACK, timed, NEUTRAL, start)
-    for kin in sorted({case.stack.kin for case in timed.cases}):
-        alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.kin == kin)
-        common = _fit(found, kin_name(kin), alike, whole, start)
+    for family in sorted({case.stack.family for case in timed.cases}):
+        alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
+        common = _fit(found, family_name(family), alike, whole, start)
         for stack in sorted({case.stack.name for case in alike.cases}):
             own = alike.take(at for at, case in enumerate(alike.cases) if case.stack.name == stack)
             _fit(found, stack, own, common, start)
     return tuple(found)
 
 
-def common_factors(cases: Sequence[Case], kin: str, start: Mapping[str, Calibration] | None = None) -> Calibration:
-    """Factors of stacks that are kin, as ``refit`` finds them."""
+def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:
+    """Factors of stacks of one family, as ``refit`` finds them."""
     timed = columns_of([case for case in cases if case.fits_times])
     whole = _fit([], ANY_STACK, timed, NEUTRAL, start)
-    alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.kin == kin)
-    return _fit([], kin_name(kin), alike, whole, start)
+    alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
+    return _fit([], family_name(family), alike, whole, start)
 
 
 def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
@@ -128,7 +128,7 @@ def _spread(errors: Floats, state: Floats) -> float:
 
 
 def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
-    """How far measured memory is spread around the prediction, as a logarithm: for each stack, for those of kin, and for all."""
+    """Spread of measured memory around the prediction, as a logarithm: for each stack, for those of one family, and for all."""
     errors: dict[str, list[float]] = {}
     for group in tables([observation(case) for case in cases]):
         priced = group.priced()
@@ -136,6 +136,6 @@ def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
             case = cases[index]
             if case.peak_memory_bytes:
                 error = log(case.peak_memory_bytes / comparable_memory_bytes(priced, case, at))
-                for name in (case.stack.name, kin_name(case.stack.kin), ANY_STACK):
+                for name in (case.stack.name, family_name(case.stack.family), ANY_STACK):
                     errors.setdefault(name, []).append(error)
     return {name: NORMAL * median(map(abs, each)) for name, each in sorted(errors.items()) if len(each) >= LEAST_ROWS}

@@ -55,7 +55,7 @@ def stack_of(row: Row) -> Stack:
     if recomputed(row) == "core_attention":
         attention = "flash"  # scores are made again instead of kept: what flash attention does, too
     changes: dict[str, str | float | bool] = {"attention": attention}
-    if stack.kin == "torch" and FP16_SUMS.search(row.notes):
+    if stack.family == "torch" and FP16_SUMS.search(row.notes):
         changes["fp16_sums"] = True
     changes["graphs"] = first(GRAPHS, row.notes, stack.graphs)
     if TUNED_ATTENTION.search(row.flash_attention):

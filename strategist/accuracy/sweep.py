@@ -54,7 +54,7 @@ def common_without(cases: Sequence[Case], own: Sequence[Case]) -> Calibration:
     """Factors of stacks like a sweep's own, of all other sources: none of the sweep's rows can be among them. The search begins at
     the shipped ones."""
     like, start = own[0], {item.stack: item.calibration for item in shipped().fits}
-    return common_factors([case for case in cases if case.row.file != like.row.file], like.stack.kin, start)
+    return common_factors([case for case in cases if case.row.file != like.row.file], like.stack.family, start)
 
 
 def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibration) -> Sweep:

@@ -139,7 +139,7 @@ FUSED = _pattern(
 RECOMPUTE = _words(
     (r"^(full|every[ _]layer|per[ _]layer|layer|all|block)", "full"),
     (r"^megatron_selective", "core_attention"),
-    (r"^(selective_layer|alternate|every (2nd|second))", "alternate"),
+    (r"^(selective_layer|alternate|every (2nd|second))", "every_second_layer"),
     (r"^selective", "selective"),
     (r"^(none|no|off|disabled)", "none"),
 )

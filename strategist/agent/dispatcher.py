@@ -30,7 +30,7 @@ class Dispatcher:
         workspace: Workspace,
         workers: Workers,
         jobs: Jobs,
-        purse: Budget | None,
+        budget: Budget | None,
         audit: Audit,
         tools: Sequence[Tool],
         call_seconds: float,
@@ -39,24 +39,24 @@ class Dispatcher:
         self.tools = {tool.name: tool for tool in tools}
         self.pages = Pages(jobs.answer)
         self.call_seconds = call_seconds
-        self._purse = purse
+        self._budget = budget
 
     @property
-    def purse(self) -> Budget:
+    def budget(self) -> Budget:
         """What was granted.
 
         Raises:
             RefusedError: nothing was.
         """
-        if self._purse is None:
+        if self._budget is None:
             way = "ask the person who runs the server to start it with --grant trials=N,minutes=M --study DIR"
             raise RefusedError("not_granted", "this server was started without a grant", way)
-        return self._purse
+        return self._budget
 
     @property
     def left(self) -> tuple[int, float]:
         """Trials and minutes of the grant; none without one."""
-        return (0, 0.0) if self._purse is None else (self._purse.trials_left, max(self._purse.minutes_left, 0.0))
+        return (0, 0.0) if self._budget is None else (self._budget.trials_left, max(self._budget.minutes_left, 0.0))
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
         """The first page of what a tool answers; of a long call that continues as a job, a :class:`StartedJob`.
@@ -83,7 +83,7 @@ class Dispatcher:
             RefusedError: there is none, or it cannot be read.
         """
         with anyio.fail_after(self.call_seconds):
-            text: str = await self.workers.run(resources.READ, {"resource": resource, "name": name}, **self._room())
+            text: str = await self.workers.run(resources.READ, {"resource": resource, "name": name}, **self._session_state())
         return text
 
     async def work(
@@ -91,13 +91,13 @@ class Dispatcher:
     ) -> Answer:
         """What a function of the workers answers, for a call, or to prepare the job of that name."""
         on_progress = None if job is None else job.report
-        head, items = await self.workers.run(function, arguments, long=long, on_progress=on_progress, **self._room(name))
+        head, items = await self.workers.run(function, arguments, long=long, on_progress=on_progress, **self._session_state(name))
         return head, items
 
-    def _room(self, job: str = "") -> dict[str, Any]:
+    def _session_state(self, job: str = "") -> dict[str, Any]:
         """What a worker has to know of this session."""
         trials, minutes = self.left
-        studies = None if self._purse is None else str(self._purse.grant.folder)
+        studies = None if self._budget is None else str(self._budget.grant.folder)
         return {"studies": studies, "trials": trials, "minutes": minutes, "job": job}
 
     async def _awaited(self, job: Job, seconds: float | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Recorded(Outcomes):
     message: Annotated[str, text("What the run said where it failed.", "CUDA out of memory")] = ""
 
 
-class AdviseArguments(shared_arguments.Cards, shared_arguments.Language, shared_arguments.Waiting):
+class AdviseArguments(shared_arguments.Cards, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
     measured: Annotated[Observed, Field(description="What the run showed; what is left out is unknown.")]
 
@@ -97,11 +97,11 @@ class ShownProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordAnswer:
-    """``taken`` trials are new in the study, ``known`` were there. Items: what the study's trials now say of cards."""
+    """Trials ``imported`` into the study, and ``duplicates`` that it had already. Items: evidence for cards."""
 
     study: str
-    taken: int
-    known: int
+    imported: int
+    duplicates: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,42 +116,42 @@ class CardEvidence:
 
 
 @tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
-def advise(room: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
+def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
     """Which setting to change first after a run that showed some figures: what cards would try, best first."""
-    plan = room.plan(arguments.plan)
+    plan = session.plan(arguments.plan)
     known = arguments.measured.model_dump(exclude_unset=True)
     peak = known.pop("peak_memory_gib", None)
     assumed = () if peak is not None else ("peak memory is the plan's predicted one",)
     size = plan.estimate.memory.allocated if peak is None else peak * GIB
     outcome = Outcome(known.pop("outcome", "ok"))
     measured = Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, peak_memory_bytes=(int(size),), **known)
-    deciding = shared_arguments.decks(room, arguments)
+    deciding = shared_arguments.decks(session, arguments)
     asked_for = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    request = room.request(arguments.plan) or asked_for
-    proposals = [_shown(room, plan, request, item, deciding) for item in api.advise(plan, measured, **deciding)]
+    request = session.request(arguments.plan) or asked_for
+    proposals = [_shown(session, plan, request, item, deciding) for item in api.advise(plan, measured, **deciding)]
     ordered = sorted(proposals, key=lambda item: -(item.speedup or 0.0))
     return PagedAnswer(head=AdviceAnswer(plan=shown(plan), assumed=assumed), items=tuple(ordered))
 
 
 @tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
-def record_evidence(room: AgentSession, arguments: RecordArguments) -> PagedAnswer[RecordAnswer, CardEvidence]:
+def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedAnswer[RecordAnswer, CardEvidence]:
     """Takes what was measured into a study of the workspace: a plan with its figures, or a file of measured candidates. Says what
     the study's trials now say of cards."""
-    study, request = room.workspace.inside(arguments.study), None
+    study, request = session.workspace.inside(arguments.study), None
     if bool(arguments.file) == bool(arguments.plan):
         raise RefusedError("invalid_arguments", "one of plan and file is needed", "give a plan with its figures, or a file")
     if arguments.plan:
-        request = room.request(arguments.plan)
+        request = session.request(arguments.plan)
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "agent.csv"
-            _write(table, room.plan(arguments.plan), arguments.measured.model_dump(exclude_unset=True))
+            _write(table, session.plan(arguments.plan), arguments.measured.model_dump(exclude_unset=True))
             try:
-                taken = api.import_trials(table, study, request=request)
+                result = api.import_trials(table, study, request=request)
             except FileError as error:
                 raise (InputError.parsed(error.message, "correct it") if error.path == str(table) else error) from None
     else:
-        taken = api.import_trials(room.workspace.inside(arguments.file), study)
-    head = RecordAnswer(study=room.workspace.show(study), taken=taken.taken, known=taken.known)
+        result = api.import_trials(session.workspace.inside(arguments.file), study)
+    head = RecordAnswer(study=session.workspace.show(study), imported=result.imported, duplicates=result.duplicates)
     heard = api.evidence(studies=[study]).evidence
     items = tuple(
         CardEvidence(
@@ -163,7 +163,7 @@ def record_evidence(room: AgentSession, arguments: RecordArguments) -> PagedAnsw
     return PagedAnswer(head=head, items=items)
 
 
-def _shown(room: AgentSession, plan: Plan, request: Request, proposal: Proposal, deciding: dict[str, Any]) -> ShownProposal:
+def _shown(session: AgentSession, plan: Plan, request: Request, proposal: Proposal, deciding: dict[str, Any]) -> ShownProposal:
     """A proposal with what the cost model says of its changes, if they are legal together."""
     bare = {name.rpartition(".")[2]: value for name, value in proposal.changes.items()}
     made, speedup = "", None
@@ -172,7 +172,7 @@ def _shown(room: AgentSession, plan: Plan, request: Request, proposal: Proposal,
     except InputError as error:
         predicted = str(error)
     else:
-        made, found = room.keep(other, request), other.estimate
+        made, found = session.keep(other, request), other.estimate
         predicted = f"step {show_seconds(found.step_seconds)}, peak {show_bytes(found.peak_memory_bytes)}"
         predicted += "" if found.fits else f" of {show_bytes(found.capacity_bytes)}: too large"
         speedup = rounded(plan.estimate.step_seconds / found.step_seconds) if found.fits else None

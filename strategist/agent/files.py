@@ -92,7 +92,7 @@ class TraceAnswer:
 
 
 class CheckArguments(
-    shared_arguments.SituationArguments, shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting
+    shared_arguments.SituationArguments, shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments
 ):
     file: Annotated[str, text("The file.", "ds_config.json")]
     format: Annotated[str, OneOf(api.formats()), text("Where its content does not tell.")] = ""
@@ -116,28 +116,30 @@ class LoadArguments(Arguments):
     file: Annotated[str, text("A plan's .json file of the workspace.", "out/plan.json")]
 
 
-class TraceArguments(shared_arguments.Waiting):
+class TraceArguments(shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
     file: Annotated[str, text("A new .json file of the workspace.", "out/trace.json")]
 
 
-class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting):
+class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: Annotated[str, text("Id of a plan made here, or a plan's .json file; this or study.", "58698c070e9c")] = ""
     study: Annotated[str, text("Folder of a study in the workspace.", "studies/first")] = ""
     file: Annotated[str, text("A new .html file of the workspace.", "out/report.html")]
 
 
 @tool({"file": "ds_config.json", "model": "8b", "gpus": "8x24GB"}, long=True)
-def check_config(room: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
+def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
     """Whether another system's configuration in the workspace fits, how fast it is, what is wrong with it and what would be
     better."""
-    path, name = room.workspace.inside(arguments.file), arguments.format
-    said = shared_arguments.given(room, arguments, arguments.model)
+    path, name = session.workspace.inside(arguments.file), arguments.format
+    said = shared_arguments.given(session, arguments, arguments.model)
     if said.model is None and (named := api.named_model(path, format=name)) is not None:
-        shared_arguments.model_name(room.workspace, named)  # the model that the file names must not lie outside either
-    review = api.check_config(path, said, format=name, **shared_arguments.deciding(room, arguments))
+        shared_arguments.model_name(session.workspace, named)  # the model that the file names must not lie outside either
+    review = api.check_config(path, said, format=name, **shared_arguments.deciding(session, arguments))
     for made in filter(None, (review.plan, review.best)):
-        room.keep(made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload))
+        session.keep(
+            made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload)
+        )
     head = CheckAnswer(
         format=review.format, fits=review.fits, verdict=review.fit.value, doubts=review.doubts,
         plan=None if review.plan is None else shown(review.plan),
@@ -158,54 +160,56 @@ def check_config(room: AgentSession, arguments: CheckArguments) -> PagedAnswer[C
 
 
 @tool({"plan": "58698c070e9c", "format": "pytorch", "folder": "train"}, changes=True)
-def export(room: AgentSession, arguments: ExportArguments) -> PagedAnswer[ExportAnswer, Finding]:
+def export(session: AgentSession, arguments: ExportArguments) -> PagedAnswer[ExportAnswer, Finding]:
     """Writes a plan as another system's files into a new folder of the workspace; with job also the file that a scheduler takes."""
-    folder = room.workspace.inside(arguments.folder)
+    folder = session.workspace.inside(arguments.folder)
     written = api.export_plan(
-        room.plan(arguments.plan), arguments.format, job=arguments.job, options=api.JobOptions(image=arguments.image),
-        **shared_arguments.decks(room, arguments),
+        session.plan(arguments.plan), arguments.format, job=arguments.job, options=api.JobOptions(image=arguments.image),
+        **shared_arguments.decks(session, arguments),
     )  # fmt: skip
-    files = tuple(room.workspace.show(path) for path in api.write_files(written, folder))
+    files = tuple(session.workspace.show(path) for path in api.write_files(written, folder))
     items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
     return PagedAnswer(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)
 
 
 @tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)
-def save_plan(room: AgentSession, arguments: PlanFileArguments) -> PagedAnswer[SavedAnswer, Never]:
+def save_plan(session: AgentSession, arguments: PlanFileArguments) -> PagedAnswer[SavedAnswer, Never]:
     """Writes a plan into a new file of the workspace, for strategist run and for people."""
-    return PagedAnswer(head=SavedAnswer(file=room.workspace.write_new(arguments.file, codec.dumps(room.plan(arguments.plan)))))
+    return PagedAnswer(
+        head=SavedAnswer(file=session.workspace.write_new(arguments.file, codec.dumps(session.plan(arguments.plan))))
+    )
 
 
 @tool({"file": "out/plan.json"})
-def load_plan(room: AgentSession, arguments: LoadArguments) -> PagedAnswer[LoadedAnswer, Never]:
+def load_plan(session: AgentSession, arguments: LoadArguments) -> PagedAnswer[LoadedAnswer, Never]:
     """Reads a plan's file of the workspace and gives it an id, which all tools take."""
-    made = room.plan(arguments.file)
-    room.keep(made, None)
+    made = session.plan(arguments.file)
+    session.keep(made, None)
     return PagedAnswer(head=LoadedAnswer(plan=shown(made), model=made.model.name, gpus=made.cluster.name))
 
 
 @tool({"plan": "58698c070e9c", "file": "out/report.html"}, long=True, changes=True)
-def report(room: AgentSession, arguments: ReportArguments) -> PagedAnswer[SavedAnswer, Never]:
+def report(session: AgentSession, arguments: ReportArguments) -> PagedAnswer[SavedAnswer, Never]:
     """Draws a plan or a study as one page, for people: a new .html file of the workspace that needs nothing else."""
     if bool(arguments.plan) == bool(arguments.study):
         raise RefusedError("invalid_arguments", "one of plan and study is needed", "give a plan's id, or a study's folder")
     if arguments.study:
         from strategist.report.page.study_page import study_page
 
-        page = study_page(api.study_report(room.workspace.inside(arguments.study)))
+        page = study_page(api.study_report(session.workspace.inside(arguments.study)))
     else:
         from strategist.report.page.plan_page import plan_page
 
-        found = api.report(room.plan(arguments.plan), **shared_arguments.deciding(room, arguments))
-        page = plan_page(api.in_language(found, arguments.lang, cards=room.folders(arguments.cards)), arguments.lang)
-    return PagedAnswer(head=SavedAnswer(file=room.workspace.write_new(arguments.file, page)))
+        found = api.report(session.plan(arguments.plan), **shared_arguments.deciding(session, arguments))
+        page = plan_page(api.in_language(found, arguments.lang, cards=session.folders(arguments.cards)), arguments.lang)
+    return PagedAnswer(head=SavedAnswer(file=session.workspace.write_new(arguments.file, page)))
 
 
 @tool({"plan": "58698c070e9c", "file": "out/trace.json"}, long=True, changes=True)
-def trace(room: AgentSession, arguments: TraceArguments) -> PagedAnswer[TraceAnswer, Never]:
+def trace(session: AgentSession, arguments: TraceArguments) -> PagedAnswer[TraceAnswer, Never]:
     """Writes the simulated step of a plan into a new file of the workspace, for Perfetto and Chrome's tracing."""
-    document = api.trace(room.plan(arguments.plan))
-    file, about = room.workspace.write_new(arguments.file, json.dumps(document)), document["otherData"]
+    document = api.trace(session.plan(arguments.plan))
+    file, about = session.workspace.write_new(arguments.file, json.dumps(document)), document["otherData"]
     return PagedAnswer(
         head=TraceAnswer(
             file=file, schedule=about["schedule"], step_seconds=rounded(about["step_seconds"]),

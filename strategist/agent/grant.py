@@ -17,7 +17,7 @@ SPENT = "grant.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """So many ``trials``, and so many ``minutes`` of jobs in all, in the studies below ``folder``."""
+    """Limits of an agent's jobs: number of ``trials`` and total ``minutes``, in the studies below ``folder``."""
 
     trials: int
     minutes: float
@@ -61,8 +61,8 @@ class Spending:
 
 
 class Budget:
-    """What is left of a grant. What a job may take is spent before it starts; when it ends, what it did not take comes back. So
-    a server that is killed has spent too much rather than too little."""
+    """Remaining trials and minutes of a grant. A job's limit is reserved before it starts, and the unused part is returned when it
+    ends, so a killed server has spent too much rather than too little."""
 
     def __init__(self, grant: Grant) -> None:
         if shutil.which("timeout") is None:
@@ -106,7 +106,7 @@ class Budget:
                 "grant_spent", f"{trials} trials and {minutes:g} minutes are asked for, and {left}", "ask for no more"
             )
 
-    def settle(self, job: str, trials: int, seconds: float) -> None:
+    def record_spending(self, job: str, trials: int, seconds: float) -> None:
         """Writes down what a job took, which is never more than it was given."""
         given = self._spent[job]
         taken = min(seconds, given.seconds)

@@ -88,8 +88,8 @@ def serve_http(
     )
 
     async def serve() -> None:
-        async with opening as desk:
-            application = AgentServer(desk).streamable_http_app(streamable_http_path=PATH, transport_security=security)
+        async with opening as dispatcher:
+            application = AgentServer(dispatcher).streamable_http_app(streamable_http_path=PATH, transport_security=security)
             settings = uvicorn.Config(Guard(application, token), log_level="warning", access_log=False)
             listening.listen()
             on_ready(f"http://{host}:{port}{PATH}")

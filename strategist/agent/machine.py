@@ -8,7 +8,7 @@ from strategist.agent.pagination import PagedAnswer
 from strategist.agent.plan_summary import rounded
 from strategist.agent.schema import Arguments
 from strategist.agent.session import AgentSession
-from strategist.agent.shared_arguments import Waiting
+from strategist.agent.shared_arguments import WaitArguments
 from strategist.agent.tool import tool
 from strategist.units import GIB
 
@@ -54,7 +54,7 @@ class NoArguments(Arguments):
 
 
 @tool({})
-def describe_machine(room: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
+def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
     """What this machine has (what gpus: local stands for), and what is left of the grant for trials."""
     cluster = api.cluster("local")
     host = cluster.host_memory_bytes
@@ -63,18 +63,18 @@ def describe_machine(room: AgentSession, arguments: NoArguments) -> PagedAnswer[
             devices=cluster.devices, device=cluster.device.name,
             usable_memory_gib=round(cluster.device.usable_memory_bytes / GIB, 1),
             host_memory_gib=None if host is None else round(host / GIB, 1), links=cluster.intra.name,
-            torch_installed=api.torch_installed(), assumed=cluster.assumed, trials_left=room.trials,
-            minutes_left=rounded(room.minutes),
+            torch_installed=api.torch_installed(), assumed=cluster.assumed, trials_left=session.trials,
+            minutes_left=rounded(session.minutes),
         )
     )  # fmt: skip
 
 
 @tool({}, long=True)
-def diagnose(room: AgentSession, arguments: Waiting) -> PagedAnswer[DiagnosisAnswer, MachineFinding]:
+def diagnose(session: AgentSession, arguments: WaitArguments) -> PagedAnswer[DiagnosisAnswer, MachineFinding]:
     """What is wrong with this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
     items = tuple(
         MachineFinding(code=item.code, level=item.level.value, message=item.message, do=item.do)
-        for item in api.doctor(room.workspace.root)
+        for item in api.doctor(session.workspace.root)
         if item.code not in NEEDS_NETWORK
     )
     return PagedAnswer(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

@@ -42,18 +42,18 @@ async def opened(
         InputError, FileError: a folder is none, or the grant says nothing.
     """
     place = Workspace.at(workspace)
-    purse = None if grant is None else _purse(place, grant, study)
+    budget = None if grant is None else _budget(place, grant, study)
     workers = Workers(place, long_calls or max(LONG_CALLS, cores()))
     log = Audit(Path(audit) if audit else place.own() / LOG)
     async with anyio.create_task_group() as group:
         yield Dispatcher(
-            workspace=place, workers=workers, jobs=Jobs(place, group), purse=purse, audit=log,
+            workspace=place, workers=workers, jobs=Jobs(place, group), budget=budget, audit=log,
             tools=(*catalog.TOOLS, *server_tools.TOOLS), call_seconds=call_minutes * 60,
         )  # fmt: skip
         group.cancel_scope.cancel()
 
 
-def _purse(place: Workspace, grant: str, study: str | None) -> Budget:
+def _budget(place: Workspace, grant: str, study: str | None) -> Budget:
     folder = (Path(study) if study else place.root / STUDIES).resolve()
     if not folder.is_relative_to(place.root):
         raise InputError(f"--study {study}", "lies outside the workspace", "name a folder inside it")

@@ -96,10 +96,10 @@ class Pages:
     def _page(self, key: str, start: int) -> dict[str, Any]:
         head, items = self._answers[key]
         head = {} if start else head
-        room, end = PAGE_TOKENS - tokens(dumps(head)), start
-        while end < len(items) and (end == start or room > 0):
-            room -= tokens(dumps(items[end]))
-            end += room >= 0 or end == start
+        tokens_left, end = PAGE_TOKENS - tokens(dumps(head)), start
+        while end < len(items) and (end == start or tokens_left > 0):
+            tokens_left -= tokens(dumps(items[end]))
+            end += tokens_left >= 0 or end == start
         page = {**head, "items": items[start:end]}
         return page if end == len(items) else {**page, "left": len(items) - end, "handle": f"{key}-{end}"}
 

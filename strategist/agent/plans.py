@@ -13,7 +13,7 @@ from strategist.agent.plan_summary import Parts, ShownPlan, parts, rounded, show
 from strategist.agent.schema import Arguments, several, text, whole
 from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
-from strategist.contract.answer import Answer, Way
+from strategist.contract.answer import Alternative, Answer
 from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Decision, Explanation
 from strategist.contract.knobs import KnobValue
@@ -24,7 +24,7 @@ from strategist.units import GIB
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer:
     """``verdict`` says in words whether it fits; the counts are of candidates. Items: proofs where they were asked for, plans by
-    rank, ways to do it otherwise, parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
+    rank, alternatives, parts of the best plan, what was assumed, the best plan's reasons, and what cards dropped."""
 
     verdict: str
     candidates: int
@@ -48,10 +48,10 @@ class ShownProof:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownWay:
-    """Another way: what to change in the arguments, and what the best plan is then."""
+class ShownAlternative:
+    """An alternative: the arguments to change, and the best plan after the change."""
 
-    kind: str = "way"
+    kind: str = "alternative"
     title: str
     arguments: str
     note: str
@@ -76,7 +76,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class CardRemark:
     """What a card says (reason, dropped), or what was assumed, for which there is no card."""
 
     kind: str
@@ -168,7 +168,7 @@ class PlanArguments(shared_arguments.RequestArguments, shared_arguments.Language
     )
 
 
-class ExplainArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.Waiting):
+class ExplainArguments(shared_arguments.Deciding, shared_arguments.Language, shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
     setting: Annotated[str, text("This setting alone.", "recompute")] = ""
 
@@ -183,7 +183,7 @@ class CompareArguments(Arguments):
     second: shared_arguments.PlanName
 
 
-class SimulateArguments(shared_arguments.Waiting):
+class SimulateArguments(shared_arguments.WaitArguments):
     plan: shared_arguments.PlanName
     ranks: Annotated[
         list[Annotated[int, whole(least=0, most=10**6)]],
@@ -193,17 +193,17 @@ class SimulateArguments(shared_arguments.Waiting):
 
 @tool({"model": "32b", "gpus": "8x24GB"}, {"model": "llama3-70b", "gpus": "8x8xH100", "fix": ["tp=8"]}, long=True)
 def plan(
-    room: AgentSession, arguments: PlanArguments
-) -> PagedAnswer[PlanAnswer, ShownPlan | ShownProof | ShownWay | Training | Parts | Said]:
+    session: AgentSession, arguments: PlanArguments
+) -> PagedAnswer[PlanAnswer, ShownPlan | ShownProof | ShownAlternative | Training | Parts | CardRemark]:
     """Does it fit, and which settings are best? Ranked plans for a model on some GPUs, each with an id that other tools take; then
-    ways to do it otherwise, what was assumed, reasons, and what cards dropped."""
-    request = shared_arguments.request(room, arguments)
-    answer = api.plan(request, **shared_arguments.deciding(room, arguments), top=arguments.top)
+    alternatives, what was assumed, reasons, and what cards dropped."""
+    request = shared_arguments.request(session, arguments)
+    answer = api.plan(request, **shared_arguments.deciding(session, arguments), top=arguments.top)
     if arguments.prove:
         answer = api.prove(answer)
-    for made in (*answer.plans, *(way.plan for way in answer.ways)):
+    for made in (*answer.plans, *(other.plan for other in answer.alternatives)):
         gpus = request.gpus if made.cluster == answer.cluster else made.cluster.name
-        room.keep(made, replace(request, gpus=gpus, workload=made.workload))
+        session.keep(made, replace(request, gpus=gpus, workload=made.workload))
     head = PlanAnswer(
         verdict=answer.verdict, candidates=answer.candidates, feasible=answer.feasible, too_large=answer.too_large,
         host_too_small=answer.host_too_small, best=shown(answer.plans[0]) if answer.plans else None,
@@ -213,21 +213,21 @@ def plan(
 
 
 @tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
-def explain(room: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | Said]:
+def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | CardRemark]:
     """Why each setting of a plan is as it is: the cards that asked for it, and what stands against other values."""
     setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
-    found = api.explain(room.plan(arguments.plan), **shared_arguments.deciding(room, arguments))
+    found = api.explain(session.plan(arguments.plan), **shared_arguments.deciding(session, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
     return PagedAnswer(head=head, items=tuple(_explained(found, setting)))
 
 
 @tool({"plan": "58698c070e9c", "setting": "recompute=none"})
-def why_not(room: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
+def why_not(session: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
     """What stands against another value of one setting of a plan: a law, a card, memory or time, with numbers."""
     name, value = parse_fix(arguments.setting)
-    found = api.why_not(room.plan(arguments.plan), name, value, **shared_arguments.deciding(room, arguments))
-    if found.plan is not None and (request := room.request(arguments.plan)) is not None:
-        room.keep(found.plan, request)
+    found = api.why_not(session.plan(arguments.plan), name, value, **shared_arguments.deciding(session, arguments))
+    if found.plan is not None and (request := session.request(arguments.plan)) is not None:
+        session.keep(found.plan, request)
     return PagedAnswer(
         head=WhyNotAnswer(
             setting=found.setting, value=found.value, obstacle=found.obstacle.value, text=found.text, card=found.card,
@@ -237,18 +237,18 @@ def why_not(room: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNo
 
 
 @tool({"first": "58698c070e9c", "second": "out/plan.json"})
-def compare(room: AgentSession, arguments: CompareArguments) -> PagedAnswer[CompareAnswer, ShownDifference]:
+def compare(session: AgentSession, arguments: CompareArguments) -> PagedAnswer[CompareAnswer, ShownDifference]:
     """Two plans side by side: settings, predicted figures, memory and time by part, and cards that only one has."""
-    first, second = room.plan(arguments.first), room.plan(arguments.second)
+    first, second = session.plan(arguments.first), session.plan(arguments.second)
     return PagedAnswer(
         head=CompareAnswer(first=shown(first), second=shown(second)), items=tuple(_differences(api.compare(first, second)))
     )
 
 
 @tool({"plan": "58698c070e9c"}, long=True)
-def simulate(room: AgentSession, arguments: SimulateArguments) -> PagedAnswer[SimulateAnswer, SimulatedRank]:
+def simulate(session: AgentSession, arguments: SimulateArguments) -> PagedAnswer[SimulateAnswer, SimulatedRank]:
     """Proves a plan's memory without a GPU: ranks of it are run on tensors without values. Takes seconds to minutes."""
-    found = api.simulate(room.plan(arguments.plan), arguments.ranks)
+    found = api.simulate(session.plan(arguments.plan), arguments.ranks)
     proof, predicted = found.proof, found.predicted
     head = SimulateAnswer(
         plan=found.plan_id, verdict=proof.verdict.value, why=proof.why, capacity_gib=rounded(found.capacity_bytes / GIB),
@@ -277,23 +277,24 @@ def _planned(answer: Answer) -> Iterator[Any]:
             steps=training.steps, days=rounded(training.seconds / 86400), productive_ratio=rounded(training.productive_ratio),
             price_dollars=None if training.price is None else rounded(training.price),
         )  # fmt: skip
-    yield from map(_way, answer.ways)
+    yield from map(_alternative, answer.alternatives)
     if answer.plans:
         yield parts(answer.plans[0])
-    yield from (Said(kind="assumed", card="", policy="", text=note) for note in answer.notes)
+    yield from (CardRemark(kind="assumed", card="", policy="", text=note) for note in answer.notes)
     for reason in answer.plans[0].reasons if answer.plans else ():
-        yield Said(kind="reason", card=reason.card, policy=reason.policy, text=reason.text)
+        yield CardRemark(kind="reason", card=reason.card, policy=reason.policy, text=reason.text)
     for item in answer.dropped:
-        yield Said(kind="dropped", card=item.card, policy=item.policy, text=item.because, candidates=item.candidates)
+        yield CardRemark(kind="dropped", card=item.card, policy=item.policy, text=item.because, candidates=item.candidates)
 
 
-def _way(way: Way) -> ShownWay:
-    found = way.plan.estimate
-    said = [flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag for flag in way.flags]
+def _alternative(other: Alternative) -> ShownAlternative:
+    found = other.plan.estimate
+    said = [flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag for flag in other.flags]
     pairs = (f"{name}: {value}" for name, value in zip(said[::2], said[1::2], strict=False))
-    return ShownWay(
-        title=way.title, arguments="; ".join(pairs), note=way.note, changes_convergence=way.changes_convergence, plan=way.plan.id,
-        settings=shown(way.plan).settings, step_seconds=rounded(found.step_seconds),
+    return ShownAlternative(
+        title=other.title, arguments="; ".join(pairs), note=other.note, changes_convergence=other.changes_convergence,
+        plan=other.plan.id,
+        settings=shown(other.plan).settings, step_seconds=rounded(found.step_seconds),
         tokens_per_second=rounded(found.tokens_per_second), peak_memory_gib=rounded(found.peak_memory_bytes / GIB),
         host_memory_gib_per_node=rounded(found.host_memory_bytes_per_node / GIB),
     )  # fmt: skip
@@ -312,9 +313,9 @@ def _differences(found: Comparison) -> Iterator[ShownDifference]:
 def _explained(found: Explanation, setting: str) -> Iterator[Any]:
     yield from (_decision(item) for item in found.decisions if setting in ("", item.setting.rpartition(".")[2]))
     if not setting:
-        yield from (Said(kind="reason", card=item.card, policy=item.policy, text=item.text) for item in found.others)
+        yield from (CardRemark(kind="reason", card=item.card, policy=item.policy, text=item.text) for item in found.others)
         yield from (
-            Said(kind="advice", card=item.card, policy="", text=" ".join((item.intent, *item.texts))) for item in found.advice
+            CardRemark(kind="advice", card=item.card, policy="", text=" ".join((item.intent, *item.texts))) for item in found.advice
         )
 
 
@@ -322,5 +323,5 @@ def _decision(item: Decision) -> ShownDecision:
     said = tuple(f"{reason.card} {reason.policy} ({reason.effect}): {reason.text}" for reason in item.reasons)
     return ShownDecision(
         setting=item.setting, value=item.value, cards=said, changes_convergence=item.changes_convergence,
-        otherwise={str(other.value): f"{other.obstacle.value}: {other.text}" for other in item.alternatives},
+        otherwise={str(other.value): f"{other.obstacle.value}: {other.text}" for other in item.why_not},
     )  # fmt: skip

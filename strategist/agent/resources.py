@@ -30,49 +30,49 @@ class Resource:
     kind: str = JSON
 
 
-def read(room: AgentSession, resource: str, name: str) -> str:
+def read(session: AgentSession, resource: str, name: str) -> str:
     """The text of the resource with that name of its own, and ``name`` in its address.
 
     Raises:
         RefusedError, InputError, FileError: there is none, or it cannot be read.
     """
-    content = next(item for item in RESOURCES if item.name == resource).read(room, name)
+    content = next(item for item in RESOURCES if item.name == resource).read(session, name)
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
 
 
-def _cards(room: AgentSession, name: str) -> object:
+def _cards(session: AgentSession, name: str) -> object:
     return [
         {"id": card.id, "module": card.module, "status": card.status.value, "title": str(card.title or card.intent)}
         for card in api.load_cards().cards
     ]
 
 
-def _card(room: AgentSession, name: str) -> object:
+def _card(session: AgentSession, name: str) -> object:
     return api.load_cards().card(name).document.text
 
 
-def _vocabulary(room: AgentSession, name: str) -> object:
+def _vocabulary(session: AgentSession, name: str) -> object:
     return [{**asdict(entry), "choices": list(entry.choices)} for entry in VOCABULARY.values()]
 
 
-def _schema(room: AgentSession, name: str) -> object:
+def _schema(session: AgentSession, name: str) -> object:
     return api.schema(name)
 
 
-def _profiles(room: AgentSession, name: str) -> object:
+def _profiles(session: AgentSession, name: str) -> object:
     return {**api.profiles(), "programs": api.programs()}
 
 
-def _studies(room: AgentSession, name: str) -> object:
-    found = api.list_studies([room.workspace.root])
-    return [{**codec.encode(item), "study": room.workspace.show(Path(item.study))} for item in found]
+def _studies(session: AgentSession, name: str) -> object:
+    found = api.list_studies([session.workspace.root])
+    return [{**codec.encode(item), "study": session.workspace.show(Path(item.study))} for item in found]
 
 
-def _study(room: AgentSession, name: str) -> object:
-    return [api.trial_row(trial) for trial in api.study(room.workspace.inside(name)).trials]
+def _study(session: AgentSession, name: str) -> object:
+    return [api.trial_row(trial) for trial in api.study(session.workspace.inside(name)).trials]
 
 
-def _problems(room: AgentSession, name: str) -> object:
+def _problems(session: AgentSession, name: str) -> object:
     return CODES
 
 

@@ -34,9 +34,9 @@ class AgentServer(MCPServer[Any]):
     """The SDK's server, with tools that the dispatcher runs: they run in processes of their own, are logged and answered in pages,
     and their problems are structured."""
 
-    def __init__(self, desk: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__(NAME, version=_version(), instructions=INSTRUCTIONS, log_level="CRITICAL")
-        self._desk = desk
+        self._dispatcher = dispatcher
         for item in resources.RESOURCES:
             registered = self.resource(item.address, name=item.name, description=item.description, mime_type=item.kind)
             registered(self._one_of(item.name) if "{" in item.address else self._all_of(item.name))
@@ -49,21 +49,21 @@ class AgentServer(MCPServer[Any]):
                 name=tool.name, description=tool.description, input_schema=tool.input_schema, output_schema=tool.output_schema,
                 annotations=wire.ToolAnnotations(read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False),
             )
-            for tool in self._desk.tools.values()
+            for tool in self._dispatcher.tools.values()
         ]  # fmt: skip
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> wire.CallToolResult:
         try:
-            page = await self._desk.call(name, arguments, None if context is None else context.report_progress)
+            page = await self._dispatcher.call(name, arguments, None if context is None else context.report_progress)
         except StrategistError as error:
             return _result(asdict(problem_of(error)), is_error=True)
         return _result(page, is_error=False)
 
     async def read_resource(self, uri: Any, context: Context[Any, Any] | None = None) -> Iterable[Any]:
         try:
-            async with self._desk.logged(resources.READ, {"address": str(uri)}):
+            async with self._dispatcher.logged(resources.READ, {"address": str(uri)}):
                 contents: Iterable[Any] = await self._read(uri, context)
         except RefusedError as error:
             raise _error(error.problem) from None
@@ -88,13 +88,13 @@ class AgentServer(MCPServer[Any]):
 
     def _all_of(self, resource: str) -> Any:
         async def read() -> str:
-            return await self._desk.read(resource, "")
+            return await self._dispatcher.read(resource, "")
 
         return read
 
     def _one_of(self, resource: str) -> Any:
         async def read(name: str) -> str:
-            return await self._desk.read(resource, name)
+            return await self._dispatcher.read(resource, name)
 
         return read
 
@@ -103,8 +103,8 @@ def serve_stdio(opening: AbstractAsyncContextManager[Dispatcher]) -> None:
     """Serves the one client at the other end of standard input and output until it goes away."""
 
     async def serve() -> None:
-        async with opening as desk:
-            await AgentServer(desk).run_stdio_async()
+        async with opening as dispatcher:
+            await AgentServer(dispatcher).run_stdio_async()
 
     anyio.run(serve)
 

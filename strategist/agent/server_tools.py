@@ -72,98 +72,98 @@ class CancelArguments(Arguments):
     changes=True,
 )
 async def start_trial(
-    desk: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
+    dispatcher: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
     """Runs a plan once on this machine, under the grant: as a trial, or with settings total_steps and save as a training. It is a
     job: ask job_status."""
-    return await _start(desk, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
+    return await _start(dispatcher, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
 
 
 @tool({"plan": "58698c070e9c", "study": "first", "trials": 2, "minutes": 5}, of_server=True, changes=True)
 async def start_tuning(
-    desk: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
+    dispatcher: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
     """Runs trials of the request that a plan answers, learning from each, on this machine and under the grant. It is a job: ask
     job_status."""
-    return await _start(desk, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
+    return await _start(dispatcher, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
 
 
 @tool({}, {"job": "job-1", "wait_seconds": 30}, of_server=True)
 async def job_status(
-    desk: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
+    dispatcher: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
     """What is left of the grant, and all jobs of the workspace; or one job, with its trials. The handle of an ended job brings its
     answer, by more."""
     if not arguments.job:
-        return PagedAnswer(head=_status(desk), items=desk.jobs.all())
-    if (job := desk.jobs.running.get(arguments.job)) is not None:
+        return PagedAnswer(head=_status(dispatcher), items=dispatcher.jobs.all())
+    if (job := dispatcher.jobs.running.get(arguments.job)) is not None:
         job.on_progress = on_progress
         with anyio.move_on_after(arguments.wait_seconds):
             await job.over.wait()
         job.on_progress = None
-    return await _shown(desk, arguments.job)
+    return await _shown(dispatcher, arguments.job)
 
 
 @tool({"job": "job-1"}, of_server=True, changes=True)
 async def cancel_job(
-    desk: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
+    dispatcher: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
     """Ends a job that runs. A trial or tuning gets half a minute to end itself; what it did not take of the grant comes back."""
-    job = desk.jobs.find(arguments.job)
+    job = dispatcher.jobs.find(arguments.job)
     job.scope.cancel()
     await job.over.wait()
-    return await _shown(desk, job.name)
+    return await _shown(dispatcher, job.name)
 
 
 @tool({"handle": "1f0c9a77d2-6"}, of_server=True)
-async def more(desk: Dispatcher, arguments: HandleArguments, on_progress: OnProgress | None) -> dict[str, Any]:
+async def more(dispatcher: Dispatcher, arguments: HandleArguments, on_progress: OnProgress | None) -> dict[str, Any]:
     """The next page of an answer that has a handle, or the first one of a job's answer."""
-    return desk.pages.more(arguments.handle)
+    return dispatcher.pages.more(arguments.handle)
 
 
 TOOLS: tuple[Tool, ...] = (start_trial, start_tuning, job_status, cancel_job, more)
 """In the order in which they are shown."""
 
 
-def _status(desk: Dispatcher) -> StatusAnswer:
-    (trials, minutes), running = desk.left, _granted(desk)
+def _status(dispatcher: Dispatcher) -> StatusAnswer:
+    (trials, minutes), running = dispatcher.left, _granted(dispatcher)
     return StatusAnswer(trials_left=trials, minutes_left=rounded(minutes), running=running.name if running else "")
 
 
-def _granted(desk: Dispatcher) -> Job | None:
+def _granted(dispatcher: Dispatcher) -> Job | None:
     """The trial or tuning that runs."""
-    return next((job for job in desk.jobs.running.values() if job.tool in (TRIAL, TUNING)), None)
+    return next((job for job in dispatcher.jobs.running.values() if job.tool in (TRIAL, TUNING)), None)
 
 
-async def _shown(desk: Dispatcher, name: str) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    job = desk.jobs.record(name)
+async def _shown(dispatcher: Dispatcher, name: str) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
+    job = dispatcher.jobs.record(name)
     trials: list[Any] = []
     if job.tool in (TRIAL, TUNING):
-        _, trials = await desk.work("list_trials", {"kind": job.tool, "folder": job.folder})
-    return PagedAnswer(head=_status(desk), items=(job, *(codec.decode(ShownTrial, trial, "trial") for trial in trials)))
+        _, trials = await dispatcher.work("list_trials", {"kind": job.tool, "folder": job.folder})
+    return PagedAnswer(head=_status(dispatcher), items=(job, *(codec.decode(ShownTrial, trial, "trial") for trial in trials)))
 
 
 async def _start(
-    desk: Dispatcher, kind: str, prepare: str, arguments: Arguments, trials: int, minutes: float
+    dispatcher: Dispatcher, kind: str, prepare: str, arguments: Arguments, trials: int, minutes: float
 ) -> PagedAnswer[GrantedAnswer, Never]:
     """Starts ``strategist`` with what a worker has prepared, in a process that may take so many trials and minutes.
 
     Raises:
         RefusedError: nothing was granted, too little is left, or a trial or tuning runs.
     """
-    purse = desk.purse
-    _refuse_second(desk)
-    purse.check(trials, minutes)
-    with desk.jobs.named(purse.last) as name:
-        head, _ = await desk.work(prepare, arguments.model_dump(exclude_unset=True), name=name)
+    budget = dispatcher.budget
+    _refuse_second(dispatcher)
+    budget.check(trials, minutes)
+    with dispatcher.jobs.named(budget.last) as name:
+        head, _ = await dispatcher.work(prepare, arguments.model_dump(exclude_unset=True), name=name)
         prepared: Prepared = codec.decode(Prepared, head, "job")
-        _refuse_second(desk)  # another client may have been faster
-        purse.reserve(name, trials, minutes)
+        _refuse_second(dispatcher)  # another client may have been faster
+        budget.reserve(name, trials, minutes)
     folder = Path(prepared.folder)
-    job = Job(tool=kind, folder=desk.workspace.show(folder), log=folder / f"{name}.log", progress="starts")
-    desk.jobs.keep(job, name)
-    desk.jobs.start(job, partial(_run, desk, prepared, minutes))
-    left = desk.left
+    job = Job(tool=kind, folder=dispatcher.workspace.show(folder), log=folder / f"{name}.log", progress="starts")
+    dispatcher.jobs.keep(job, name)
+    dispatcher.jobs.start(job, partial(_run, dispatcher, prepared, minutes))
+    left = dispatcher.left
     return PagedAnswer(
         head=GrantedAnswer(
             job=name, tool=kind, folder=job.folder, trials=trials, minutes=minutes, trials_left=left[0],
@@ -172,12 +172,12 @@ async def _start(
     )  # fmt: skip
 
 
-def _refuse_second(desk: Dispatcher) -> None:
-    if (running := _granted(desk)) is not None:
+def _refuse_second(dispatcher: Dispatcher) -> None:
+    if (running := _granted(dispatcher)) is not None:
         raise RefusedError("busy", f"job {running.name} is running", "ask job_status until it has ended, or cancel_job")
 
 
-async def _run(desk: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:
+async def _run(dispatcher: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:
     """Runs the process of a job to its end, and gives back what it did not take of the grant, however that comes about."""
     began, taken = time.monotonic(), 0
     try:
@@ -191,9 +191,9 @@ async def _run(desk: Dispatcher, prepared: Prepared, minutes: float, job: Job) -
             with anyio.CancelScope(shield=True):
                 await _end(process)
                 job.exit_code = process.returncode
-                taken = await _taken(desk, job, prepared.attempts)
+                taken = await _taken(dispatcher, job, prepared.attempts)
     finally:
-        desk.purse.settle(job.name, taken, time.monotonic() - began)
+        dispatcher.budget.record_spending(job.name, taken, time.monotonic() - began)
 
 
 async def _open(prepared: Prepared, minutes: float, job: Job) -> Process:
@@ -223,10 +223,10 @@ async def _end(process: Process) -> None:
         await process.wait()
 
 
-async def _taken(desk: Dispatcher, job: Job, before: int) -> int:
+async def _taken(dispatcher: Dispatcher, job: Job, before: int) -> int:
     """How many trials a job has run; more than it was given where its folder cannot be read, so that none comes back."""
     try:
-        head, _ = await desk.work("list_trials", {"kind": job.tool, "folder": job.folder})
+        head, _ = await dispatcher.work("list_trials", {"kind": job.tool, "folder": job.folder})
     except RefusedError:
         return sys.maxsize
     return int(head["attempts"]) - before

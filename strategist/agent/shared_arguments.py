@@ -33,7 +33,7 @@ Study = Annotated[str, text("Folder of a study in the workspace.", "studies/firs
 NewFile = Annotated[str, text("A new file of the workspace.", "out/plan.json")]
 
 
-class Waiting(Arguments):
+class WaitArguments(Arguments):
     wait_seconds: Annotated[float, number("Longer calls become jobs.", 0, most=600)] = WAIT_SECONDS
 
 
@@ -84,7 +84,7 @@ class SituationArguments(WorkloadArguments):
     ]
 
 
-class RequestArguments(SituationArguments, Deciding, Waiting):
+class RequestArguments(SituationArguments, Deciding, WaitArguments):
     model: Model
     fix: Annotated[list[Text], several(f"Settings that must be so, NAME=VALUE. {_settings()}", ["tp=4", "recompute=selective"])]
     objective: Annotated[str, OneOf(OBJECTIVES), text("What makes a plan better.")] = _PLAIN.objective
@@ -100,7 +100,7 @@ class RequestArguments(SituationArguments, Deciding, Waiting):
     price: Annotated[float, number("Dollars of a device for an hour.", 2.5)] = 0.0
 
 
-def request(room: AgentSession, arguments: RequestArguments) -> Request:
+def request(session: AgentSession, arguments: RequestArguments) -> Request:
     """The request that arguments make.
 
     Raises:
@@ -116,29 +116,29 @@ def request(room: AgentSession, arguments: RequestArguments) -> Request:
     if "price" in arguments.model_fields_set:
         given["price_per_hour"] = arguments.price
     return Request(
-        model=model_name(room.workspace, arguments.model), gpus=cluster_name(room.workspace, arguments.gpus),
+        model=model_name(session.workspace, arguments.model), gpus=cluster_name(session.workspace, arguments.gpus),
         workload=Workload(**_workload(arguments)), fix=fixed(arguments.fix), allow=tuple(arguments.allow), **given,
     )  # fmt: skip
 
 
-def given(room: AgentSession, arguments: SituationArguments, model: str) -> Given:
+def given(session: AgentSession, arguments: SituationArguments, model: str) -> Given:
     """What is said beside a file of another system; without a model, the file names it."""
     return Given(
-        gpus=cluster_name(room.workspace, arguments.gpus), model=model_name(room.workspace, model) if model else None,
+        gpus=cluster_name(session.workspace, arguments.gpus), model=model_name(session.workspace, model) if model else None,
         host_memory_bytes=parse_memory_bytes(arguments.host_memory, "host_memory") if arguments.host_memory else None,
         workload=_workload(arguments), settings=fixed(arguments.fix),
     )  # fmt: skip
 
 
-def deciding(room: AgentSession, arguments: Deciding) -> dict[str, Any]:
+def deciding(session: AgentSession, arguments: Deciding) -> dict[str, Any]:
     """The cards and the calibration that decide, as use-cases take them."""
     place = arguments.calibration
-    return {**decks(room, arguments), "calibration": room.workspace.inside(place) if place else None}
+    return {**decks(session, arguments), "calibration": session.workspace.inside(place) if place else None}
 
 
-def decks(room: AgentSession, arguments: Cards) -> dict[str, Any]:
+def decks(session: AgentSession, arguments: Cards) -> dict[str, Any]:
     """The cards that decide."""
-    return {"cards": room.folders(arguments.cards), "without": arguments.without}
+    return {"cards": session.folders(arguments.cards), "without": arguments.without}
 
 
 def model_name(workspace: Workspace, name: str) -> str:

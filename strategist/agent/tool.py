@@ -84,12 +84,12 @@ class Tool:
         place = ".".join(map(str, wrong["loc"])) or "the arguments"
         raise RefusedError("invalid_arguments", f"{place}: {wrong['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
 
-    def answer(self, room: Any, arguments: dict[str, Any]) -> Answer:
+    def answer(self, session: Any, arguments: dict[str, Any]) -> Answer:
         """What the function answers, as JSON data, in the language asked for."""
         parsed = self.parsed(arguments)
-        sheet: PagedAnswer[Any, Any] = self.function(room, parsed)
+        sheet: PagedAnswer[Any, Any] = self.function(session, parsed)
         if (language := getattr(parsed, "lang", ENGLISH)) != ENGLISH:
-            sheet = api.in_language(sheet, language, cards=room.folders(parsed.cards))
+            sheet = api.in_language(sheet, language, cards=session.folders(parsed.cards))
         return encoded(sheet)
 
 

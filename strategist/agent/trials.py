@@ -120,10 +120,10 @@ class ShownTrial:
 
 
 @tool()
-def prepare_trial(room: AgentSession, arguments: TrialArguments) -> PagedAnswer[Prepared, Never]:
+def prepare_trial(session: AgentSession, arguments: TrialArguments) -> PagedAnswer[Prepared, Never]:
     """Writes what ``strategist run`` needs into a new folder."""
-    plan, settings = room.plan(arguments.plan), run_settings(room.workspace, arguments.settings)
-    folder = _studies(room) / f"trial-{room.job.removeprefix('job-')}"
+    plan, settings = session.plan(arguments.plan), run_settings(session.workspace, arguments.settings)
+    folder = _studies(session) / f"trial-{session.job.removeprefix('job-')}"
     folder.mkdir(parents=True)
     codec.save(plan, folder / PLAN)
     codec.save(settings, folder / SETTINGS)
@@ -132,13 +132,13 @@ def prepare_trial(room: AgentSession, arguments: TrialArguments) -> PagedAnswer[
 
 
 @tool()
-def prepare_tuning(room: AgentSession, arguments: TuningArguments) -> PagedAnswer[Prepared, Never]:
+def prepare_tuning(session: AgentSession, arguments: TuningArguments) -> PagedAnswer[Prepared, Never]:
     """Writes what ``strategist tune`` needs into the study's folder."""
-    if (answered := room.request(arguments.plan)) is None:
+    if (answered := session.request(arguments.plan)) is None:
         raise RefusedError("unknown_plan", f"plan {arguments.plan} answers no request that was made here", "call plan first")
     request = replace(answered, backend="native") if answered.backend == "any" else answered
-    deciding, folder = shared_arguments.decks(room, arguments), _studies(room) / arguments.study
-    if not folder.resolve().is_relative_to(room.workspace.root):
+    deciding, folder = shared_arguments.decks(session, arguments), _studies(session) / arguments.study
+    if not folder.resolve().is_relative_to(session.workspace.root):
         raise RefusedError("outside_workspace", f"study {arguments.study} lies outside the workspace", "choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REQUEST).write_text(request_text(request), encoding="utf-8")
@@ -152,9 +152,9 @@ def prepare_tuning(room: AgentSession, arguments: TuningArguments) -> PagedAnswe
 
 
 @tool()
-def list_trials(room: AgentSession, arguments: JobArguments) -> PagedAnswer[TrialCount, ShownTrial]:
+def list_trials(session: AgentSession, arguments: JobArguments) -> PagedAnswer[TrialCount, ShownTrial]:
     """The trials of a job's folder."""
-    folder = room.workspace.inside(arguments.folder)
+    folder = session.workspace.inside(arguments.folder)
     if arguments.kind == TUNING:
         study = _study(folder)
         trials = tuple(_shown(trial, best=trial.number == study.best) for trial in study.trials) if study else ()
@@ -192,10 +192,10 @@ def _placed(workspace: Workspace, value: Any) -> Any:
     return str(workspace.inside(value)) if isinstance(value, str) and value else value
 
 
-def _studies(room: AgentSession) -> Path:
-    if room.studies is None:  # the server has checked that
+def _studies(session: AgentSession) -> Path:
+    if session.studies is None:  # the server has checked that
         raise RefusedError("not_granted", "this server was started without a grant", "ask for one")
-    return room.studies
+    return session.studies
 
 
 def _trial_run(folder: Path) -> Iterator[ShownTrial]:

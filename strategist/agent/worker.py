@@ -122,11 +122,11 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
     """The answer, or the problem. Files are named from the root of the workspace, as in calls."""
     try:
         studies = request["studies"]
-        room = AgentSession(
+        session = AgentSession(
             workspace=workspace, studies=None if studies is None else Path(studies), trials=request["trials"],
             minutes=request["minutes"], job=request["job"],
         )  # fmt: skip
-        reply = {"answer": _answer(room, request["function"], request["arguments"])}
+        reply = {"answer": _answer(session, request["function"], request["arguments"])}
         if len(json.dumps(reply)) <= MOST_BYTES:
             return reply
         problem = Problem(code="failed", message=f"the answer is larger than {MOST_BYTES} bytes", next="ask for less")
@@ -138,11 +138,11 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
     return {"problem": {name: text.replace(root, "") for name, text in asdict(problem).items()}}
 
 
-def _answer(room: AgentSession, function: str, arguments: dict[str, Any]) -> Any:
+def _answer(session: AgentSession, function: str, arguments: dict[str, Any]) -> Any:
     if function == resources.READ:
-        return resources.read(room, **arguments)
+        return resources.read(session, **arguments)
     tool = next(tool for tool in (*TOOLS, *INTERNAL) if tool.name == function)
-    return tool.answer(room, arguments)
+    return tool.answer(session, arguments)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Workers:
         template().start()
 
     async def run(
-        self, function: str, arguments: Any, *, long: bool = False, on_progress: OnProgress | None = None, **room: Any
+        self, function: str, arguments: Any, *, long: bool = False, on_progress: OnProgress | None = None, **session: Any
     ) -> Any:
         """What a function answers. The worker, and what it has started, is gone when this returns, raises or is cancelled.
 
@@ -109,7 +109,7 @@ class Workers:
             temporary = self._workspace.own(TEMPORARY, f"{os.getpid()}-{next(self._numbers)}")
             request = {
                 "function": function, "arguments": arguments, "long": long, "workspace": str(self._workspace.root),
-                "temporary": str(temporary), **room,
+                "temporary": str(temporary), **session,
             }  # fmt: skip
             try:
                 return await _run(request, on_progress)

@@ -11,7 +11,7 @@ from strategist.profiles.situation import Situation
 class Change:
     """One change: the situations that it may lead to, first that works wins, and how to say it.
 
-    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``settle`` turns a situation and
+    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``resolve`` turns a situation and
     its plan into the situation that the flags ask for, where only the plan says how much is needed.
     """
 
@@ -21,7 +21,7 @@ class Change:
     note: str = ""
     changes_convergence: bool = False
     gain: float = 0.0
-    settle: Callable[[Situation, Plan], Situation] = lambda found, _: found
+    resolve: Callable[[Situation, Plan], Situation] = lambda found, _: found
 
 
 def changed(asked: Situation, **request: object) -> Situation:

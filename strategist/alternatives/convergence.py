@@ -21,7 +21,10 @@ TITLES = {
     "float8": ("linears in float8", "the device multiplies float8 faster than bf16"),
     "comm_hook": ("gradients compressed between replicas", "fewer bytes of every all-reduce"),
     "optimizer_in_backward": ("each parameter updated in the backward pass", "gradients are freed at once; no norm can be clipped"),
-    "late_update": ("streamed stages updated beside the next step", "the hosts' update hides; parameters are one step old"),
+    "async_optimizer_step": (
+        "streamed stages updated beside the next step",
+        "the hosts' update hides; parameters are one step old",
+    ),
 }
 """What allowing a knob is called, and why it could help."""
 
@@ -88,7 +91,7 @@ def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
         return best is None or best.candidate.knobs.recompute != "none" or best.candidate.knobs.offload != "none"
     if best is None:
         return False
-    if name == "late_update":
+    if name == "async_optimizer_step":
         return best.candidate.knobs.offload == "streamed"
     waits = best.estimate.time.dp_communication > (1 - 1 / WORTH_NAMING) * best.estimate.step_seconds
     return waits and (name == "reduce_dtype" or best.candidate.layout.dp_replicate == asked.cluster.devices)

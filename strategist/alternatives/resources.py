@@ -104,7 +104,7 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
         return
     roomy = situation(replace(asked.request, host_memory_bytes=ENDLESS_BYTES))
 
-    def settled(_: Situation, plan: Plan) -> Situation:
+    def resolved(_: Situation, plan: Plan) -> Situation:
         return situation(replace(asked.request, host_memory_bytes=_needed_gib(plan) * GIB))
 
     yield Change(
@@ -112,7 +112,7 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
         title=lambda _: "more host memory",
         flags=lambda _, plan: ("--host-memory", f"{_needed_gib(plan)}GiB"),
         note=f"the nodes have {show_bytes(asked.cluster.host_memory_bytes)} each",
-        settle=settled,
+        resolve=resolved,
     )
 
 

@@ -9,7 +9,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.comparison import Comparison
 from strategist.contract.configuration import Configuration
 from strategist.contract.diagnostic import Diagnostic
-from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.listings import LintPage, ListedCard, ListedProgram
 from strategist.contract.machine import MachineRecord
 from strategist.contract.measurement import Measurement
@@ -36,7 +36,7 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
     "plan": (Plan, "plan -o, import --json, best-plan.json of a study"),
     "answer": (Answer, "plan --json"),
     "explanation": (Explanation, "explain --json"),
-    "alternative": (Alternative, "explain --why-not --json"),
+    "why-not": (WhyNot, "explain --why-not --json"),
     "comparison": (Comparison, "compare --json"),
     "review": (Review, "check --json"),
     "reviews": (tuple[Review, ...], "check --json, of several files"),

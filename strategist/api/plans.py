@@ -26,7 +26,7 @@ from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
     from strategist.contract.comparison import Comparison
-    from strategist.contract.explanation import Alternative, Explanation
+    from strategist.contract.explanation import Explanation, WhyNot
     from strategist.contract.simulation import Simulation
     from strategist.executors.simulator import OnRank
     from strategist.planning.explain import Judge
@@ -149,7 +149,7 @@ def why_not(
     cards: Folders = (),
     without: Ids = (),
     calibration: str | Path | None = None,
-) -> "Alternative":
+) -> "WhyNot":
     """The best plan that has another value of one setting, for the request that the plan answers, and what stands against it.
 
     Raises:
@@ -176,7 +176,7 @@ def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any
     from strategist.report.trace import trace as traced
 
     check_legal(plan)
-    return traced(plan, planner.played(plan, load_calibration(calibration)))
+    return traced(plan, planner.simulated_step(plan, load_calibration(calibration)))
 
 
 def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None, force: bool = False) -> dict[str, Any]:
@@ -307,10 +307,10 @@ def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Pla
     def price(candidate: Candidate) -> Plan:
         return planner.price_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
-    def settle(candidate: Candidate) -> Plan:
-        return planner.settle_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
+    def resolve(candidate: Candidate) -> Plan:
+        return planner.resolve_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
     facts = situation_facts(plan.model, plan.cluster, plan.workload)
     search = Neighbours(asked=within, deck=deck, calibration=factors)
     today = replace(price(plan.candidate), id=plan.id, request=plan.request)
-    return today, Judge(deck=deck, known=facts, price=price, settle=settle, search=search)
+    return today, Judge(deck=deck, known=facts, price=price, resolve=resolve, search=search)

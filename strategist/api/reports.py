@@ -61,7 +61,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     from strategist.report.command import plan_command
 
     if isinstance(about, Answer) and not about.plans:
-        raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its ways")
+        raise InputError(f"the answer for {about.request.model} on {about.request.gpus}", "holds no plan", "see its alternatives")
     plan = about.plans[0] if isinstance(about, Answer) else about
     check_legal(plan)
     deck, known = deck_of(plan, cards, without), load_calibration(calibration)
@@ -71,7 +71,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     first = answer is not None and answer.plans[:1] == (plan,)
     again = asked.request if first else replace(asked.request, fix=dict(_fixed(plan)))
     space, no_space = _space(asked, deck, known)
-    played, ranks, no_timeline = _played(plan, known)
+    simulated_step, ranks, no_timeline = _played(plan, known)
     instants, traffic = _step(plan, known)
     others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
     return PlanReport(
@@ -79,11 +79,11 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
         plans=(plan, *others),
         verdict="" if answer is None else answer.verdict,
         notes=() if answer is None else answer.notes,
-        ways=() if answer is None else answer.ways,
+        alternatives=() if answer is None else answer.alternatives,
         ranks=ranks,
         mesh=tuple(mesh_axes(plan.candidate.layout, plan.cluster)),
         explanation=explain(plan, cards=cards, without=without, calibration=calibration),
-        timeline=played,
+        timeline=simulated_step,
         no_timeline=no_timeline,
         space=space,
         no_space=no_space,
@@ -114,7 +114,7 @@ def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tup
     from strategist.search.downsampling import overview
 
     try:
-        found = planner.walked(asked, deck=deck, calibration=calibration)
+        found = planner.enumerated(asked, deck=deck, calibration=calibration)
     except InputError as error:  # an edited plan may be of a model that a back end refuses
         return None, str(error)
     return overview(found, asked.request.workload.tokens_per_step), ""
@@ -131,7 +131,7 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
         found, rounds = planner.played_round(plan, calibration)
         return timeline(found, rounds), alike, ""
     try:
-        found = planner.played(plan, calibration)
+        found = planner.simulated_step(plan, calibration)
     except InputError as error:
         return None, alike, f"{error.law[0].upper()}{error.law[1:]}."
     columns = table([row_of(plan.candidate, plan.accumulation)])
@@ -178,7 +178,7 @@ def study_report(place: str | Path) -> StudyReport:
     cluster = trials[0].plan.cluster if trials else None
     return StudyReport(
         study=study.study,
-        stand=study.stand.value,
+        status=study.status.value,
         kind=study.kind.value,
         request=study.request,
         goals=goal_words(study.goals),

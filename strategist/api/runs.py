@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strategist.contract.scaling import Scaling
     from strategist.executors.engine import Engine
     from strategist.executors.executor import OnEvent
-    from strategist.tuner.card_evidence import Testimony
+    from strategist.tuner.card_evidence import CardEvidence
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.scaling import OnPoint
 
@@ -168,15 +168,15 @@ def scale(
     return found
 
 
-def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "Testimony":
+def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "CardEvidence":
     """What the trials of studies and files of measurements say of the cards; without either, of the shipped measurements.
 
     Raises:
         FileError: a file or card cannot be read.
     """
-    from strategist.tuner.card_evidence import hear, sources
+    from strategist.tuner.card_evidence import collect_evidence, sources
 
-    return hear(load_cards(cards), sources(studies, measurements))
+    return collect_evidence(load_cards(cards), sources(studies, measurements))
 
 
 def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":

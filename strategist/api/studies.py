@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from strategist.executors.engine import Engine
     from strategist.executors.executor import Executor
     from strategist.rules.observe_policies import Proposal
-    from strategist.tuner.import_trials import Adopted
+    from strategist.tuner.import_trials import ImportResult
     from strategist.tuner.repair import Repaired
     from strategist.tuner.result import TuningResult
     from strategist.tuner.study import Study, StudySummary, StudyTrial
@@ -116,10 +116,10 @@ def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without
         InputError, FileError: a card is wrong.
     """
     from strategist.profiles.history import Record
-    from strategist.rules.observe_policies import react
+    from strategist.rules.observe_policies import observed_proposals
     from strategist.tuner.learning import after_trial
 
-    return react(load_cards(cards, without), after_trial(Record(plan=plan, measurement=measurement)), {})
+    return observed_proposals(load_cards(cards, without), after_trial(Record(plan=plan, measurement=measurement)), {})
 
 
 def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
@@ -145,7 +145,7 @@ def study(place: str | Path) -> "Study":
     >>> rows = ["dp_shard,tp,micro_batch,step_seconds,outcome", "8,1,1,9.1,ok", "4,2,1,8.2,ok", "8,1,4,,oom"]
     >>> Path("runs.csv").write_text("\\n".join(rows)) > 0
     True
-    >>> import_trials("runs.csv", "studies/ours", request=Request(model="8b", gpus="8xH100")).taken
+    >>> import_trials("runs.csv", "studies/ours", request=Request(model="8b", gpus="8xH100")).imported
     3
     >>> ours = study("studies/ours")
     >>> [trial.outcome.value for trial in ours.finished]
@@ -201,7 +201,7 @@ def import_trials(
     without: Ids = (),
     calibration: str | Path | None = None,
     server: str = "",
-) -> "Adopted":
+) -> "ImportResult":
     """Takes measured candidates out of a .csv, .parquet or .jsonl file into a study, which ``request`` begins where there is none.
 
     Raises:
@@ -213,7 +213,7 @@ def import_trials(
     return import_file(Path(path), Path(study), deck=deck, request=request, calibration=prior, server=server)
 
 
-def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: str = "") -> "Adopted":
+def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: str = "") -> "ImportResult":
     """Takes the trials of studies of one request into another study, each candidate once.
 
     Raises:

@@ -91,7 +91,7 @@ def _sharded_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffi
     layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
     if layout.fsdp_ranks == 1 or knobs.offload == "streamed":
         return Traffic()
-    gathers, reductions = gathers_of(s), 1 if knobs.postpone_gradient_sync else s.micro_batches
+    gathers, reductions = gathers_of(s), 1 if knobs.no_sync else s.micro_batches
     travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
     travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
     if s.frozen and s.stack.keeps.parameters == "copies" and knobs.reshard_after_forward is False:
@@ -109,7 +109,7 @@ def _replicated_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Tra
     within = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
     replicas = _group(layout.dp_replicate, layout.tp * layout.fsdp_ranks * within, cluster, rates)
     sent = min(trained, 2.0) if knobs.comm_hook != "none" else trained
-    return replicas.reduced(s.shard * sent).times(1 if knobs.postpone_gradient_sync else s.micro_batches)
+    return replicas.reduced(s.shard * sent).times(1 if knobs.no_sync else s.micro_batches)
 
 
 def _sharded(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:

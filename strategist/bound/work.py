@@ -139,7 +139,7 @@ def gathers_of(s: Setting) -> float:
     the last one), so of a backward pass and the forward pass after it one gathers; the first pass adds one.
     """
     layout, knobs = s.candidate.layout, s.candidate.knobs
-    if knobs.reshard_after_forward is False and knobs.postpone_gradient_sync:
+    if knobs.reshard_after_forward is False and knobs.no_sync:
         return 1.0
     passes = 2.0 if knobs.reshard_after_forward is True else 1.0
     if knobs.pp_schedule == "looped_bfs":
@@ -150,14 +150,14 @@ def gathers_of(s: Setting) -> float:
 def gathers_of_ends(s: Setting) -> float:
     """All-gathers of embedding and head in a step: FSDP2 frees its root, which holds them, after the backward pass only."""
     knobs = s.candidate.knobs
-    if s.candidate.layout.pp > 1 and knobs.postpone_gradient_sync:
+    if s.candidate.layout.pp > 1 and knobs.no_sync:
         return 1.0
     return gathers_of(s) / 2 if knobs.reshard_after_forward is True else gathers_of(s)
 
 
 def _again(s: Setting) -> float:
     """Share of the layers' forward pass that is computed again whatever is saved."""
-    return {"full": 1.0, "alternate": (s.model.layers // 2) / s.model.layers}.get(s.candidate.knobs.recompute, 0.0)
+    return {"full": 1.0, "every_second_layer": (s.model.layers // 2) / s.model.layers}.get(s.candidate.knobs.recompute, 0.0)
 
 
 def _touched(s: Setting) -> float:

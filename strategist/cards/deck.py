@@ -61,7 +61,7 @@ class Deck:
         return self.flows[-1] if self.flows else None
 
     @cached_property
-    def voices(self) -> Mapping[str, tuple[PolicyRef, ...]]:
+    def policy_refs(self) -> Mapping[str, tuple[PolicyRef, ...]]:
         """By full name of a setting, the effects on it; those on whole candidates by what their condition speaks of."""
         found: dict[str, list[PolicyRef]] = {}
         for card in self.cards:
@@ -70,7 +70,7 @@ class Deck:
                     named = {setting.path for setting in effect.settings}
                     for path in named or (policy.when.names if policy.when else ()):
                         found.setdefault(path, []).append(PolicyRef(card, policy, effect))
-        return {path: tuple(voices) for path, voices in found.items()}
+        return {path: tuple(policy_refs) for path, policy_refs in found.items()}
 
     @cached_property
     def acting(self) -> tuple[tuple[Card, tuple[tuple[Policy, Effect], ...]], ...]:

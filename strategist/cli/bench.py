@@ -57,7 +57,7 @@ def run_replay(options: argparse.Namespace) -> int:
 def _run_transfer(options: argparse.Namespace) -> int:
     if options.samplers is not None or options.plot:
         given = "--samplers" if options.samplers is not None else "--plot"
-        raise InputError(f"--transfer {given}", "is of the belief alone, and has no plot", f"leave out {given}")
+        raise InputError(f"--transfer {given}", "is of the surrogate alone, and has no plot", f"leave out {given}")
     found = api.transfer(options.data, on_pair=lambda name, done, count: render.remark(f"{done} of {count}: {name}"))
     if options.json:
         from strategist.tuner.replay_documents import transfer_document

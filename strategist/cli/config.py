@@ -6,7 +6,7 @@ import os
 from strategist.cli import config_sources, render
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
-from strategist.contract.configuration import Configuration, StandingOption
+from strategist.contract.configuration import Configuration, ConfiguredOption
 from strategist.ledger.address import redacted
 
 
@@ -43,8 +43,10 @@ def configuration() -> Configuration:
     return Configuration(
         files={str(file): file.is_file() for file in config_sources.places()},
         options=tuple(
-            StandingOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
+            ConfiguredOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
             for one, names in sorted(commands.items(), key=lambda item: item[0].words)
         ),
-        unheard=tuple(sorted(name for name in os.environ if name.startswith(config_sources.PREFIX) and name not in known)),
+        unknown_variables=tuple(
+            sorted(name for name in os.environ if name.startswith(config_sources.PREFIX) and name not in known)
+        ),
     )

@@ -50,7 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "strategist cards new TP-101 --out my-cards && strategist cards lint my-cards",
     ),
     "accuracy": ("strategist accuracy",),
-    "bench": ("strategist bench replay --samplers belief,random",),
+    "bench": ("strategist bench replay --samplers surrogate,random",),
     "profile": (
         "strategist profile && strategist plan --model 8b --gpus local",
         "strategist profile --nccl-tests all_reduce.log all_gather.log -o cluster.yaml",

@@ -18,7 +18,7 @@ END_SECONDS = 60.0
 
 
 @contextmanager
-def beside(count: int, arguments: Sequence[str]) -> Iterator[None]:
+def extra_tuners(count: int, arguments: Sequence[str]) -> Iterator[None]:
     """``count`` more tuners of the command line ``arguments``, which end when their study does, or when this one is interrupted."""
     plain = [argument for argument in arguments if argument not in SAID]
     command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]

@@ -109,7 +109,7 @@ def _backend(options: argparse.Namespace, request: Request, format: str) -> str:
 def _verdict(answer: Answer, rank: int) -> Fit:
     """The verdict on the plan of this rank, by its proof or the confidence asked for; without plans, whether one is tight."""
     if not answer.plans:
-        return Fit.TIGHT if any("--confidence" in way.flags for way in answer.ways) else Fit.TOO_LARGE
+        return Fit.TIGHT if any("--confidence" in alternative.flags for alternative in answer.alternatives) else Fit.TOO_LARGE
     if answer.proofs and answer.proofs[rank - 1].verdict is Verdict.TOO_LARGE:
         return Fit.TOO_LARGE
     return Fit.of(answer.plans[rank - 1].estimate.fit_confidence, answer.request.confidence)

@@ -76,11 +76,11 @@ def _sweeps(found: Replayed) -> Table:
 
 
 def _trials(found: Replayed, sweep: str, sampler: str) -> list[int]:
-    return [walk.trials for walk in found.walks if (walk.sweep, walk.sampler) == (sweep, sampler)]
+    return [run.trials for run in found.searches if (run.sweep, run.sampler) == (sweep, sampler)]
 
 
 def _median_regret(found: Replayed, sampler: str) -> Sequence[float]:
-    """After each trial; walks that have ended stay where they ended."""
-    regrets = [walk.regret for walk in found.walks if walk.sampler == sampler]
+    """After each trial; searches that have ended keep their last value."""
+    regrets = [run.regret for run in found.searches if run.sampler == sampler]
     longest = min(max(map(len, regrets)), MOST_CURVE)
     return [statistics.median(own[min(number, len(own) - 1)] for own in regrets) for number in range(longest)]

@@ -15,7 +15,7 @@ from strategist.profiles.request_file import load_request
 from strategist.report.line_plot import MADE_BY
 
 if TYPE_CHECKING:
-    from strategist.tuner.import_trials import Adopted
+    from strategist.tuner.import_trials import ImportResult
 
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 PLOT = ".svg"
@@ -118,11 +118,11 @@ def plot_study(options: argparse.Namespace) -> int:
 def import_trials(options: argparse.Namespace) -> int:
     """Takes the file in and says what became of its rows."""
     request = request_options.request(options, backend="native") if request_options.given(options) else None
-    adopted = api.import_trials(
+    result = api.import_trials(
         options.file, options.study, request=request, cards=options.cards, without=options.without,
         calibration=options.calibration, server=options.ledger,
     )  # fmt: skip
-    _say(adopted)
+    _say(result)
     return 0
 
 
@@ -147,6 +147,6 @@ def repair_study(options: argparse.Namespace) -> int:
     return 0
 
 
-def _say(adopted: "Adopted") -> None:
-    known = f", {adopted.known} were of candidates that it has already" if adopted.known else ""
-    render.line(f"{adopted.taken} trials taken into {adopted.study}{known}")
+def _say(result: "ImportResult") -> None:
+    known = f", {result.duplicates} are of candidates that it had already" if result.duplicates else ""
+    render.line(f"{result.imported} trials imported into {result.study}{known}")

@@ -23,8 +23,8 @@ def studies_report(found: Sequence[StudySummary]) -> Group:
     for item in found:
         if not item.problem:
             trials = str(item.trials) if item.finished == item.trials else f"{item.finished} of {item.trials}"
-            stand = item.stand.value if item.stand else "-"
-            table.add_row(item.study, item.model, item.gpus, trials, stand, *_best(item))
+            status = item.status.value if item.status else "-"
+            table.add_row(item.study, item.model, item.gpus, trials, status, *_best(item))
     problems = [Text(f"{item.study}: {item.problem}") for item in found if item.problem]
     return Group(table, *([section(heading("Cannot be read"), *problems)] if problems else []))
 
@@ -58,7 +58,7 @@ def _asked(study: Study) -> Iterator[RenderableType]:
     finished, count = len(study.finished), len(study.trials)
     kind = "" if study.kind is Kind.REAL else f"{study.kind.value} "
     said = f"{count} {kind}trials" if finished == count else f"{finished} of {count} {kind}trials finished"
-    yield Text(f"study {study.study}: {study.stand.value}, {said}")
+    yield Text(f"study {study.study}: {study.status.value}, {said}")
     yield Text(
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
         f"global batch {request.workload.global_batch}, for {goal_words(study.goals)}"

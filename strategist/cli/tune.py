@@ -12,7 +12,7 @@ from strategist.cli import engine_options as engine_options
 from strategist.cli import goal_options as goal_options
 from strategist.cli import request_options as request_options
 from strategist.cli.exit_codes import FAILED
-from strategist.cli.parallel_tuners import beside
+from strategist.cli.parallel_tuners import extra_tuners
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
@@ -45,7 +45,7 @@ def add(parser: Parser) -> None:
         help="longer runs of each of the best two, in turns, where they are near each other (default 2; 0 for none)",
     )  # fmt: skip
     parser.add_argument(
-        "--sampler", default="belief", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default belief)"
+        "--sampler", default="surrogate", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default surrogate)"
     )
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
     parser.add_argument(
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     if options.at_once > 1 and not (engine and engine.queues):
         law = "has trials side by side, which disturb each other on the same devices"
         raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
-    with beside(options.at_once - 1, options.arguments), _followed(options) as follower:
+    with extra_tuners(options.at_once - 1, options.arguments), _followed(options) as follower:
         result = api.tune(
             request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,

@@ -16,7 +16,7 @@ from strategist.report.text_blocks import bar, heading, pairs
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import front
 from strategist.tuner.study import StudyTrial, trial_of
-from strategist.tuner.study_metrics import StudyMetrics, outlook, seconds_left
+from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
 from strategist.units import show_money, show_seconds
 
 LATEST = 6
@@ -38,11 +38,11 @@ class Board(Follower):
 
     def take(self, event: TuneEvent) -> None:
         """Shows this event from now on."""
-        if self._shown is not None and self._shown[0].standing is event.standing:
+        if self._shown is not None and self._shown[0].state is event.state:
             self._shown = (event, *self._shown[1:])
             return
-        running = tuple(trial_of(row, event.standing.goals) for row in event.standing.rows if row.state is State.RUNNING)
-        self._shown = (event, outlook(event, self._shown[1] if self._shown else None), running)
+        running = tuple(trial_of(row, event.state.goals) for row in event.state.rows if row.state is State.RUNNING)
+        self._shown = (event, metrics_at(event, self._shown[1] if self._shown else None), running)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._shown is None:
@@ -51,14 +51,14 @@ class Board(Follower):
         above = Group(_title(event, self._study), "", *_running(event, running), "", pairs(_facts(event, known)), "")
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
-        results = event.standing.results
+        results = event.state.results
         best = known.best.number if known.best else None
         yield from latest([results[number] for number in sorted(results)], best, options, taken)
 
 
 def _title(event: TuneEvent, study: str) -> Text:
-    request = event.standing.asked.request
-    asked = f"{request.model} on {request.gpus}, for {goal_words(event.standing.goals)}"
+    request = event.state.asked.request
+    asked = f"{request.model} on {request.gpus}, for {goal_words(event.state.goals)}"
     return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
 
 
@@ -67,10 +67,10 @@ def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[Render
     if own is not None:
         yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
         yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))
-    elif event.sign is EventType.WAITING:
+    elif event.event_type is EventType.WAITING:
         yield heading("Waiting", "for trials of other tuners")
     else:
-        yield heading("Choosing what to try next" if event.sign is not EventType.OVER else "Drawing conclusions")
+        yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
     others = [trial for trial in running if trial is not own]
     for trial in others[:BESIDE]:
         yield cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
@@ -96,11 +96,11 @@ def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
 
 def _facts(event: TuneEvent, known: StudyMetrics) -> Iterator[tuple[str, RenderableType]]:
     yield "best", _best(event, known)
-    if ahead := front(event.standing.contenders, event.standing.goals):
+    if ahead := front(event.state.finalists, event.state.goals):
         yield "front", cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
-    if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.standing.calibration)]:
+    if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.state.calibration)]:
         yield "learned", cut(", ".join(moved))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
@@ -136,7 +136,7 @@ def _gain(share: float) -> str:
 
 
 def _done(event: TuneEvent) -> Text:
-    finished, left = len(event.standing.results), seconds_left(event)
+    finished, left = len(event.state.results), seconds_left(event)
     about = f", about {show_seconds(left)} left" if left else ""
     share = finished / event.trials if event.trials else 0.0
     return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")

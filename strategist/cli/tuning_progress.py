@@ -13,7 +13,7 @@ from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.json_lines import Happened, line, newly_finished
 from strategist.tuner.result import Confirmation, TuningResult
 from strategist.tuner.study import StudyTrial, trial_of
-from strategist.tuner.study_metrics import StudyMetrics, outlook, seconds_left
+from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
 from strategist.units import show_seconds
 
 COMPLETE = "as many trials as were asked for are finished"
@@ -38,10 +38,10 @@ class Remarks(Follower):
     def take(self, event: TuneEvent) -> None:
         """Tells what ended since the last event."""
         fresh = newly_finished(event, self._told)
-        if event.sign is EventType.BEGUN or not fresh:
+        if event.event_type is EventType.BEGUN or not fresh:
             return
-        best, left = event.standing.best, seconds_left(event)
-        state = f"{len(event.standing.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
+        best, left = event.state.best, seconds_left(event)
+        state = f"{len(event.state.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
         for trial in fresh:
             render.remark(f"{trial_line(trial, best.number if best else None)}; {state}")
 
@@ -58,18 +58,18 @@ class Lines(Follower):
     def take(self, event: TuneEvent) -> None:
         """Tells what happened since the last event; waiting once."""
         fresh, waited = newly_finished(event, self._told), self._waiting
-        self._waiting = event.sign is EventType.WAITING
-        if self._last is None or self._last[0].standing is not event.standing:
-            self._last = (event, outlook(event, self._last[1] if self._last else None))
+        self._waiting = event.event_type is EventType.WAITING
+        if self._last is None or self._last[0].state is not event.state:
+            self._last = (event, metrics_at(event, self._last[1] if self._last else None))
         self._last = (event, self._last[1])
-        if event.sign is EventType.BEGUN:
+        if event.event_type is EventType.BEGUN:
             self._tell(Happened.BEGUN)
             return
         for trial in fresh:
             self._tell(Happened.TRIAL_FINISHED, trial)
-        if event.sign is EventType.STARTED:
-            row = next(row for row in event.standing.rows if row.number == event.trial)
-            self._tell(Happened.TRIAL_STARTED, trial_of(row, event.standing.goals))
+        if event.event_type is EventType.STARTED:
+            row = next(row for row in event.state.rows if row.number == event.trial)
+            self._tell(Happened.TRIAL_STARTED, trial_of(row, event.state.goals))
         if self._waiting and not waited:
             self._tell(Happened.WAITING)
 

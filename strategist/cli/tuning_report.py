@@ -19,7 +19,7 @@ from strategist.report.text_blocks import bullets, chosen, columns, commands, he
 from strategist.report.trial import comparison
 from strategist.rules.evidence import PolicyEvidence
 from strategist.search.goals import Goals
-from strategist.tuner.result import Blame, Confirmation, Errors, TrialResult, TuningResult
+from strategist.tuner.result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 
 
@@ -89,9 +89,9 @@ def _warnings(result: TuningResult) -> Iterator[RenderableType]:
 
 
 def _crashes(result: TuningResult) -> Iterator[RenderableType]:
-    if result.blamed:
+    if result.crash_causes:
         title = heading("Settings that crash", "no other candidate with them was tried")
-        yield section(title, pairs(map(_blame, result.blamed)))
+        yield section(title, pairs(map(_crash_cause, result.crash_causes)))
 
 
 def _learned(result: TuningResult) -> Iterator[RenderableType]:
@@ -126,10 +126,10 @@ def confirmed(found: Confirmation) -> str:
     return f"{pair} ({seen})" if found.sure else f"{pair}, which settles nothing ({seen}): take either"
 
 
-def _blame(blame: Blame) -> tuple[str, str]:
-    what = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in blame.settings.items())
-    trials = " and ".join(map(str, blame.crashed))
-    return what, f"crashed in trials {trials}; trial {blame.ran}, the same but for this, ran"
+def _crash_cause(cause: CrashCause) -> tuple[str, str]:
+    what = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in cause.settings.items())
+    trials = " and ".join(map(str, cause.crashed))
+    return what, f"crashed in trials {trials}; trial {cause.ran}, the same but for this, ran"
 
 
 def _trials(result: TuningResult) -> Table:

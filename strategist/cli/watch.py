@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     live = render.has_screen() and not (options.lines or options.json)
     ended = _board(options) if live else _lines(options)
     if not options.json:
-        render.remark(f"{ended.stand.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
+        render.remark(f"{ended.status.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
     return 0
 
 

@@ -47,7 +47,7 @@ def _title(study: Study) -> Text:
 def _running(study: Study) -> Iterator[RenderableType]:
     running = [trial for trial in study.trials if trial.state == State.RUNNING]
     if not running:
-        yield heading("Nothing runs", study.stand.value)
+        yield heading("Nothing runs", study.status.value)
     for trial in running[:RUNNING]:
         since = f"for {show_seconds(max(time.time() - trial.started, 0.0))}, " if trial.started else ""
         yield heading(f"Trial {trial.number}", f"{since}by {trial.owner}")

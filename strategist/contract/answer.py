@@ -10,12 +10,12 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.simulation import Proof
 
-SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "ways", "candidates", "assumed", "backends")
+SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "alternatives", "candidates", "assumed", "backends")
 """The parts of a full answer that can be asked for by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class Alternative:
     """An alternative: what to change in the request, what that costs, and the best plan after the change.
 
     ``flags`` are the command line's; ``changes_convergence`` says that the trained model may differ.
@@ -69,8 +69,8 @@ class Answer(Displayed):
 
     ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``
     walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest
-    is ``feasible``. ``ways`` are sorted by predicted throughput where there are plans, cheapest change first where there are none.
-    ``changes_convergence`` names what of the best plan may change the trained model.
+    is ``feasible``. ``alternatives`` are sorted by predicted throughput where there are plans, cheapest change
+    first where there are none. ``changes_convergence`` names what of the best plan may change the trained model.
     ``trainings`` has one for each plan, where the request says how many tokens are to be trained.
     ``proofs`` has one for each plan, where they were asked for; plans that are too large then come last.
     ``backends`` has the best plan of each back end and format, fastest first, where it was asked for.
@@ -88,7 +88,7 @@ class Answer(Displayed):
     host_too_small: int
     feasible: int
     plans: tuple[Plan, ...]
-    ways: tuple[Way, ...] = field(default=())
+    alternatives: tuple[Alternative, ...] = field(default=())
     changes_convergence: tuple[str, ...] = ()
     not_as_shipped: tuple[str, ...] = ()
     trainings: tuple[Training, ...] = ()
@@ -97,5 +97,5 @@ class Answer(Displayed):
 
     def __repr__(self) -> str:
         """A line, since whole plans are thousands of characters."""
-        what = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, ways: {len(self.ways)}"
+        what = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, alternatives: {len(self.alternatives)}"
         return f"<Answer: {what}. {self.verdict}>"

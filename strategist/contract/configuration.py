@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandingOption:
+class ConfiguredOption:
     """An option as it would be typed, where it was found, places that this goes before, and the commands that hear it."""
 
     words: tuple[str, ...]
@@ -15,9 +15,12 @@ class StandingOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """``files``: those that are looked for, the nearest first, and whether each is there. ``unheard``: variables that begin like
-    those of options, and are of none."""
+    """Default option values, and where they come from.
+
+    ``files``: config files in order of precedence, and whether each exists. ``unknown_variables``: environment variables with the
+    prefix of options that name no option.
+    """
 
     files: dict[str, bool]
-    options: tuple[StandingOption, ...]
-    unheard: tuple[str, ...]
+    options: tuple[ConfiguredOption, ...]
+    unknown_variables: tuple[str, ...]

@@ -35,7 +35,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alternative:
+class WhyNot:
     """Another value of a setting: what stands against it, in words with numbers, and the plan that it would be, if legal.
 
     A forbidden one names the policy, and the ``facts`` on which it acts, by vocabulary name; None is unknown.
@@ -62,7 +62,7 @@ class Decision:
     setting: str
     value: KnobValue
     reasons: tuple[Reason, ...]
-    alternatives: tuple[Alternative, ...]
+    why_not: tuple[WhyNot, ...]
     step: str = ""
     changes_convergence: bool = False
 

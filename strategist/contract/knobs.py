@@ -16,12 +16,12 @@ from strategist.contract.workload import Workload
 
 CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "reshard_after_forward": (True, False, "subgroup"),
-    "recompute": ("none", "selective", "alternate", "budget", "full"),
+    "recompute": ("none", "selective", "every_second_layer", "budget", "full"),
     "saved_operations": SAVED_OPERATIONS,
     "sequence_parallel": (False, True),
     "loss_parallel": (False, True),
     "reduce_dtype": ("fp32", "bf16"),
-    "postpone_gradient_sync": (False, True),
+    "no_sync": (False, True),
     "offload": ("none", "optimizer", "all", "streamed"),
     "pp_schedule": (
         "gpipe", "1f1b", "looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v",
@@ -31,7 +31,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "float8_all_gather": (False, True),
     "comm_hook": ("none", "fp16", "bf16", "powersgd"),
     "optimizer_in_backward": (False, True),
-    "late_update": (False, True),
+    "async_optimizer_step": (False, True),
     "activation_offload": (False, True),
 }  # fmt: skip
 """The closed knobs. The others are positive integers."""
@@ -41,7 +41,7 @@ CONVERGENCE_KNOBS: dict[str, KnobValue] = {
     "float8": "none",
     "comm_hook": "none",
     "optimizer_in_backward": False,
-    "late_update": False,
+    "async_optimizer_step": False,
 }
 """Knobs that can change the result of training, with the value that doesn't; all others change execution only."""
 
@@ -74,14 +74,14 @@ class Knobs:
 
     reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them
         (False), or keep ``1 / reshard_group_size`` of them (subgroup).
-    recompute: activation checkpointing; ``selective`` saves outputs of ``saved_operations`` and recomputes the rest, ``alternate``
-        saves only the input of every second layer and all of the others, ``budget`` lets the compiler save
-        ``recompute_budget_percent`` of what it would, ``full`` saves only each layer's input.
+    recompute: activation checkpointing; ``selective`` saves outputs of ``saved_operations`` and recomputes the rest,
+        ``every_second_layer`` saves only the input of every second layer and all of the others, ``budget`` lets the compiler
+        save ``recompute_budget_percent`` of what it would, ``full`` saves only each layer's input.
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
     loss_parallel: logits stay sharded over tp through the loss.
     reduce_dtype: the type in which gradients are reduced and accumulated.
-    postpone_gradient_sync: gradients are reduced after the last micro-batch of a step only; until then each rank keeps them
-        unsharded, in ``reduce_dtype``.
+    no_sync: gradient accumulation without reduction: gradients are reduced after the last micro-batch of a step only; until
+        then each rank keeps them unsharded, in ``reduce_dtype``.
     offload: what lives in host memory: optimizer states; parameters, gradients and optimizer (all); or the same with whole stages
         streamed to the devices and each used for many micro-batches (streamed).
     micro_batch: sequences per forward pass of one data rank.
@@ -92,7 +92,7 @@ class Knobs:
     optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
         What hosts update, they update so beside the backward pass of the layers before; and with offload optimizer or all after
         the last micro-batch's gradient.
-    late_update: the hosts update streamed stages beside the next step, which computes with parameters one step old.
+    async_optimizer_step: the hosts update streamed stages beside the next step, which computes with parameters one step old.
     activation_offload: what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn.
     """
 
@@ -103,7 +103,7 @@ class Knobs:
     sequence_parallel: bool = False
     loss_parallel: bool = False
     reduce_dtype: str = "fp32"
-    postpone_gradient_sync: bool = False
+    no_sync: bool = False
     offload: str = "none"
     pp_schedule: str = "1f1b"
     pp_virtual_stages: int = 1
@@ -113,7 +113,7 @@ class Knobs:
     float8_all_gather: bool = False
     comm_hook: str = "none"
     optimizer_in_backward: bool = False
-    late_update: bool = False
+    async_optimizer_step: bool = False
     saved_operations: str = added(SAVED_OPERATIONS[0])
     activation_offload: bool = added(False)
 
@@ -145,8 +145,8 @@ class Knobs:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"
         if self.offload == "streamed" and self.recompute != "full":
             yield f"offload streamed keeps inputs of layers only: recompute must be full, not {self.recompute}"
-        if self.late_update and self.offload != "streamed":
-            yield f"late_update needs offload streamed, not {self.offload}: only there the hosts update"
+        if self.async_optimizer_step and self.offload != "streamed":
+            yield f"async_optimizer_step needs offload streamed, not {self.offload}: only there the hosts update"
         if self.activation_offload and self.offload == "streamed":
             yield "offload streamed keeps inputs of layers in host memory by itself: activation_offload must be false"
         if layout.tp == 1 and (self.sequence_parallel or self.loss_parallel):
@@ -175,8 +175,8 @@ class Knobs:
             if self.offload != "streamed" and not (layout.pp == layout.ep == 1 and (on_host or once)):
                 law = "pp 1 and ep 1, and offload optimizer or all where a step has several micro-batches"
                 yield f"optimizer_in_backward needs {law}; or offload streamed"
-            if self.late_update:
-                yield "late_update is of the gradients of the step before: optimizer_in_backward must be false"
+            if self.async_optimizer_step:
+                yield "async_optimizer_step is of the gradients of the step before: optimizer_in_backward must be false"
 
     def _pipeline_violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
         if layout.pp == 1:
@@ -202,8 +202,8 @@ class Knobs:
         if self.pp_schedule in ZERO_BUBBLE and self.activation_offload:
             law = "uses what a layer saved twice, and holds it on the device in between"
             yield f"{self.pp_schedule} {law}: activation_offload must be false"
-        if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.postpone_gradient_sync:
-            yield "a pipeline reduces gradients after its last micro-batch: postpone_gradient_sync must be true with pp above 1"
+        if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.no_sync:
+            yield "a pipeline reduces gradients after its last micro-batch: no_sync must be true with pp above 1"
         if layout.pp * self.pp_virtual_stages > model.layers:
             yield f"pp x pp_virtual_stages = {layout.pp * self.pp_virtual_stages} must not exceed the {model.layers} layers"
         micro_batches = workload.global_batch // (layout.data_ranks * self.micro_batch)

@@ -32,7 +32,7 @@ class Reason:
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Digests:
-    """Of what the plan was decided from: SHA-256, hexadecimal, first 16 digits."""
+    """Digests of a plan's inputs: SHA-256, hexadecimal, first 16 digits."""
 
     deck: str
     profiles: str
@@ -100,14 +100,14 @@ class Plan(Displayed):
             "recompute_budget_percent": knobs.recompute == "budget",
             "saved_operations": knobs.recompute == "selective",
             "float8_all_gather": knobs.float8 == "tensorwise",
-            "late_update": knobs.offload == "streamed",
+            "async_optimizer_step": knobs.offload == "streamed",
             "comm_hook": layout.dp_replicate > 1 and layout.model_shards == 1,
             "reshard_after_forward": layout.fsdp_ranks > 1,
             "sequence_parallel": layout.tp > 1,
             "loss_parallel": layout.tp > 1,
             "pp_schedule": layout.pp > 1,
             "pp_virtual_stages": layout.pp > 1,
-            "postpone_gradient_sync": reduces and (layout.pp > 1 or self.accumulation > 1),
+            "no_sync": reduces and (layout.pp > 1 or self.accumulation > 1),
         }
         return needs.get(setting, True)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strategist.contract.answer import Dropped, Way
+from strategist.contract.answer import Alternative, Dropped
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.explanation import Explanation
 from strategist.contract.knobs import Candidate
@@ -97,16 +97,19 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanReport:
-    """A plan with all that is shown of it. ``plans`` are itself and those of its answer; ``verdict``, ``notes`` and ``ways`` say
-    what that answer says. ``timeline`` and ``space`` may be None: ``no_timeline`` and ``no_space`` say why. ``command`` plans it
-    again; empty where the names of its model and devices do not say all of them. ``instants`` are those of a step in their order;
-    ``traffic`` are the bytes through the links of a rank of the first stage. Both are empty where nodes differ."""
+    """A plan with everything that a report shows.
+
+    ``plans`` are the plan and those of its answer; ``verdict``, ``notes`` and ``alternatives`` are the answer's. ``timeline`` and
+    ``space`` may be None: ``no_timeline`` and ``no_space`` say why. ``command`` plans it again; empty where the names of model
+    and devices do not describe them fully. ``instants`` are those of a step in their order; ``traffic`` are the bytes through the
+    links of a rank of the first stage. Both are empty where nodes differ.
+    """
 
     plan: Plan
     plans: tuple[Plan, ...]
     verdict: str
     notes: tuple[str, ...]
-    ways: tuple[Way, ...]
+    alternatives: tuple[Alternative, ...]
     ranks: tuple[RankMemory, ...]
     mesh: tuple[MeshAxis, ...]
     explanation: Explanation
@@ -170,7 +173,7 @@ class StudyReport:
     it and show its best plan, as far as options can say that."""
 
     study: str
-    stand: str
+    status: str
     kind: str
     request: Request
     goals: str

@@ -23,7 +23,7 @@ class Change:
     speedup: float
     fits: bool
     cards: tuple[str, ...]
-    sayable: bool
+    expressible: bool
     changes_convergence: bool
 
 

@@ -6,7 +6,7 @@ from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
 from strategist.errors import not_among
 
-KINS = ("torch", "megatron", "own")
+FAMILIES = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
 ATTENTION_KERNELS = ("portable", "tuned")
 ELEMENTWISE = ("eager", "fused")
@@ -23,7 +23,7 @@ ADAPTERS = ("all", "attention", "query_value")
 class Stack:
     """Facts of a framework that no setting of a plan says.
 
-    ``kin``: the family whose measurements it uses without its own: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
+    ``family``: the family whose measurements it uses without its own: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
     layers, buckets and pipelines), or ``own``.
 
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
@@ -52,7 +52,7 @@ class Stack:
     """
 
     name: str = "torch"
-    kin: str = "torch"
+    family: str = "torch"
     attention: str = "flash"
     attention_kernels: str = "portable"
     elementwise: str = "eager"
@@ -76,7 +76,7 @@ class Stack:
 
     def __post_init__(self) -> None:
         closed = {
-            "kin": KINS,
+            "family": FAMILIES,
             "attention": ATTENTION,
             "attention_kernels": ATTENTION_KERNELS,
             "elementwise": ELEMENTWISE,

@@ -36,12 +36,15 @@ class NumaNode:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """``ways[i][j]`` is how GPU i reaches GPU j, in the words of ``nvidia-smi topo -m`` (NV18, PIX, PXB, PHB, NODE, SYS; X is
-    itself); ``fabric`` what that amounts to."""
+    """GPUs, network adapters and NUMA nodes of a machine, and how they are connected.
+
+    ``connections[i][j]`` is how GPU i reaches GPU j, in the words of ``nvidia-smi topo -m`` (NV18, PIX, PXB, PHB, NODE, SYS; X is
+    itself); ``fabric`` what that amounts to.
+    """
 
     host: str
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
     nodes: tuple[NumaNode, ...] = ()
-    ways: tuple[tuple[str, ...], ...] = ()
+    connections: tuple[tuple[str, ...], ...] = ()
     fabric: str = ""

@@ -96,7 +96,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     inputs = (c + wider) * t * h / shards
     last_output = c * t * keeps.selective_matmuls * v.saved_matmuls * h / gathered
     saved_bytes, recomputed = _recomputed(whole, selective, inputs, last_output, v)
-    each_weight = v.zero_bubble & (v.recompute_full | v.recompute_alternate)
+    each_weight = v.zero_bubble & (v.recompute_full | v.recompute_every_second)
     return LayerActivations(
         autograd_bytes=whole,
         selective_bytes=selective,
@@ -159,10 +159,10 @@ def _recomputed(whole: Floats, selective: Floats, inputs: Floats, last_output: F
     share of what lies between the inputs and all (measured: 1082, 694, 406 and 244 KiB with budgets of 1, 0.5, 0.2 and 0 on a small
     block).
     """
-    full = v.recompute_full | v.recompute_alternate
+    full = v.recompute_full | v.recompute_every_second
     saved = np.where(full, inputs, np.where(v.recompute_selective, selective, whole))
     again = whole - saved + np.where(v.recompute_selective, last_output, 0.0)
-    saved = np.where(v.recompute_alternate, (whole + inputs) / 2, saved)
+    saved = np.where(v.recompute_every_second, (whole + inputs) / 2, saved)
     if v.recompute_budget.any():
         left = inputs + v.budget * (whole - inputs)
         saved, again = np.where(v.recompute_budget, left, saved), np.where(v.recompute_budget, whole - left, again)
@@ -188,7 +188,7 @@ def _feed_forward_backward(model: ModelShape, workload: Workload, stack: Stack, 
         return again + 2 * (whole + each) + _regathered(whole, stack, v)
     gathered, before = np.where(v.activation_shards > 1, whole, 0.0), model.ffn_matrices - 1
     weight = c * model.hidden_size * inner / v.tp if workload.train == "full" else 0.0
-    made_again = v.recompute_full | v.recompute_selective | v.recompute_budget | v.recompute_alternate
+    made_again = v.recompute_full | v.recompute_selective | v.recompute_budget | v.recompute_every_second
     copied = np.where((v.micro_batch > 1) & ~made_again, gathered, 0.0)
     last = gathered + np.maximum(each + weight, copied)
     inputs = before * whole + (1 - kept) * each + (before + 1) * weight
@@ -259,7 +259,7 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Mem
     """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
     rank has several in turn an input and a gradient arrive ahead."""
     each = np.where(
-        v.recompute_alternate, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
+        v.recompute_every_second, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
     )
     whole = stage.layers * each
     away = np.minimum(keeps.layers_away / np.maximum(stage.layers, 1.0), 1.0)
@@ -267,11 +267,11 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Mem
     passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
     turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)
-    first = np.minimum(whole, np.where(v.recompute_alternate, layer.input_bytes, layer.saved_bytes))
-    last = np.minimum(whole, np.where(v.recompute_alternate & (stage.again < 1), layer.autograd_bytes, layer.saved_bytes))
+    first = np.minimum(whole, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
+    last = np.minimum(whole, np.where(v.recompute_every_second & (stage.again < 1), layer.autograd_bytes, layer.saved_bytes))
     others = np.where(v.activations_away, saved, saved - turn + first)
     alone = (saved + passed) / v.virtual_stages - np.where(v.activations_away, 0.0, turn)
-    again = np.where(v.recompute_alternate, stage.again, 1.0) * stage.layers / v.virtual_stages
+    again = np.where(v.recompute_every_second, stage.again, 1.0) * stage.layers / v.virtual_stages
     return StageActivations(
         in_flight_bytes=saved + passed,
         micro_batch_bytes=np.where(v.activations_away, 0.0, whole),
@@ -287,5 +287,5 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Mem
 
 def _on_device(saved: Floats, layer: LayerActivations, v: View) -> Floats:
     """Of what a stage saves, the part on the device: all, or a window of layers; of such as are alike in pairs, of two pairs."""
-    window = np.where(v.recompute_alternate, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
+    window = np.where(v.recompute_every_second, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
     return np.where(v.activations_away, np.minimum(saved, window), saved)

@@ -50,7 +50,7 @@ class View:
     recompute_selective: Mask
     saved_matmuls: Floats
     saved_collectives: Mask
-    recompute_alternate: Mask
+    recompute_every_second: Mask
     recompute_budget: Mask
     budget: Floats
     reshard: Mask
@@ -58,7 +58,7 @@ class View:
     sequence_parallel: Mask
     loss_parallel: Mask
     reduce_bytes: Floats
-    postponed: Mask
+    no_sync: Mask
     offload_optimizer: Mask
     offload_all: Mask
     streamed: Mask
@@ -74,7 +74,7 @@ class View:
     half_hook: Mask
     low_rank_hook: Mask
     update_at_once: Mask
-    late_update: Mask
+    async_optimizer_step: Mask
     activations_away: Mask
     mixed: Mask
 
@@ -162,11 +162,11 @@ def view(columns: Columns, workload: Workload) -> View:
         sequence_parallel=chosen("knobs.sequence_parallel", True),
         loss_parallel=chosen("knobs.loss_parallel", True),
         reduce_bytes=np.where(chosen("knobs.reduce_dtype", "bf16"), 2.0, 4.0),
-        postponed=chosen("knobs.postpone_gradient_sync", True),
+        no_sync=chosen("knobs.no_sync", True),
         offload_optimizer=chosen("knobs.offload", "optimizer"),
         offload_all=chosen("knobs.offload", "all"),
         streamed=chosen("knobs.offload", "streamed"),
-        recompute_alternate=chosen("knobs.recompute", "alternate"),
+        recompute_every_second=chosen("knobs.recompute", "every_second_layer"),
         recompute_budget=chosen("knobs.recompute", "budget"),
         budget=number("knobs.recompute_budget_percent") / 100,
         breadth_first=chosen("knobs.pp_schedule", "gpipe") | chosen("knobs.pp_schedule", "looped_bfs"),
@@ -181,7 +181,7 @@ def view(columns: Columns, workload: Workload) -> View:
         half_hook=chosen("knobs.comm_hook", "bf16") | chosen("knobs.comm_hook", "fp16"),
         low_rank_hook=chosen("knobs.comm_hook", "powersgd"),
         update_at_once=chosen("knobs.optimizer_in_backward", True),
-        late_update=chosen("knobs.late_update", True),
+        async_optimizer_step=chosen("knobs.async_optimizer_step", True),
         activations_away=chosen("knobs.activation_offload", True),
         mixed=np.full(columns.rows, workload.train == "full" and workload.precision not in ("fp32", "bf16-true")),
     )

@@ -110,7 +110,7 @@ def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floa
     if stack.keeps.parameters != "shards" or stack.keeps.flat:
         return np.zeros_like(v.tp)
     gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
-    reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.postponed, 0.0, 1.0)
+    reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)
     return np.where(v.fsdp_ranks > 1, stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced), 0.0)
 
 

@@ -192,7 +192,7 @@ def _recomputed_shares(activations: LayerActivations, matmuls: int, v: View) -> 
 
     Selective recomputation gathers inputs of tensor-parallel regions again, which with sequence parallelism is half of their
     collectives; sums it repeats unless they are saved, but a layer's last one, which nothing after it needs."""
-    repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_alternate, 0.5, 0.0))
+    repeated = np.where(v.recompute_full, 1.0, np.where(v.recompute_every_second, 0.5, 0.0))
     moved = np.where(v.recompute_selective, 1.0, repeated)
     if v.recompute_budget.any():
         inputs, whole = activations.input_bytes, activations.autograd_bytes

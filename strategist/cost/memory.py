@@ -64,7 +64,7 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
-    waiting = v.postponed & fsdp if keeps.parameters == "copies" else v.postponed & (v.accumulation > 1) & fsdp
+    waiting = v.no_sync & fsdp if keeps.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
     each = (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     reduced, root, whole = np.where(away, 0.0, trained * per.gradient), local.root * each, local.stage * each
     apart = v.one_by_one if keeps.parameters == "shards" else np.zeros_like(v.one_by_one)

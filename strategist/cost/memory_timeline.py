@@ -89,7 +89,7 @@ class StageTimeline:
     @cached_property
     def reduced_last(self) -> Mask:
         """Gradients are reduced with the last of several micro-batches alone; earlier ones add up what they made."""
-        mask: Mask = self.v.postponed & self.several & ~self.v.ddp & ~self.v.streamed & (self.keeps.parameters == "shards")
+        mask: Mask = self.v.no_sync & self.several & ~self.v.ddp & ~self.v.streamed & (self.keeps.parameters == "shards")
         return mask
 
     @cached_property
@@ -200,7 +200,7 @@ def head_backward(t: StageTimeline) -> Parts:
 def last_layer_backward(t: StageTimeline) -> Parts:
     """The last layer's feed-forward goes back: all that it saved is there, and no gradient of a layer yet."""
     layer = t.context.layer
-    begins = np.where(t.v.recompute_alternate & (t.stage.again < 1), layer.feed_forward_backward_bytes, t.layer_backward)
+    begins = np.where(t.v.recompute_every_second & (t.stage.again < 1), layer.feed_forward_backward_bytes, t.layer_backward)
     return _backward(t, t.early_gradients, t.in_backward[0], t.activations.in_flight_bytes + begins, None)
 
 
@@ -271,7 +271,7 @@ def embedding_backward(t: StageTimeline) -> Parts:
 def root_reduction(t: StageTimeline) -> Parts:
     """Gradients of embedding and head are reduced."""
     v = t.v
-    buffers = np.where(v.ddp | v.streamed | v.postponed, 0.0, gradient_buffers(t.local.root, t.context))
+    buffers = np.where(v.ddp | v.streamed | v.no_sync, 0.0, gradient_buffers(t.local.root, t.context))
     return _parts(t, gradients=_without_root(t), logits=t.lingering, communication=buffers)
 
 

@@ -49,7 +49,7 @@ def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v
     load, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
     streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
     away, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
-    reductions = np.where(v.postponed, 1.0, v.accumulation)
+    reductions = np.where(v.no_sync, 1.0, v.accumulation)
     adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
     held = trained * (4.0 + per.gradient + per.optimizer) + adding
     around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
@@ -57,8 +57,8 @@ def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v
         around = np.where(away, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
     return OffloadBytes(
         forward=load,
-        backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.postponed, gradient, 0.0),
-        once=np.where(v.streamed, streams, np.where(v.offload_all & v.postponed, gradient, 0.0)),
+        backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
+        once=np.where(v.streamed, streams, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
         around=around,
         updated=np.where(away & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * held, 0.0),
     )
@@ -72,8 +72,8 @@ def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds
     return OffloadSeconds(
         forward=sent.forward / rate,
         backward=sent.backward / rate,
-        once=np.where(v.streamed & v.late_update, np.maximum(once, update), once),
-        update=np.where(v.late_update, 0.0, update),
+        once=np.where(v.streamed & v.async_optimizer_step, np.maximum(once, update), once),
+        update=np.where(v.async_optimizer_step, 0.0, update),
     )
 
 

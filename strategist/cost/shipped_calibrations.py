@@ -29,9 +29,12 @@ class FittedTo:
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped:
-    """All of them; ``source`` says what they were fitted to and how to fit them again. ``memory_spreads`` are those of measured
-    memory around the prediction, by stack, by kin, and for any. ``step_range`` has nine of ten steps of sources that a fit has not
-    seen, over the prediction."""
+    """All shipped calibrations.
+
+    source: what they were fitted to, and how to fit them again.
+    memory_spreads: spread of measured memory around the prediction, by stack, by family, and for any.
+    step_range: 90 % interval of measured over predicted steps, of sources that no fit had seen.
+    """
 
     source: str
     fits: tuple[FittedTo, ...] = ()
@@ -47,14 +50,14 @@ def shipped() -> Shipped:
 
 
 def shipped_for(stack: Stack, fits: Shipped | None = None) -> FittedTo | None:
-    """The fit of a stack, else of its kin, else of all stacks; None where there is none."""
+    """The fit of a stack, else of its family, else of all stacks; None where there is none."""
     known = {item.stack: item for item in (fits or shipped()).fits}
     return next((known[name] for name in _names(stack) if name in known), None)
 
 
-def kin_name(kin: str) -> str:
-    """The name under which the common factors of a kin are kept."""
-    return f"any {kin}"
+def family_name(family: str) -> str:
+    """The name under which the common factors of a family are kept."""
+    return f"any {family}"
 
 
 def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None = None) -> Calibration:
@@ -75,4 +78,4 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
 
 
 def _names(stack: Stack) -> tuple[str, str, str]:
-    return stack.name, kin_name(stack.kin), ANY_STACK
+    return stack.name, family_name(stack.family), ANY_STACK

@@ -207,7 +207,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     """
     v, n, rates, layer, links = inputs.v, stage.layers, shared.rates, shared.layer, shared.links
     hides, besides = inputs.hides_reductions, stage.links
-    late = v.postponed & (v.accumulation > 1)
+    late = v.no_sync & (v.accumulation > 1)
     reduced = np.where(late, 0.0, links.reduce)
     gathering, going_back = links.gather_forward, links.gather_backward + reduced * hides
     forward = _beside(gathering, host.forward / np.maximum(n, 1.0), rates)
@@ -224,7 +224,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + besides.reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     replica = besides.replica
-    replicas = np.where(v.postponed, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
+    replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     copies = 1 - (gathering + going_back) / np.maximum(forward + backward, TINY)
     # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
     turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
@@ -255,7 +255,7 @@ def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
 
 def _gathered_once(v: View) -> Mask:
     """Neither resharded nor reduced before the last micro-batch: parameters are gathered for the first one only (ZeRO-1)."""
-    return ~v.reshard & ~v.reshard_subgroup & v.postponed
+    return ~v.reshard & ~v.reshard_subgroup & v.no_sync
 
 
 def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: Number) -> Floats:
@@ -286,7 +286,8 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
     stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
     step's first stages fill that in (arXiv 2604.27085). Fewer micro-batches than devices leave it waiting before each further
     stage, too, until the first of them has passed the other devices."""
-    ends, between = np.where(v.late_update, 0.0, v.pp - 1), np.maximum(n - 1, 0.0) * np.maximum(v.pp - v.round_batches, 0.0)
+    ends = np.where(v.async_optimizer_step, 0.0, v.pp - 1)
+    between = np.maximum(n - 1, 0.0) * np.maximum(v.pp - v.round_batches, 0.0)
     idle: Floats = v.rounds * (ends + between) * (layer.forward + layer.backward + waits)
     return idle
 
@@ -326,4 +327,4 @@ def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, 
 
 def sharding_calls(v: View) -> tuple[Floats, Floats]:
     """How often a step gathers parameters, and reduces gradients."""
-    return np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation), np.where(v.postponed, 1.0, v.accumulation)
+    return np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation), np.where(v.no_sync, 1.0, v.accumulation)

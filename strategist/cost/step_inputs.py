@@ -25,7 +25,7 @@ from strategist.cost.rates import Matmuls, Rates, as_computed, dense_matmuls, ex
 
 @dataclass(frozen=True, kw_only=True)
 class StageInputs:
-    """What a stage adds to its layers.
+    """Inputs of a step's time that differ by pipeline stage.
 
     ``layers``: how many. ``has_head``: 1 where the head lies on it. ``last_reduced``: share of the parameters whose gradients come
     last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``unpacked_bytes``: of

@@ -28,11 +28,11 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
     copied = v.ddp & ~v.streamed & ~v.offload_all
     again = v.recompute_full | v.recompute_selective
-    left = np.where(again, 0.0, np.where(v.recompute_alternate, 1 - stage.again, 1.0)) * stage.layers
+    left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.again, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
     if c.keeps.float8_parameters:
         copies = copies + np.where(v.float8, (local.stage - local.root) * 1.0, 0.0)
-    made = np.where(again | v.recompute_alternate, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
+    made = np.where(again | v.recompute_every_second, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
     if c.keeps.autocast:
         resident, running = resident + copies, running + made
     return np.where(copied, copies, resident), np.where(copied, made, running)
@@ -69,7 +69,7 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     gathering = np.where(alone, 2 * (local.root + local.layer) * per.gathered, 0.0)
     if per.frozen:
         return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
-    together = v.postponed & (v.accumulation > 1)
+    together = v.no_sync & (v.accumulation > 1)
     head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
     both = (local.root + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)
     return gathering, head, np.where(alone & (v.pp == 1), both, 0.0)

@@ -43,12 +43,12 @@ def run_scripts(
         results = _Results(folder / "results.jsonl", on_result)
         tag = processes.new_tag("examples")
         command = (sys.executable, "-m", "strategist_runtime.deck.examples", str(folder / "scripts.json"), str(results.path))
-        keeper = None
+        supervisor = None
         try:
-            keeper = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
-            _wait(keeper, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))
+            supervisor = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
+            _wait(supervisor, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))
         finally:
-            end_kept(keeper, tag)
+            end_kept(supervisor, tag)
         return (*results.read, *[_not_run(folder)] * (len(scripts) - len(results.read)))
 
 
@@ -70,11 +70,11 @@ class _Results:
                 self._on_result(len(self.read) - 1, result)
 
 
-def _wait(keeper: subprocess.Popen[bytes], results: _Results, deadline: float) -> None:
+def _wait(supervisor: subprocess.Popen[bytes], results: _Results, deadline: float) -> None:
     running = True
     while running and time.monotonic() < deadline:
         try:
-            keeper.wait(POLL_SECONDS)
+            supervisor.wait(POLL_SECONDS)
             running = False
         except subprocess.TimeoutExpired:
             pass

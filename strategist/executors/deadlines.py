@@ -43,7 +43,7 @@ class Deadline(StrEnum):
 class Ending:
     """How the launcher of a trial ended.
 
-    ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``laggard``
+    ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``straggler``
     the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile,
     ``restarts`` how often the launcher started the ranks again.
     """
@@ -51,7 +51,7 @@ class Ending:
     exit_code: int
     deadline: Deadline | None
     ended: frozenset[int]
-    laggard: int
+    straggler: int
     wall_seconds: float
     oom_kills: int
     restarts: int = 0
@@ -140,7 +140,7 @@ class Watch:
         return max(rank.restarts for rank in self._ranks)
 
     @property
-    def laggard(self) -> int:
+    def straggler(self) -> int:
         """The rank that is furthest behind: has not ended, in the earliest phase, and there the one that moved the longest ago."""
         ended = self.ended()
         return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].place))
@@ -156,7 +156,7 @@ class Watch:
         """How far the trial is."""
         steps = self._steps()
         return Progress(
-            phase="queued" if self._queued else self._ranks[self.laggard].phase or "spawn",
+            phase="queued" if self._queued else self._ranks[self.straggler].phase or "spawn",
             step=_last_step(steps),
             elapsed_seconds=now - self.begun,
             step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),

@@ -100,9 +100,9 @@ class LocalExecutor:
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
-        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
+        supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*self.engine.launcher(plan, folder, restarts), *keeper, *self.program, *files)
+        return (*self.engine.launcher(plan, folder, restarts), *supervisor, *self.program, *files)
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""

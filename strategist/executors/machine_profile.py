@@ -33,10 +33,10 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
         raise InputError(f"{ranks} ranks on {kind}", missing, "measure with fewer: --ranks N")
     with tempfile.TemporaryDirectory(prefix="strategist-profile-") as name:
         folder = Path(name)
-        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
+        supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         program = (sys.executable, "-m", "strategist_runtime.machine.profile", "--out", str(folder), "--device", kind)
         ending = supervise(
-            (*torchrun(ranks), *keeper, *program),
+            (*torchrun(ranks), *supervisor, *program),
             folder=folder,
             environment={**LOOPBACK, **trial_environment(os.environ), **OWN_STORE},
             tag=processes.new_tag("profile"),
@@ -46,7 +46,7 @@ def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> M
         )
         if ending.exit_code == 0 and (folder / "machine.json").exists():
             return codec.load(MachineRecord, folder / "machine.json")
-        said = [line for line in log_tail(folder, f"rank-{ending.laggard}").splitlines() if line.strip()]
+        said = [line for line in log_tail(folder, f"rank-{ending.straggler}").splitlines() if line.strip()]
         raise InputError(
             f"{ranks} ranks on {kind}", f"did not finish ({said[-1] if said else ending.exit_code})", "see strategist doctor"
         )

@@ -125,7 +125,7 @@ def _ignore(number: int, frame: object) -> None:
 def _start(command: tuple[str, ...]) -> tuple[int, int]:
     """The reading end of the command's output, and its process id."""
     reader, writer = os.pipe()
-    keeper = os.getpid()
+    supervisor = os.getpid()
     child = os.fork()
     if child:
         os.close(writer)
@@ -135,7 +135,7 @@ def _start(command: tuple[str, ...]) -> tuple[int, int]:
         return reader, child
     try:
         die_with_parent(signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor:
             os._exit(1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

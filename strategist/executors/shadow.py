@@ -64,9 +64,9 @@ class ShadowExecutor:
 
     def command(self, folder: Path) -> tuple[str, ...]:
         """A keeper, then the program."""
-        keeper = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
+        supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
         files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*keeper, *self.program, *files, "--shadow", str(self.rank))
+        return (*supervisor, *self.program, *files, "--shadow", str(self.rank))
 
     def sweep(self) -> int:
         """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""

@@ -68,7 +68,7 @@ class Finding:
     own: bool = True
 
     @property
-    def gravity(self) -> int:
+    def severity(self) -> int:
         """0 is the gravest. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
         order = [Outcome.REFUSED, Outcome.OOM, Outcome.NAN, Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT]
         if not self.own:
@@ -106,10 +106,10 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
     if not heard and ending.deadline is None:
         message = f"the launcher ended with {_exit(ending.exit_code)} before any rank started"
         return _measurement(plan, ending, ends, Outcome.INFRASTRUCTURE, Evidence(message=message, log_tail=launcher_tail))
-    worst = min(findings, key=lambda finding: (finding.gravity, _when(finding.end), finding.end.rank))
+    worst = min(findings, key=lambda finding: (finding.severity, _when(finding.end), finding.end.rank))
     outcome, message, end = worst.outcome, worst.message, worst.end
     if outcome is Outcome.TIMEOUT and ending.deadline is not None:
-        end = ends[ending.laggard]
+        end = ends[ending.straggler]
         message = f"{_DEADLINE_TEXTS[ending.deadline]}; furthest behind is rank {end.rank}, in {end.phase or 'spawn'}"
     elif message == ENDED and ending.deadline in _MEMORY_TEXTS:
         message = _MEMORY_TEXTS[ending.deadline]
@@ -221,7 +221,7 @@ def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[in
     """Ranks that were taken away: by a signal that is no launcher's, with their device, with their launcher, or that stand still.
     What followed a deadline is our own doing."""
     if outcome is Outcome.TIMEOUT:
-        return () if ending.laggard in ending.ended else (ending.laggard,)
+        return () if ending.straggler in ending.ended else (ending.straggler,)
     if outcome is Outcome.INFRASTRUCTURE and ending.deadline is None and _signal(ending.exit_code) not in (0, *ASKED):
         return tuple(end.rank for end in ends)
     if outcome is not Outcome.CRASH:

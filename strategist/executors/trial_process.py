@@ -42,19 +42,21 @@ def supervise(
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues, restarts=restarts)
     with nullcontext() if elsewhere else Place(tag) as place:
         own = {} if place is None else temporary_files.environment(place.folder)
-        keeper, deadline = None, None
+        supervisor, deadline = None, None
         try:
-            keeper = start_kept(command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds)
-            deadline = _wait(keeper, watch, place, on_event)
+            supervisor = start_kept(
+                command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds
+            )
+            deadline = _wait(supervisor, watch, place, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
         finally:
             at_once = deadline in (Deadline.MEMORY, Deadline.CROWDED)
-            end_kept(keeper, tag, 0.0 if at_once else grace_seconds)
+            end_kept(supervisor, tag, 0.0 if at_once else grace_seconds)
     return Ending(
-        exit_code=keeper.returncode,
+        exit_code=supervisor.returncode,
         deadline=deadline,
         ended=ended,
-        laggard=watch.laggard,
+        straggler=watch.straggler,
         wall_seconds=wall_seconds,
         oom_kills=host_memory.oom_kills() - oom_kills,
         restarts=watch.restarts,
@@ -115,11 +117,11 @@ def start_kept(
         raise InputError(f"trial in {folder}", law, "look at free memory, and at ulimit -u") from None
 
 
-def _wait(keeper: subprocess.Popen[bytes], watch: Watch, place: Place | None, on_event: OnEvent | None) -> Deadline | None:
+def _wait(supervisor: subprocess.Popen[bytes], watch: Watch, place: Place | None, on_event: OnEvent | None) -> Deadline | None:
     told: Progress | None = None
     told_at = 0.0
     while True:
-        over = keeper.poll() is not None  # asked first, so that the last look sees all
+        over = supervisor.poll() is not None  # asked first, so that the last look sees all
         now = time.monotonic()
         deadline = (place and place.look()) or watch.look(now)
         if on_event is not None:
@@ -132,27 +134,27 @@ def _wait(keeper: subprocess.Popen[bytes], watch: Watch, place: Place | None, on
         if deadline is not None:
             return deadline
         with suppress(subprocess.TimeoutExpired):
-            keeper.wait(POLL_SECONDS)
+            supervisor.wait(POLL_SECONDS)
 
 
 def _moved(progress: Progress, told: Progress) -> bool:
     return (progress.phase, progress.step) != (told.phase, told.step)
 
 
-def end_kept(keeper: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
+def end_kept(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
     """Ends what :func:`start_kept` started, and all that this started.
 
     The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then. None
     stands for one that an interruption came before: it may run already, and its tag is looked for.
     """
-    if keeper is None:
+    if supervisor is None:
         processes.end(tag, grace_seconds=0.0)
         return
-    keeper.terminate()  # ends one that has started nothing yet; a later one knows that its tuner lives, and goes on
-    processes.end(tag, grace_seconds, spare=[keeper.pid])
+    supervisor.terminate()  # ends one that has started nothing yet; a later one knows that its tuner lives, and goes on
+    processes.end(tag, grace_seconds, spare=[supervisor.pid])
     try:
-        keeper.wait(grace_seconds + 1.0)
+        supervisor.wait(grace_seconds + 1.0)
     except subprocess.TimeoutExpired:
-        keeper.kill()
-        keeper.wait()
+        supervisor.kill()
+        supervisor.wait()
         processes.end(tag, grace_seconds=0.0)

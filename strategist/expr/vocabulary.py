@@ -85,7 +85,7 @@ knobs.reshard_group_size | int | count | Ranks of the subgroup that keeps a copy
 knobs.sequence_parallel  | bool | none | Activations between tensor-parallel regions are sharded along the sequence.
 knobs.loss_parallel      | bool | none | Logits stay sharded over tp through the loss.
 knobs.reduce_dtype       | category | none | Type in which gradients are reduced and accumulated.
-knobs.postpone_gradient_sync | bool | none | Gradients are reduced after the last micro-batch only, and kept unsharded till then.
+knobs.no_sync | bool | none | Gradients are reduced after the last micro-batch only, and kept unsharded till then.
 knobs.offload            | category | none | What lives in host memory.
 knobs.pp_schedule        | category | none | Pipeline schedule.
 knobs.pp_virtual_stages  | int | count | Stages that each pipeline rank holds.
@@ -96,7 +96,7 @@ knobs.float8             | category | none | Scales of linears that multiply in 
 knobs.float8_all_gather  | bool | none | Shards are cast to float8 before they are gathered.
 knobs.comm_hook          | category | none | How DDP compresses gradients for the all-reduce.
 knobs.optimizer_in_backward | bool | none | Each parameter is updated as soon as its gradient is there.
-knobs.late_update | bool | none | The hosts update streamed stages beside the next step.
+knobs.async_optimizer_step | bool | none | The hosts update streamed stages beside the next step.
 knobs.activation_offload | bool | none | What layers save for the backward pass waits in host memory.
 knobs.accumulation       | int | count | Micro-batches of one step on one data rank.
 options.bucket_cap_mb    | int | count | Size of DDP's gradient buckets in MiB.

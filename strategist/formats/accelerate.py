@@ -43,7 +43,7 @@ def read(entries: Entries) -> Found:
     kind = entries.word(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
     unsaid = ["optimizer", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
-    settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "postpone_gradient_sync": True}
+    settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
     found = Found(said=SAID)
     if kind == "fsdp":
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"

@@ -25,7 +25,7 @@ REMARKS = {
     **{f"{PARALLELISM}_{entry}": name for name, entry in DEGREES.items()},
     f"{DYNAMO}_backend": "compile",
     f"{DYNAMO}_use_fullgraph": "fullgraph",
-    f"{ZERO}.zero_stage": "postpone_gradient_sync",
+    f"{ZERO}.zero_stage": "no_sync",
     f"{ZERO}.offload_optimizer_device": "offload",
 }
 """Where each setting is said, for the remark beside it."""
@@ -72,7 +72,7 @@ def kind(plan: Plan) -> str:
     """What runs it: DeepSpeed where only ZeRO does what is planned."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     alone = layout.fsdp_ranks == 1 and layout.tp == 1
-    if knobs.offload == "optimizer" or (not alone and plan.accumulation > 1 and not knobs.postpone_gradient_sync):
+    if knobs.offload == "optimizer" or (not alone and plan.accumulation > 1 and not knobs.no_sync):
         return "DEEPSPEED"
     if alone and knobs.offload == "none":
         return "MULTI_GPU" if layout.dp_replicate > 1 else "NO"
@@ -135,7 +135,7 @@ def _degrees(plan: Plan) -> dict[str, Any]:
 def _deepspeed(plan: Plan) -> dict[str, Any]:
     knobs, layout = plan.candidate.knobs, plan.candidate.layout
     resharded = layout.dp_shard > 1 and knobs.reshard_after_forward is not False
-    stage = 3 if resharded or knobs.offload == "all" else 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+    stage = 3 if resharded or knobs.offload == "all" else 1 if knobs.no_sync and plan.accumulation > 1 else 2
     return {
         "zero_stage": stage,
         "offload_optimizer_device": "none" if knobs.offload == "none" else "cpu",

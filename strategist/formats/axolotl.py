@@ -123,14 +123,14 @@ def _fsdp(entries: Entries) -> Found:
     """FSDP's section, by names with or without its prefix; else replicas."""
     said = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
     if not said:
-        return Found(settings={"postpone_gradient_sync": True}, spare="dp_replicate")
+        return Found(settings={"no_sync": True}, spare="dp_replicate")
     words = {str(word) for word in entries.get("fsdp") or ()} if isinstance(entries.get("fsdp"), list) else set()
     strategy = str(entries.get(f"{FSDP}.sharding_strategy", f"{FSDP}.fsdp_sharding_strategy") or "FULL_SHARD")
     reshards = entries.flag(f"{FSDP}.reshard_after_forward", f"{FSDP}.fsdp_reshard_after_forward")
     offloads = entries.flag(f"{FSDP}.offload_params", f"{FSDP}.fsdp_offload_params") or "offload" in words
     settings: dict[str, KnobValue] = {
         "reshard_after_forward": strategy in ("FULL_SHARD", "HYBRID_SHARD", "1", "4") if reshards is None else reshards,
-        "postpone_gradient_sync": True,
+        "no_sync": True,
         "offload": "all" if offloads else "none",
         "pin_memory": entries.flag(f"{FSDP}.cpu_offload_pin_memory") is not False,
     }

@@ -65,7 +65,7 @@ SAID = {
     "reshard_after_forward": STAGE,
     "dp_shard": STAGE,
     "dp_replicate": STAGE,
-    "postpone_gradient_sync": STAGE,
+    "no_sync": STAGE,
     "reshard_group_size": f"{ZERO}.zero_hpz_partition_size",
     "offload": f"{ZERO}.offload_optimizer.device",
     "pin_memory": f"{ZERO}.offload_optimizer.pin_memory",
@@ -123,7 +123,7 @@ def _stage(entries: Entries) -> int:
 
 def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """How a stage shards, and when it reduces."""
-    settings: dict[str, KnobValue] = {"postpone_gradient_sync": stage < 2}
+    settings: dict[str, KnobValue] = {"no_sync": stage < 2}
     if stage > 0:
         settings["reshard_after_forward"] = stage == 3
     size = entries.whole(f"{ZERO}.zero_hpz_partition_size", least=0)

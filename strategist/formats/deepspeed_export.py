@@ -96,4 +96,4 @@ def stage(plan: Plan) -> int:
         return 0
     if knobs.offload == "all" or (layout.dp_shard > 1 and knobs.reshard_after_forward is not False):
         return 3
-    return 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+    return 1 if knobs.no_sync and plan.accumulation > 1 else 2

@@ -49,7 +49,7 @@ SAID = {
     "activation_offload": "activation_checkpointing_kwargs.offload",
     "compile": "torch_compile",
     "bucket_cap_mb": "ddp_bucket_cap_mb",
-    "postpone_gradient_sync": SYNC,
+    "no_sync": SYNC,
     "checkpoint_interval": "save_steps",
     "seq_len": "max_length",
 }
@@ -72,8 +72,8 @@ def read(entries: Entries) -> Found:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
         found = Found(settings=kept, spare="dp_replicate")
     sync = entries.flag(SYNC)
-    if "postpone_gradient_sync" not in found.settings:
-        settings["postpone_gradient_sync"] = not sync
+    if "no_sync" not in found.settings:
+        settings["no_sync"] = not sync
     model = entries.get("model_name_or_path", "model_name")
     return replace(
         found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid, model=model,
@@ -103,7 +103,7 @@ def _recompute(entries: Entries) -> str:
     """Recomputation by the model itself, of all layers or of every second."""
     if not entries.flag(*RECOMPUTES):
         return "none"
-    return "alternate" if _every(entries) == 2 else "full"
+    return "every_second_layer" if _every(entries) == 2 else "full"
 
 
 def _every(entries: Entries) -> int:

@@ -26,7 +26,7 @@ REMARKS = {
     f"deepspeed.{ZERO}.stage": "reshard_after_forward",
     f"deepspeed.{TENSOR}.autotp_size": "tp",
     "ddp_bucket_cap_mb": "bucket_cap_mb",
-    SYNC: "postpone_gradient_sync",
+    SYNC: "no_sync",
     "save_steps": "checkpoint_interval",
 }
 """Where each setting is said, for the remark beside it."""
@@ -82,11 +82,11 @@ def arguments(plan: Plan) -> dict[str, Any]:
     else:
         data["activation_checkpointing"] = knobs.recompute != "none"
         if knobs.recompute != "none":
-            every = 2 if knobs.recompute == "alternate" else 1
+            every = 2 if knobs.recompute == "every_second_layer" else 1
             data["activation_checkpointing_kwargs"] = {"every_n_layers": every, "offload": knobs.activation_offload}
     if chosen == "deepspeed":
         data["deepspeed"] = _deepspeed(plan)
-    elif plan.accumulation > 1 and not knobs.postpone_gradient_sync:
+    elif plan.accumulation > 1 and not knobs.no_sync:
         data["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
     if chosen == "replicas" and plan.candidate.layout.dp_replicate > 1:
         data |= {

@@ -79,7 +79,7 @@ def read(entries: Entries) -> Found:
     precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
     if kind == "ModelParallelStrategy" and str(entries.get("MixedPrecisionPolicy.param_dtype")) in ("bfloat16", "float16"):
         precision = {"bfloat16": "bf16", "float16": "fp16"}[str(entries.get("MixedPrecisionPolicy.param_dtype"))]
-    settings: dict[str, KnobValue] = {"compile": source.has("compile"), "postpone_gradient_sync": kind == "DDPStrategy"}
+    settings: dict[str, KnobValue] = {"compile": source.has("compile"), "no_sync": kind == "DDPStrategy"}
     settings["recompute"] = "full" if source.has("recompute") else "none"
     entries.get(*PRESENT.values(), *STRATEGIES)
     settings["reduce_dtype"] = _reduced(entries, kind, precision)

@@ -111,14 +111,14 @@ def _fsdp(entries: Entries) -> Found:
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
     if not words - {"false", "False", "[]"}:
-        return Found(settings={"postpone_gradient_sync": True}, spare="dp_replicate")
+        return Found(settings={"no_sync": True}, spare="dp_replicate")
     whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:
         text = "fsdp: shards stay within a node, which is priced as over all devices"
         findings = (finding("FMT-002", text, "give --fix dp_shard=GPUS", entries.source, "fsdp"),)
     settings: dict[str, KnobValue] = {
-        "reshard_after_forward": whole, "postpone_gradient_sync": True, "offload": "all" if "offload" in words else "none",
+        "reshard_after_forward": whole, "no_sync": True, "offload": "all" if "offload" in words else "none",
     }  # fmt: skip
     return Found(settings=settings, spare="dp_shard", findings=findings)
 

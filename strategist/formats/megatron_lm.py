@@ -139,7 +139,7 @@ def _sharding(flags: Flags, settings: Mapping[str, KnobValue]) -> tuple[dict[str
         stage = STRATEGIES["optim_grads_params"] if said is None else said
     elif flags.on("use-distributed-optimizer"):
         stage = 1
-    found: dict[str, KnobValue] = {"postpone_gradient_sync": stage < 2 or int(settings["pp"]) > 1}
+    found: dict[str, KnobValue] = {"no_sync": stage < 2 or int(settings["pp"]) > 1}
     if stage or int(settings["cp"]) > 1 or int(settings["ep"]) > 1:
         found["reshard_after_forward"] = stage == 3
     if flags.on("use-tp-pp-dp-mapping"):
@@ -190,7 +190,7 @@ def _recompute(flags: Flags, stage: int) -> dict[str, KnobValue]:
     number, modules = flags.whole("recompute-num-layers") or 1, flags.get("recompute-modules")
     if kind == "full":
         half = method == "block" and abs(2 * number - stage) < stage / 2
-        return {"recompute": "alternate" if half else "none" if method == "block" and 2 * number < stage else "full"}
+        return {"recompute": "every_second_layer" if half else "none" if method == "block" and 2 * number < stage else "full"}
     if kind == "selective" and set(_words(modules)) - {"core_attn"}:
         return {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}
     return {"recompute": "none"}

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import InputError
-from strategist.formats.preset_match import kin
+from strategist.formats.preset_match import related_presets
 from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 from strategist.profiles.models import find_preset
@@ -111,7 +111,7 @@ def _with_vocabulary(found: ModelShape, flags: Flags, tp: int) -> tuple[ModelSha
     vocabulary that tp does not divide is padded, as Megatron-LM does (``vocab_size_with_padding``)."""
     unit = (flags.whole("make-vocab-size-divisible-by") or 128) * tp
     said, missing = flags.whole("vocab-size", "padded-vocab-size"), ""
-    alike = kin(replace(found, vocab_size=said or 1), vocabulary=said is not None)
+    alike = related_presets(replace(found, vocab_size=said or 1), vocabulary=said is not None)
     if said is None:
         tokenizer = find_preset(str(flags.get("tokenizer-model") or ""))
         known = alike[0] if alike else tokenizer or find_preset("gpt2-small")

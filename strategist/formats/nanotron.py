@@ -23,7 +23,7 @@ from strategist.formats.finding_codes import unlike
 from strategist.formats.format import File, Format, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.parsed_config import Found
-from strategist.formats.preset_match import kin
+from strategist.formats.preset_match import related_presets
 from strategist.formats.source import Source
 
 MODEL, SCRIPT = "model.model_config", "run_train.py"
@@ -70,7 +70,7 @@ def read(entries: Entries) -> Found:
         precision = "bf16-true"
     settings: dict[str, KnobValue] = {
         **degrees, "dp_shard" if stage else "dp_replicate": data,
-        "postpone_gradient_sync": True, "loss_parallel": split,
+        "no_sync": True, "loss_parallel": split,
         "sequence_parallel": split and scatters,
         "pp_schedule": entries.word(ENGINES, "parallelism.pp_engine") or "gpipe",
         "recompute": "full" if entries.flag("parallelism.recompute_layer") else "none",
@@ -112,7 +112,7 @@ def _model(entries: Entries, tp: int) -> ModelShape | None:
         )  # fmt: skip
     except (InputError, ValueError) as error:
         raise entries.source.error(f"{MODEL}.num_hidden_layers", f"{MODEL}: {error}") from None
-    known = kin(shape)
+    known = related_presets(shape)
     return replace(shape, name=known[0].name) if known else shape
 
 

@@ -7,7 +7,7 @@ from strategist.contract.model import ModelShape
 from strategist.profiles.models import find_preset, presets
 
 
-def kin(shape: ModelShape, vocabulary: bool = True) -> tuple[ModelShape, ...]:
+def related_presets(shape: ModelShape, vocabulary: bool = True) -> tuple[ModelShape, ...]:
     """Presets that no price tells from the shape; of any vocabulary where the shape's is not known."""
     wanted = _plain(shape, vocabulary)
     return tuple(known for known in _presets() if _plain(known, vocabulary) == wanted)

@@ -35,7 +35,7 @@ TITLE = "A training script in plain PyTorch"
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
 SETTINGS = (
     "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
-    "postpone_gradient_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
+    "no_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
     "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
     "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment",
     "checkpoint_interval",
@@ -163,9 +163,10 @@ def conditions(plan: Plan) -> frozenset[str]:
         "more_meshes": layout.cp > 1, "contexts": layout.tp > 1 or (layout.cp > 1 and not gathers),
         "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "offload": knobs.offload == "all",
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
-        "alternate": knobs.recompute == "alternate", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
-        "lora": workload.train == "lora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
-        "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
+        "every_second_layer": knobs.recompute == "every_second_layer", "fp16": workload.precision == "fp16",
+        "sgd": workload.optimizer == "sgd", "lora": workload.train == "lora", "tied": plan.model.tied_embeddings,
+        "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
+        "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
         "hugging_face": has_hugging_face_type(plan.model), **_of_experts(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)

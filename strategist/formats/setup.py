@@ -169,6 +169,6 @@ def _others(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
 
 def _pipelined(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
     """What has no choice beside a pipeline follows it."""
-    if candidate.layout.pp > 1 and "postpone_gradient_sync" not in settings:
-        return with_settings(candidate, {"postpone_gradient_sync": True})
+    if candidate.layout.pp > 1 and "no_sync" not in settings:
+        return with_settings(candidate, {"no_sync": True})
     return candidate

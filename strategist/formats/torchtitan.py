@@ -113,7 +113,7 @@ def _recompute(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str
     if how == "selective" and option != "op":
         if not option.isdigit():
             raise entries.source.error(OPTION, f"{OPTION} is {option}: op or a whole number is needed")
-        return {"recompute": "full" if int(option) == 1 else "alternate"}
+        return {"recompute": "full" if int(option) == 1 else "every_second_layer"}
     if how == "selective":
         saved = "every_second_matmul+attention" + ("+collectives" if degrees["tp"] * degrees["ep"] > 1 else "")
         return {"recompute": how, "saved_operations": saved}

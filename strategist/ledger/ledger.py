@@ -127,11 +127,11 @@ class Ledger:
 
         return self._database.write(work)
 
-    def adopt(self, trial: TrialRow) -> bool:
+    def import_trial(self, trial: TrialRow) -> bool:
         """Takes in a trial that was run elsewhere, with its attempts, under the next number; False where its candidate was tried
         here already. One that is queued here is finished by it."""
         json.loads(trial.plan_json)
-        return self._database.write(lambda db: self._adopt(db, trial))
+        return self._database.write(lambda db: self._import_trial(db, trial))
 
     def claim(self, owner: str, lease_seconds: float, last: int | None = None) -> Claim | None:
         """The next trial to run: the first queued one, else the first whose lease ran out; None when there is neither.
@@ -247,7 +247,7 @@ class Ledger:
         db.run(f"INSERT INTO trial ({TRIAL}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, seal(*columns)))
         return trial
 
-    def _adopt(self, db: Transaction, trial: TrialRow) -> bool:
+    def _import_trial(self, db: Transaction, trial: TrialRow) -> bool:
         number, known = self._place(db, trial.key)
         if known and (known.state is not State.QUEUED or not trial.attempts):
             return False

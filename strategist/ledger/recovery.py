@@ -21,7 +21,7 @@ BESIDE = ("", "-wal", "-shm")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Salvaged:
+class Recovered:
     """``facts`` of the study by key, ``trials`` by number without their attempts, and ``attempts``, as they were written."""
 
     facts: dict[str, str]
@@ -29,7 +29,7 @@ class Salvaged:
     attempts: tuple[AttemptRow, ...]
 
 
-def salvage(folder: Path) -> Salvaged:
+def recover(folder: Path) -> Recovered:
     """What can be read of the ledger in a folder, which is left as it is.
 
     Raises:
@@ -45,7 +45,7 @@ def salvage(folder: Path) -> Salvaged:
     rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MOST_TRIALS]
     facts, trials, attempts = _off_the_pages(rows)
     numbers = sorted({number for number, _ in rows})
-    with tempfile.TemporaryDirectory(prefix="strategist-salvage-") as place:
+    with tempfile.TemporaryDirectory(prefix="strategist-recovery-") as place:
         for name in BESIDE:
             with suppress(FileNotFoundError):
                 shutil.copyfile(f"{path}{name}", Path(place, FILE_NAME + name))
@@ -56,7 +56,7 @@ def salvage(folder: Path) -> Salvaged:
             attempts |= {
                 (row.trial, row.attempt): row for row in map(AttemptRow.of, _sound(connection, "attempt", ATTEMPT, numbers))
             }
-    found = Salvaged(facts=facts, trials=trials, attempts=tuple(attempts.values()))
+    found = Recovered(facts=facts, trials=trials, attempts=tuple(attempts.values()))
     if not found.facts and not found.trials:
         raise FileError(path, "is damaged beyond repair: no row of it can be read; restore it from a copy")
     return found

@@ -17,7 +17,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.settings import with_settings
 from strategist.expr.columns import row_of, table
 from strategist.expr.vocabulary import SETTINGS
-from strategist.rules.observe_policies import react
+from strategist.rules.observe_policies import observed_proposals
 from strategist.rules.policy_evaluation import judge, reasons
 
 
@@ -44,7 +44,9 @@ def failures(card: Card, case: Case) -> list[str]:
         if spoken != case.reasons:
             found.append(f"{list(spoken)} speak, not {list(case.reasons)}")
     if case.proposes is not None:
-        proposed = {name: value for proposal in react(deck, case.facts, row) for name, value in proposal.changes.items()}
+        proposed = {
+            name: value for proposal in observed_proposals(deck, case.facts, row) for name, value in proposal.changes.items()
+        }
         if proposed != case.proposes:
             found.append(f"{proposed} is proposed, not {case.proposes}")
     return found

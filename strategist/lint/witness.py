@@ -68,7 +68,7 @@ def _companions(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that the laws of the stack require for others, where no condition names them."""
     found: dict[str, Any] = {}
     if settings.get("pp", 1) > 1:
-        found["postpone_gradient_sync"] = True
+        found["no_sync"] = True
         found["pp_virtual_stages"] = 2 if settings.get("pp_schedule") in (*LOOPED, *V_SHAPED) else 1
     if settings.get("reshard_after_forward") == "subgroup":
         found["reshard_group_size"] = 2

@@ -10,7 +10,7 @@ from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, PolicyRef
 from strategist.cards.flow import Step
 from strategist.contract.estimate import SURE
-from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Nearest, Obstacle
+from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES, Options
@@ -60,7 +60,7 @@ class Judge:
     deck: Deck
     known: Facts
     price: Price
-    settle: Price
+    resolve: Price
     search: Search | None = None
 
 
@@ -84,9 +84,7 @@ def explain(plan: Plan, by: Judge) -> Explanation:
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
         if reasons or legal or value != _DEFAULTS.get(name, value):
             differs = value != CONVERGENCE_SETTINGS.get(name, value)
-            decided = Decision(
-                setting=name, value=value, reasons=reasons, alternatives=legal, step=step, changes_convergence=differs
-            )
+            decided = Decision(setting=name, value=value, reasons=reasons, why_not=legal, step=step, changes_convergence=differs)
             decisions.append(decided)
     about = {reason for decision in decisions for reason in decision.reasons}
     return Explanation(
@@ -122,7 +120,7 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
             yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
     """The best of the candidates searched that has the value; where there is none, the plan with the value and what follows it.
 
     What is faster is named only as the plan that fixing the value gets.
@@ -132,25 +130,23 @@ def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternat
     return why_not(plan, name, value, by) if found.obstacle is Obstacle.FASTER else found
 
 
-def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
     """The best plan that has another value of one setting, and what stands against it.
 
     Options have no price and are judged beside the plan's own settings.
     """
     if value_of(plan.candidate, name) == value:
-        return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
     if by.search is None or name in OPTION_NAMES:
         return _neighbour(plan, name, value, by)
     found = by.search.fixed(name, value)
     if found.cards:
         left = " ".join(f"--without {card}" for card in found.cards)
         text = f"{found.cards[0]}/{found.policy} rules it out: {found.because} With {left} there are candidates"
-        return Alternative(
-            setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, card=found.cards[0], policy=found.policy
-        )
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, card=found.cards[0], policy=found.policy)
     if found.plan is None:
         idle = _neighbour(plan, name, value, by)
-        illegal = Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
+        illegal = WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
         return idle if idle.text == IDLE else illegal
     judged = _judged(plan, name, value, found.plan, by, best=True)
     near = by.search.among(name, value) if judged.obstacle in _HAD else None
@@ -165,25 +161,25 @@ _HAD = (Obstacle.EQUAL, Obstacle.FASTER)
 """What stands against values that could be had."""
 
 
-def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> Alternative:
+def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
     """What the plan would be with one setting otherwise, and what stands against that.
 
-    Other settings follow where they must: a higher degree takes devices from another axis. Of several ways the best counts.
+    Other settings follow where they must: a higher degree takes devices from another axis. Of several candidates the best counts.
     """
     is_option = name in OPTION_NAMES
     tried = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
     legal = [item for item in tried if not _violations(plan, item)]
     if not legal:
         broken = _violations(plan, tried[0])[0] if tried else f"no layout of {plan.cluster.devices} devices has it"
-        return Alternative(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
-    priced = by.price if is_option else by.settle
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
+    priced = by.price if is_option else by.resolve
     return min((_judged(plan, name, value, priced(item), by) for item in legal), key=_badness)
 
 
-def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, best: bool = False) -> Alternative:
+def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, best: bool = False) -> WhyNot:
     """What stands first against a legal plan; ``best``: the best that has the value, however much else differs."""
     if not (plan.matters(name) or other.matters(name)):
-        return Alternative(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
     if name in OPTION_NAMES:
         obstacle, text = Obstacle.EQUAL, UNPRICED
@@ -196,9 +192,9 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, 
     row = {**by.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
     ban = _ruled_out(name, by.deck, row) if name in OPTION_NAMES else _forbidden(plan, other, by.deck, by.known)
     if ban is None:
-        return Alternative(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
+        return WhyNot(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
     text = f" {text[0].upper()}{text[1:]}{changed}" if best else changed
-    return _banned(Alternative(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
+    return _banned(WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
 
 
 def _figures(name: str, value: KnobValue, other: Plan) -> str:
@@ -209,7 +205,7 @@ def _figures(name: str, value: KnobValue, other: Plan) -> str:
     return f"the best plan with {name}={show_value(value)} takes {show_seconds(estimate.step_seconds)} a step and {memory} ({fit})"
 
 
-def _banned(alternative: Alternative, card: Card, policy: Policy, row: Facts) -> Alternative:
+def _banned(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyNot:
     """The alternative with the policy that rules it out and the facts on which that acts."""
     facts = {name: row.get(name) for name in grounds(card, policy)}
     shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
@@ -217,7 +213,7 @@ def _banned(alternative: Alternative, card: Card, policy: Policy, row: Facts) ->
     return replace(alternative, text=text + alternative.text, card=card.id, policy=policy.id, facts=facts)
 
 
-def _badness(alternative: Alternative) -> tuple[int, float]:
+def _badness(alternative: WhyNot) -> tuple[int, float]:
     """Alternatives that could be had first, the fastest of them; then those that are nearest to it."""
     hard = (Obstacle.HOST_TOO_SMALL, Obstacle.TOO_LARGE, Obstacle.FORBIDDEN)
     rank = hard.index(alternative.obstacle) + 1 if alternative.obstacle in hard else 0
@@ -242,18 +238,18 @@ def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card,
 
 def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
     """The law or default that an option of the other plan breaks."""
-    for voice in deck.voices.get(full_name(name), ()):
-        if _breaks(voice, row):
-            return voice.card, voice.policy
+    for ref in deck.policy_refs.get(full_name(name), ()):
+        if _breaks(ref, row):
+            return ref.card, ref.policy
     return None
 
 
-def _breaks(voice: PolicyRef, row: Facts) -> bool:
-    if voice.policy.phase is not Phase.PLAN or not (holds_for(voice.card, row) and acts_for(voice.policy, row)):
+def _breaks(ref: PolicyRef, row: Facts) -> bool:
+    if ref.policy.phase is not Phase.PLAN or not (holds_for(ref.card, row) and acts_for(ref.policy, row)):
         return False
-    if voice.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
-        return not selects_row(voice.effect, row)
-    return voice.effect.kind is EffectKind.FORBID and selects_row(voice.effect, row)
+    if ref.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
+        return not selects_row(ref.effect, row)
+    return ref.effect.kind is EffectKind.FORBID and selects_row(ref.effect, row)
 
 
 def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
@@ -352,8 +348,8 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
     yield candidate
     if knobs.float8_all_gather and (knobs.float8 != "tensorwise" or layout.fsdp_ranks == 1):
         candidate = with_settings(candidate, {"float8_all_gather": False})
-    if layout.pp > 1 and not knobs.postpone_gradient_sync:
-        candidate = with_settings(candidate, {"postpone_gradient_sync": True})
+    if layout.pp > 1 and not knobs.no_sync:
+        candidate = with_settings(candidate, {"no_sync": True})
     if layout.pp == 1 and before.pp > 1:
         candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
     elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:

@@ -11,7 +11,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
-from strategist.planning.planner import best_of, settle_candidate
+from strategist.planning.planner import best_of, resolve_candidate
 from strategist.planning.ranking import Spaces, blocking, ranking_of
 from strategist.profiles.situation import Situation
 from strategist.search.rank import Ranking, candidate
@@ -37,7 +37,7 @@ class Neighbours:
         if not len(having):
             return None
         row = int(ranking.order[having[0]])
-        return settle_candidate(self.asked, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
+        return resolve_candidate(self.asked, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
 
     def fixed(self, name: str, value: KnobValue) -> Nearest:
         """The best plan with the value fixed beside what is fixed already."""
@@ -49,7 +49,7 @@ class Neighbours:
                 return Nearest(plan=best_of(asked, ranking, self.deck, self.calibration))
             if ranking.columns.rows:
                 chosen = candidate(ranking.columns, _smallest(ranking))
-                return Nearest(plan=settle_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
+                return Nearest(plan=resolve_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
         except InputError as error:
             return Nearest(law=error.law)
         drops = blocking(asked, ranking, self.deck, self.calibration)

@@ -12,7 +12,7 @@ from strategist.alternatives.fewer import fewer, spared
 from strategist.alternatives.resources import changes, last_resorts
 from strategist.bound.lower import lower_bound
 from strategist.cards.deck import Deck
-from strategist.contract.answer import Answer, BackendPlan, Dropped, Way
+from strategist.contract.answer import Alternative, Answer, BackendPlan, Dropped
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, show_value
@@ -30,7 +30,7 @@ from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, s
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.planning.ranking import Spaces, blocking, ranking_of, with_settled
+from strategist.planning.ranking import Spaces, blocking, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import unlike
 from strategist.profiles.situation import Situation, situation
@@ -38,7 +38,7 @@ from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.rules.backend import ANY
 from strategist.rules.policy_evaluation import reasons
-from strategist.search.downsampling import different
+from strategist.search.downsampling import best_distinct
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, spent
 from strategist.search.simulated_reranking import SEEDS
@@ -52,15 +52,15 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
     """
     spaces = Spaces()
     asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
-    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, top))
-    ways = _ways(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
+    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
+    alternatives = _alternatives(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
     blocked = blocking(asked, ranking, deck, calibration)
     return Answer(
         request=asked.request,
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=" ".join((verdict(asked, ranking, plans, ways, deck, blocked) + devices, *unlike(asked.cluster))),
+        verdict=" ".join((verdict(asked, ranking, plans, alternatives, deck, blocked) + devices, *unlike(asked.cluster))),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -69,7 +69,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         host_too_small=ranking.host_too_small,
         feasible=len(ranking.order),
         plans=plans,
-        ways=ways,
+        alternatives=alternatives,
         changes_convergence=convergence_changes(plans[0], request) if plans else (),
         trainings=tuple(training(plan, request.tokens) for plan in plans) if request.tokens else (),
     )
@@ -86,7 +86,7 @@ def by_backend(
             asked, ranking, _ = _best_size(situation(replace(request, backend=name)), deck, calibration, spaces)
         except InputError as error:
             return BackendPlan(backend=name, plan=None, why=error.law)
-        plans = [_plan(asked, ranking, int(row), deck, calibration) for row in different(ranking, 1)]
+        plans = [_plan(asked, ranking, int(row), deck, calibration) for row in best_distinct(ranking, 1)]
         return BackendPlan(backend=name, plan=plans[0]) if plans else BackendPlan(backend=name, plan=None, why="no plan fits")
 
     found = [best(name) for name in counted(names, "back ends")]
@@ -155,7 +155,7 @@ def ranked(
 ) -> tuple[Plan, ...]:
     """Every candidate that the cards allow and that fits, best first, as plans; with several ``objectives`` and more candidates
     than the ``limit``, those along their front."""
-    ranking = walked(asked, deck=deck, calibration=calibration)
+    ranking = enumerated(asked, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         from strategist.search.pareto_front import along  # only studies ask for a front
@@ -165,12 +165,12 @@ def ranked(
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
 
 
-def walked(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
+def enumerated(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
     """All candidates in order, the first places decided by simulation; those that do not fit are priced in full as well."""
     return ranking_of(asked, deck, calibration, Spaces(), all_timed=True)
 
 
-def settle_candidate(
+def resolve_candidate(
     asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
     """One candidate as a plan, its options as the cards would have them; run by the back end that is asked for, or by a ``stack``.
@@ -180,7 +180,7 @@ def settle_candidate(
     """
     stack = stack or stack_of(asked.request.backend)
     estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
-    return _settled(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
+    return _resolved(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
 def price_candidate(
@@ -198,7 +198,7 @@ def price_candidate(
     return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration, stack)
 
 
-def played(plan: Plan, calibration: Calibration | None = None) -> Simulated:
+def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
     """The step of a plan, simulated; without a pipeline, one micro-batch after the other.
 
     Raises:
@@ -250,10 +250,10 @@ def best_of(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibra
 def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _settled(asked, chosen, estimate, split, deck, calibration, stack_of(asked.request.backend))
+    return _resolved(asked, chosen, estimate, split, deck, calibration, stack_of(asked.request.backend))
 
 
-def _settled(
+def _resolved(
     asked: Situation,
     chosen: Candidate,
     estimate: Estimate,
@@ -263,7 +263,7 @@ def _settled(
     stack: Stack | None,
 ) -> Plan:
     """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
-    chosen = with_settled(asked, chosen, estimate, deck)
+    chosen = with_resolved(asked, chosen, estimate, deck)
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
@@ -293,35 +293,41 @@ def _complete(
     ).identified()
 
 
-def _ways(
+def _alternatives(
     asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
-) -> tuple[Way, ...]:
+) -> tuple[Alternative, ...]:
     """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
     possible = tuple(changes(asked, best, fits_without_hosts))
-    found = [way for change in counted(possible, "ways") if (way := _way(change, deck, calibration, best, spaces))]
+    found = [
+        alternative
+        for change in counted(possible, "alternatives")
+        if (alternative := _alternative(change, deck, calibration, best, spaces))
+    ]
     if best is None:
         return tuple(found) or _first(
-            way for change in last_resorts(asked) if (way := _way(change, deck, calibration, None, spaces))
+            alternative for change in last_resorts(asked) if (alternative := _alternative(change, deck, calibration, None, spaces))
         )
-    return tuple(sorted(found, key=lambda way: -way.plan.estimate.tokens_per_second))
+    return tuple(sorted(found, key=lambda alternative: -alternative.plan.estimate.tokens_per_second))
 
 
-def _first(ways: Iterator[Way]) -> tuple[Way, ...]:
-    return tuple(islice(ways, 1))
+def _first(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
+    return tuple(islice(alternatives, 1))
 
 
-def _way(change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces) -> Way | None:
+def _alternative(
+    change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces
+) -> Alternative | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
         plan = _best(asked, deck, calibration, spaces)
         if plan is None:
             continue
-        settled = change.settle(asked, plan)
-        plan = plan if settled is asked else _best(settled, deck, calibration, spaces) or plan
+        resolved = change.resolve(asked, plan)
+        plan = plan if resolved is asked else _best(resolved, deck, calibration, spaces) or plan
         if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
             return None
-        return Way(
-            title=change.title(settled), flags=change.flags(settled, plan), note=change.note,
+        return Alternative(
+            title=change.title(resolved), flags=change.flags(resolved, plan), note=change.note,
             plan=plan, changes_convergence=change.changes_convergence,
         )  # fmt: skip
     return None

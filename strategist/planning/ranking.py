@@ -21,7 +21,7 @@ from strategist.rules.policy_evaluation import Rejection
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import decided, with_options
 from strategist.search.rank import Ranking, candidate, rank
-from strategist.search.simulated_reranking import finals
+from strategist.search.simulated_reranking import reranked
 from strategist.search.space import Block, Bounds, Grids, space
 
 PLACES = 5
@@ -33,12 +33,12 @@ PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 
 @dataclass
 class Spaces:
-    """Spaces already walked for one answer: the ways ask for the same ones again, or for others with the same grids of knobs."""
+    """Spaces enumerated for one answer: alternatives use the same spaces again, or others with the same grids of knobs."""
 
     blocks: dict[str, list[Block]] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
-    """The ranking made last, by all that it was made of: two ways may lead to one situation."""
+    """The ranking made last, by all that it was made of: two alternatives may lead to one situation."""
 
     def of(self, asked: Situation, bounds: Bounds) -> list[Block]:
         """The space of a situation; what is trained how matters to float8 only, and an allowed optimizer or batch to none."""
@@ -99,10 +99,10 @@ def _new_ranking(
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
-        chosen = with_settled(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
+        chosen = with_resolved(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
         return chosen.options.pp_split == "weighted"
 
-    return finals(
+    return reranked(
         ranking, model, cluster, request.workload,
         calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or TORCH,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def blocking(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibr
     return tuple(gone)
 
 
-def with_settled(
+def with_resolved(
     asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
 ) -> Candidate:
     """A candidate with the options of these ``names`` resolved, by the cards and within what the request fixes."""

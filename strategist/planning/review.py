@@ -8,7 +8,7 @@ from statistics import NormalDist
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.estimate import SURE, Estimate, Fit
-from strategist.contract.explanation import Alternative, Explanation, Obstacle
+from strategist.contract.explanation import Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.review import Change, Review
@@ -27,7 +27,7 @@ from strategist.formats.format import Format
 from strategist.formats.setup import Setup
 from strategist.formats.source import Source
 from strategist.planning.explain import Judge, explain, reasons_about
-from strategist.planning.planner import price_candidate, ranked, settle_candidate
+from strategist.planning.planner import price_candidate, ranked, resolve_candidate
 from strategist.profiles.stacks import find_stack
 from strategist.report.setting_text import layer_words
 from strategist.rules.policy_evaluation import judge
@@ -88,10 +88,10 @@ def reviewed(
         def price(candidate: Candidate) -> Plan:
             return price_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
-        def settle(candidate: Candidate) -> Plan:
-            return settle_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
+        def resolve(candidate: Candidate) -> Plan:
+            return resolve_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
-        told = explain(review.plan, Judge(deck=deck, known=known, price=price, settle=settle))
+        told = explain(review.plan, Judge(deck=deck, known=known, price=price, resolve=resolve))
         changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
     try:
         first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)
@@ -105,8 +105,10 @@ def reviewed(
 
 def _advised(source: Source, review: Review, changes: Sequence[Change], made: Setup) -> Iterator[Diagnostic]:
     """The findings; those on memory point at the entry whose change fits, where one does."""
-    sayable = [change for change in changes if change.fits and change.sayable]
-    fitting = next((change for change in sayable if source.has(made.said.get(change.setting, "?"))), next(iter(sayable), None))
+    expressible = [change for change in changes if change.fits and change.expressible]
+    fitting = next(
+        (change for change in expressible if source.has(made.said.get(change.setting, "?"))), next(iter(expressible), None)
+    )
     for found in review.findings:
         if found.do != LARGE or fitting is None:
             yield found
@@ -206,7 +208,7 @@ def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confid
     limits = backend(chosen)
     already = set(limits.refusals(told.plan.candidate, told.plan.model, told.plan.workload, known))  # the file says it all the same
     for decision in told.decisions:
-        for other in decision.alternatives:
+        for other in decision.why_not:
             if other.plan is None or not _helps(told.plan, other):
                 continue
             plan = other.plan
@@ -214,7 +216,7 @@ def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confid
                 setting=other.setting, value=other.value, text=other.text, fits=plan.estimate.fit_confidence >= confidence,
                 speedup=told.plan.estimate.step_seconds / plan.estimate.step_seconds,
                 cards=tuple(dict.fromkeys(reason.card for reason in _about(plan, deck, other.setting))),
-                sayable=already.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
+                expressible=already.issuperset(limits.refusals(plan.candidate, plan.model, plan.workload, known)),
                 changes_convergence=other.value != CONVERGENCE_SETTINGS.get(other.setting, other.value),
             )  # fmt: skip
 
@@ -229,7 +231,7 @@ def _about(plan: Plan, deck: Deck, setting: str) -> tuple[Reason, ...]:
     return reasons_about(plan, deck, full)
 
 
-def _helps(plan: Plan, other: Alternative) -> bool:
+def _helps(plan: Plan, other: WhyNot) -> bool:
     if other.plan is None or other.obstacle in (Obstacle.FORBIDDEN, Obstacle.ILLEGAL):
         return False
     return other.obstacle is Obstacle.FASTER if plan.estimate.fits else other.plan.estimate.fits

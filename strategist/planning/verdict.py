@@ -2,7 +2,7 @@
 
 from strategist.cards.card import HARD
 from strategist.cards.deck import Deck
-from strategist.contract.answer import Way
+from strategist.contract.answer import Alternative
 from strategist.contract.plan import Plan
 from strategist.cost.model_states import model_state_bytes
 from strategist.profiles.situation import Situation
@@ -13,12 +13,17 @@ from strategist.units import show_bytes, show_count
 
 
 def verdict(
-    asked: Situation, ranking: Ranking, plans: tuple[Plan, ...], ways: tuple[Way, ...], deck: Deck, blocked: tuple[Rejection, ...]
+    asked: Situation,
+    ranking: Ranking,
+    plans: tuple[Plan, ...],
+    alternatives: tuple[Alternative, ...],
+    deck: Deck,
+    blocked: tuple[Rejection, ...],
 ) -> str:
     """What is true of this request, with its numbers; ``blocked`` are the laws that leave no candidate."""
     need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
     devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
-    first = f" The nearest way: {ways[0].title}." if ways else ""
+    first = f" Nearest alternative: {alternatives[0].title}." if alternatives else ""
     if blocked and not _of_memory(blocked[0], deck):
         laws = " ".join(f"{drop.card}/{drop.policy}: {drop.because}" for drop in blocked)
         without = " ".join(f"--without {drop.card}" for drop in blocked)

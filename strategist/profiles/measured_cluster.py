@@ -165,12 +165,12 @@ def _ring(sample: CollectiveSample) -> tuple[float, float]:
 
 def fabric(topology: str) -> str:
     """What connects the GPUs, from the matrix of ``nvidia-smi topo -m``: the slowest way between two of them decides."""
-    ways = {way for row in matrix(topology) for way in row if way != "X"}
-    if not ways:
+    connections = {connection for row in matrix(topology) for connection in row if connection != "X"}
+    if not connections:
         return "other"
-    if all(way.startswith("NV") for way in ways):
+    if all(connection.startswith("NV") for connection in connections):
         return "nvlink"
-    return "pcie" if ways <= {"PIX", "PXB"} else "pcie_via_host"
+    return "pcie" if connections <= {"PIX", "PXB"} else "pcie_via_host"
 
 
 def matrix(topology: str) -> tuple[tuple[str, ...], ...]:

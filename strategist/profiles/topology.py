@@ -40,7 +40,7 @@ def read(root: Path = Path("/")) -> Topology:
     text = local_machine.topology() if gpus else ""
     return Topology(
         host=socket.gethostname(), gpus=gpus, nics=tuple(_nics(root / "sys")), nodes=tuple(_numa_nodes(root / "sys")),
-        ways=matrix(text), fabric=fabric(text) if len(gpus) > 1 else "",
+        connections=matrix(text), fabric=fabric(text) if len(gpus) > 1 else "",
     )  # fmt: skip
 
 
@@ -128,13 +128,13 @@ def _intra(found: Topology, usual: str) -> dict[str, Any] | None:
     """The link between GPUs; None where it is the usual one of such boxes, or not known."""
     if found.fabric in ("", "other") or (found.fabric == usual and found.fabric != "pcie"):
         return None
-    ways = {way for row in found.ways for way in row if way != "X"}
-    links = min((_number(way[2:]) for way in ways if way.startswith("NV")), default=0)
+    connections = {connection for row in found.connections for connection in row if connection != "X"}
+    links = min((_number(connection[2:]) for connection in connections if connection.startswith("NV")), default=0)
     slot = min((gpu.pcie_bytes_per_second for gpu in found.gpus), default=0.0)
     rate = links * NVLINK_BYTES_PER_SECOND if found.fabric == "nvlink" else slot
     if not rate:
         return None
-    return _link(f"{found.fabric} ({', '.join(sorted(ways))})", found.fabric, rate * SHARE[found.fabric])
+    return _link(f"{found.fabric} ({', '.join(sorted(connections))})", found.fabric, rate * SHARE[found.fabric])
 
 
 def _inter(found: Topology) -> dict[str, Any] | None:

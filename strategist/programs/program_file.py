@@ -13,7 +13,7 @@ from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
-from strategist.programs.settable import backend_of, sets, untold, value_in
+from strategist.programs.program_backend import backend_of, sets, untold, value_in
 from strategist.programs.template import Template, template
 from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.answer import SECTION_NAMES, Answer, Dropped, Training, Way
+from strategist.contract.answer import SECTION_NAMES, Alternative, Answer, Dropped, Training
 from strategist.contract.plan import Plan, Reason
 from strategist.report.plan import (
     memory_report,
@@ -52,12 +52,12 @@ def _cards(answer: Answer, rank: int) -> Iterator[RenderableType]:
 
 
 def _alternatives(answer: Answer, rank: int) -> Iterator[RenderableType]:
-    if answer.ways:
-        heard = heading("Other ways") if answer.plans else heading("Nearest ways that fit", "cheapest change first")
-        yield section(heard, _ways(answer))
+    if answer.alternatives:
+        heard = heading("Alternatives") if answer.plans else heading("Alternatives that fit", "cheapest change first")
+        yield section(heard, _alternative_list(answer))
     elif not answer.plans:
         said = "no single change makes it fit: ask for more devices with --gpus, or a smaller --model"
-        yield section(heading("No way found"), Text(said))
+        yield section(heading("No alternative found"), Text(said))
 
 
 def _candidates(answer: Answer, rank: int) -> Iterator[RenderableType]:
@@ -177,12 +177,12 @@ def title(answer: Answer) -> Text:
     return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")
 
 
-def _ways(answer: Answer) -> RenderableType:
-    return bullets((_way(way) for way in answer.ways), mark="1")
+def _alternative_list(answer: Answer) -> RenderableType:
+    return bullets((_alternative(other) for other in answer.alternatives), mark="1")
 
 
-def _way(way: Way) -> Group:
-    estimate = way.plan.estimate
+def _alternative(other: Alternative) -> Group:
+    estimate = other.plan.estimate
     host = estimate.host_memory_bytes_per_node
     numbers = [
         f"{tokens(estimate.tokens_per_second)} tokens/s",
@@ -191,9 +191,13 @@ def _way(way: Way) -> Group:
         f"peak {gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
         *([f"host {gib(host)} GiB a node"] if host else []),
     ]
-    said = [way.note, *(["the trained model may differ"] if way.changes_convergence else [])]
-    said += [] if way.plan.backends else ["no back end runs it yet"]
-    lines = [Text.assemble((way.title, "bold"), f"  {' '.join(way.flags)}"), Text(", ".join(numbers)), Text(change_words(way.plan))]
+    said = [other.note, *(["the trained model may differ"] if other.changes_convergence else [])]
+    said += [] if other.plan.backends else ["no back end runs it yet"]
+    lines = [
+        Text.assemble((other.title, "bold"), f"  {' '.join(other.flags)}"),
+        Text(", ".join(numbers)),
+        Text(change_words(other.plan)),
+    ]
     if note := "; ".join(part for part in said if part):
         lines.append(Text(note, "dim"))
     return Group(*lines)

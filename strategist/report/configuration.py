@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.configuration import Configuration, StandingOption
+from strategist.contract.configuration import Configuration, ConfiguredOption
 from strategist.report.text_blocks import bullets, heading, pairs, section
 
 VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
@@ -24,10 +24,10 @@ def _blocks(found: Configuration) -> Iterator[RenderableType]:
         yield Text("Nothing stands; options are what the command line says, or their defaults.")
     looked = [(VARIABLES, "read"), *((name, "read" if is_there else "not there") for name, is_there in found.files.items())]
     yield section(heading("Looked at", "after the command line, in this order"), pairs(looked))
-    if found.unheard:
-        yield section(heading("Heard by no command"), bullets(found.unheard))
+    if found.unknown_variables:
+        yield section(heading("Variables that no command reads"), bullets(found.unknown_variables))
 
 
-def _place(one: StandingOption) -> str:
+def _place(one: ConfiguredOption) -> str:
     before = f", before {', '.join(one.before)}" if one.before else ""
     return f"{one.source}{before}; for {', '.join(one.commands)}"

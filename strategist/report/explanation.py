@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.contract.explanation import Advice, Alternative, Decision, ExplainedStep, Explanation, Obstacle
+from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
 from strategist.profiles.heterogeneous_clusters import unlike
@@ -62,7 +62,7 @@ def _advice(advice: Advice) -> tuple[str, str]:
     return advice.card, f"{', '.join(advice.settings)}: {texts}"
 
 
-def why_not_report(plan: Plan, alternative: Alternative) -> Group:
+def why_not_report(plan: Plan, alternative: WhyNot) -> Group:
     """What one other value would bring."""
     asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
     verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
@@ -93,8 +93,8 @@ def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
     for reason in decision.reasons:
         yield reason.card, said(reason)
     if not decision.reasons:
-        yield ("cost", BY_COST) if decision.alternatives else ("user", BY_HAND)
-    for other in decision.alternatives:
+        yield ("cost", BY_COST) if decision.why_not else ("user", BY_HAND)
+    for other in decision.why_not:
         yield (
             f"not {show_value(other.value)}",
             other.text if other.obstacle is not Obstacle.FASTER else f"{other.text}, as predicted",

@@ -16,7 +16,7 @@ _DEFAULT = Candidate(layout=Layout(), knobs=Knobs())
 _RECOMPUTE = {
     "none": "none: every activation is kept",
     "selective": "selective: outputs of {saved} are kept, the rest is computed again",
-    "alternate": "alternate: of every second layer only the input is kept, the other layers keep everything",
+    "every_second_layer": "every_second_layer: of every second layer only the input is kept, the other layers keep everything",
     "budget": "budget: the compiler keeps {percent}% of what it would, and computes the rest again",
     "full": "full: only the input of each layer is kept",
 }
@@ -111,7 +111,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     early = f"; each parameter updated as soon as its gradient is there, no norm clipped {DIFFERS}"
     yield (
         "optimizer",
-        _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else late if knobs.late_update else ""),
+        _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else late if knobs.async_optimizer_step else ""),
     )
     if workload.train != "full":
         yield "training", f"{workload.train} adapters of rank {workload.lora_rank}; the model itself stays as it is"
@@ -204,5 +204,5 @@ def _batch(plan: Plan) -> str:
     ranks, knobs = plan.candidate.layout.data_ranks, plan.candidate.knobs
     over = f" x {ranks} data ranks" if ranks > 1 else ""
     step = f"{plan.workload.global_batch} sequences of {plan.workload.seq_len:,} tokens"
-    late = "; gradients reduced once a step" if knobs.postpone_gradient_sync and plan.matters("postpone_gradient_sync") else ""
+    late = "; gradients reduced once a step" if knobs.no_sync and plan.matters("no_sync") else ""
     return f"micro-batch {knobs.micro_batch} x accumulation {plan.accumulation}{over} = {step}{late}"

@@ -33,7 +33,7 @@ def _blocks(review: Review) -> Iterator[RenderableType]:
     if review.plan is not None:
         plan = review.plan
         yield section(heading("What it describes", change_words(plan)), pairs(figures(plan)))
-    if changes := [change for change in review.changes if change.sayable][:SHOWN]:
+    if changes := [change for change in review.changes if change.expressible][:SHOWN]:
         yield section(heading("What one change would bring"), pairs(map(_change, changes)))
     if review.best is not None:
         yield section(heading("The best that this format can say"), *_best(review))

@@ -22,7 +22,15 @@ AXIS_WORDS = {
 }
 """What the degree of an axis counts."""
 
-ARITHMETIC = ("compile", "float8", "float8_all_gather", "reduce_dtype", "comm_hook", "optimizer_in_backward", "late_update")
+ARITHMETIC = (
+    "compile",
+    "float8",
+    "float8_all_gather",
+    "reduce_dtype",
+    "comm_hook",
+    "optimizer_in_backward",
+    "async_optimizer_step",
+)
 """Knobs that leave the mesh, the batch and what is kept where as they are."""
 
 _PLAIN = Knobs()
@@ -84,7 +92,7 @@ def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
     if layout.fsdp_ranks > 1 and knobs.reshard_after_forward is not True:
         kept = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"
         parts.append(kept)
-    if layout.pp == 1 and knobs.postpone_gradient_sync:
+    if layout.pp == 1 and knobs.no_sync:
         parts.append("reduced once a step")
     return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in also)])
 

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.answer import Answer, Way
+from strategist.contract.answer import Alternative, Answer
 from strategist.contract.estimate import SURE, Estimate, Fit, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
@@ -21,7 +21,7 @@ from strategist.report.setting_text import batch_words, counted, differing, gib,
 from strategist.report.text_blocks import bullets, columns, commands, heading, section
 from strategist.units import show_bytes, show_seconds
 
-WAYS, NOTES = 3, 2
+ALTERNATIVES, NOTES = 3, 2
 """Alternatives and assumptions shown."""
 
 LIMITS = {
@@ -95,11 +95,11 @@ def _blocks(answer: Answer) -> Iterator[RenderableType]:
         yield from convergence_lines(answer)
         yield _best(answer.plans[0])
         yield from _warnings(answer.plans[0])
-    if answer.ways:
-        yield _ways(answer)
+    if answer.alternatives:
+        yield _alternatives(answer)
     elif not answer.plans:
         yield section(
-            heading("No way found"), Text("no single change makes it fit: add devices (--gpus) or take a smaller --model")
+            heading("No alternative found"), Text("no single change makes it fit: add devices (--gpus) or take a smaller --model")
         )
     if assumed := (*answer.not_as_shipped, *answer.notes):
         yield section(heading("Assumed"), bullets(_assumed(assumed)))
@@ -138,26 +138,28 @@ def _warnings(plan: Plan) -> Iterator[RenderableType]:
         yield Text(f"Warnings (--show cards): {', '.join(said)}")
 
 
-def _ways(answer: Answer) -> RenderableType:
+def _alternatives(answer: Answer) -> RenderableType:
     """What a back end runs comes first."""
-    shown = sorted(answer.ways, key=lambda way: not way.plan.backends)[:WAYS]
-    differs = any(way.changes_convergence for way in shown)
-    title = heading("Other ways" if answer.plans else "Nearest ways that fit", "*: the trained model may differ" if differs else "")
-    return section(title, bullets((_way(way, answer.plans) for way in shown), mark="1"))
+    shown = sorted(answer.alternatives, key=lambda other: not other.plan.backends)[:ALTERNATIVES]
+    differs = any(other.changes_convergence for other in shown)
+    title = heading(
+        "Alternatives" if answer.plans else "Alternatives that fit", "*: the trained model may differ" if differs else ""
+    )
+    return section(title, bullets((_alternative(other, answer.plans) for other in shown), mark="1"))
 
 
-def _way(way: Way, plans: Sequence[Plan]) -> Text:
-    estimate = way.plan.estimate
+def _alternative(other: Alternative, plans: Sequence[Plan]) -> Text:
+    estimate = other.plan.estimate
     ratio = estimate.tokens_per_second / plans[0].estimate.tokens_per_second if plans else None
     host = estimate.host_memory_bytes_per_node
     said = [
         f"{tokens(estimate.tokens_per_second)} tokens/s" + (f" (x{ratio:.2f})" if ratio else ""),
         f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
         *([f"{gib(host)} GiB of host memory a node"] if host else []),
-        *([] if way.plan.backends else ["no back end yet"]),
+        *([] if other.plan.backends else ["no back end yet"]),
     ]
-    mark = " *" if way.changes_convergence else ""
-    return Text.assemble((f"{way.title}{mark}", "bold"), f"  {shlex.join(way.flags)}\n{', '.join(said)}")
+    mark = " *" if other.changes_convergence else ""
+    return Text.assemble((f"{other.title}{mark}", "bold"), f"  {shlex.join(other.flags)}\n{', '.join(said)}")
 
 
 def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:

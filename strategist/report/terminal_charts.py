@@ -133,7 +133,7 @@ def funnel(space: Space) -> Table:
 
 def study_drawn(report: StudyReport) -> Group:
     """The course of a study, and what had influence."""
-    told = f"{report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
+    told = f"{report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     parts: list[RenderableType] = [heading(f"study {report.study}", told)]
     name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"
     ran = [trial for trial in report.trials if figure(name, trial)]

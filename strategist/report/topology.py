@@ -33,7 +33,7 @@ def _blocks(found: Topology) -> Iterator[RenderableType]:
         _hang(branch, found, {node.number})
     _hang(tree, found, {None, *({gpu.numa for gpu in found.gpus} | {nic.numa for nic in found.nics}) - known})
     yield tree
-    if len(found.gpus) > 1 and found.ways:
+    if len(found.gpus) > 1 and found.connections:
         yield section(heading("How GPUs reach each other", found.fabric), _matrix(found), Text(_legend(found), "dim"))
 
 
@@ -55,11 +55,11 @@ def _hang(branch: Tree, found: Topology, numa: set[int | None]) -> None:
 def _matrix(found: Topology) -> RenderableType:
     names = [f"GPU{gpu.index}" for gpu in found.gpus]
     table = columns("", *names, left=[""])
-    for name, row in zip(names, found.ways, strict=False):
+    for name, row in zip(names, found.connections, strict=False):
         table.add_row(name, *row)
     return table
 
 
 def _legend(found: Topology) -> str:
-    seen = {way for row in found.ways for way in row}
-    return "; ".join(f"{way}: {text}" for way, text in LEGEND.items() if any(item.startswith(way) for item in seen))
+    seen = {kind for row in found.connections for kind in row}
+    return "; ".join(f"{kind}: {text}" for kind, text in LEGEND.items() if any(item.startswith(kind) for item in seen))

@@ -91,22 +91,22 @@ def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
     options, which cards settle for each layout. A trial that ran beats one that failed. A policy's proposal is compared with
     the trial most like it after which it proposed that.
     """
-    return tuple(_evidence(voice, trials, pairs) for voice in _voices(deck) if (pairs := tuple(_pairs(*voice, trials))))
+    return tuple(_evidence(ref, trials, pairs) for ref in _policy_refs(deck) if (pairs := tuple(_pairs(*ref, trials))))
 
 
 def survey(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
     """The same for every policy that acts on settings, spoken on or not."""
-    return tuple(_evidence(voice, trials, tuple(_pairs(*voice, trials))) for voice in _voices(deck))
+    return tuple(_evidence(ref, trials, tuple(_pairs(*ref, trials))) for ref in _policy_refs(deck))
 
 
-def _voices(deck: Deck) -> Iterator[tuple[Card, Policy]]:
+def _policy_refs(deck: Deck) -> Iterator[tuple[Card, Policy]]:
     kinds = (*ASKING, EffectKind.FORBID, EffectKind.TRY)
     for card in deck.cards:
         yield from ((card, policy) for policy in card.policies if any(effect.kind in kinds for effect in policy.effects))
 
 
-def _evidence(voice: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pair, ...]) -> PolicyEvidence:
-    card, policy = voice
+def _evidence(ref: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pair, ...]) -> PolicyEvidence:
+    card, policy = ref
     confirmed = sum(pair.confirms for pair in pairs)
     return PolicyEvidence(
         card=card.id,

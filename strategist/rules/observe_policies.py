@@ -23,7 +23,7 @@ class Proposal:
     because: str
 
 
-def react(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Proposal, ...]:
+def observed_proposals(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Proposal, ...]:
     """What the deck's observe-phase policies propose for a candidate, in card order; ``facts`` include ``observed.*``.
 
     Of a setting's values the first is proposed, unless the candidate has one of them already. A policy whose change cannot be

@@ -19,7 +19,7 @@ ALIKE = (*(f"layout.{name}" for name in DEGREES), "knobs.recompute", "knobs.offl
 """What candidates have in common of which one stands for all: the best that fits or, where none does, the smallest."""
 
 
-def different(ranking: Ranking, limit: int | None) -> Array:
+def best_distinct(ranking: Ranking, limit: int | None) -> Array:
     """The rows that fit, best first, and of those that are alike the best alone; so many at most."""
     groups, _ = _groups(ranking.columns)
     _, first = np.unique(groups[ranking.order], return_index=True)

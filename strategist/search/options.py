@@ -12,7 +12,7 @@ from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 from strategist.contract.settings import SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
-from strategist.rules.resolve_options import settle
+from strategist.rules.resolve_options import resolve
 from strategist.search.space import Bounds
 
 _DEFAULTS = Options()
@@ -55,7 +55,7 @@ def with_options(
             continue
         else:
             able = _able(name, _open(name, default, chosen, values, bounds), row, bounds)
-            value = settle(deck, row, full_name(name), able)
+            value = resolve(deck, row, full_name(name), able)
             value = value if bounds.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
     return with_settings(chosen, values)

@@ -14,7 +14,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.search.candidate_features import CandidateFeatures, Floats
 from strategist.search.pareto_front import growth
 from strategist.search.settings import Settings
-from strategist.search.surrogate import Others, Seen, believe, gains, of_each
+from strategist.search.surrogate import Others, Seen, fit_surrogate, gains, of_each
 
 OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "memory_ratio", "step_ratio", "at_least", "misses"
 """User attributes of a trial: how sure it is that it ran out of memory, the measured shares of the memory and of the longest step
@@ -24,7 +24,7 @@ NEAR_TIE = 0.02
 """Gains within this share of the greatest are equal, and the order of the candidates decides: preferences of cards are in it."""
 
 
-class ByBelief(BaseSampler):
+class SurrogateSampler(BaseSampler):
     """Proposes one of the candidates at ``untried`` places out of ``known``, best predicted first. Candidates
     predicted not to fit come last. Trials of ``others`` (other studies) train the surrogate, but do not belong to the study."""
 
@@ -62,12 +62,12 @@ class ByBelief(BaseSampler):
 
     def _gains(self, seen: Sequence[Seen]) -> Floats:
         """Of each candidate: by how much it is expected to be better than the best, or to enlarge what the front dominates."""
-        belief = believe(self.known, seen, self._others)
+        surrogate = fit_surrogate(self.known, seen, self._others)
         kept = [(item.value, *item.beside) for item in seen if item.value is not None and not item.misses]
         if self.known.beside is None:
-            return gains(belief, min((value for value, *_ in kept), default=None))
+            return gains(surrogate, min((value for value, *_ in kept), default=None))
         mean, deviation = (np.stack(parts, axis=1) for parts in zip(*of_each(self.known, seen, self._others), strict=True))
-        return growth(mean, deviation, belief.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
+        return growth(mean, deviation, surrogate.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Never asked for: all settings are sampled together."""

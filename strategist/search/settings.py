@@ -8,8 +8,8 @@ from strategist.contract.layout import DEGREES
 Settings = Mapping[str, KnobValue]
 """Values by vocabulary name."""
 
-SAMPLERS = ("belief", "order", "random", "grid", "tpe", "nsga2", "gp")
-"""What proposes trials: belief over what the cost model leaves unexplained; the cost model's order; chance; every value in turn;
+SAMPLERS = ("surrogate", "order", "random", "grid", "tpe", "nsga2", "gp")
+"""What proposes trials: surrogate over what the cost model leaves unexplained; the cost model's order; chance; every value in turn;
 three of Optuna's."""
 
 

@@ -17,7 +17,7 @@ FINALISTS, SEEDS = 512, 1024
 """How many pipelines are simulated at most, and how far down the order they are looked for."""
 
 
-def finals(
+def reranked(
     ranking: Ranking,
     model: ModelShape,
     cluster: Cluster,

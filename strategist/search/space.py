@@ -305,26 +305,26 @@ def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumul
     """The open values of each knob that combines freely; one where it has nothing to act on."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
     plain = layout.dp_replicate == layout.world_size > 1
-    at_once = layout.pp == layout.ep == 1 or layout.pp == layout.world_size
+    streamed = layout.pp == layout.world_size
     exchanges = layout.data_ranks * layout.cp > 1
     open_values: dict[str, Values] = {
         "sequence_parallel": (False, True) if layout.tp > 1 else (False,),
         "loss_parallel": (False, True) if layout.tp > 1 and model.vocab_size % layout.tp == 0 else (False,),
         "reduce_dtype": CHOICES["reduce_dtype"],
-        "postpone_gradient_sync": _postponements(layout, accumulation, exchanges=exchanges),
+        "no_sync": _no_sync(layout, accumulation, exchanges=exchanges),
         "offload": CHOICES["offload"],
         "compile": CHOICES["compile"],
         "float8": CHOICES["float8"] if eight_bits else ("none",),
         "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
-        "optimizer_in_backward": (False, True) if at_once else (False,),
-        "late_update": (False, True) if "late_update" in bounds.open and layout.pp == layout.world_size else (False,),
+        "optimizer_in_backward": (False, True) if layout.pp == layout.ep == 1 or streamed else (False,),
+        "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in bounds.open else (False,),
         "activation_offload": (False, True) if "activation_offload" in bounds.open else (False,),
     }
     return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
 
 
-def _postponements(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
+def _no_sync(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
     if layout.pp > 1:
         return (True,) if exchanges else (False, True)
     return (False, True) if exchanges and accumulation > 1 else (False,)
@@ -340,21 +340,21 @@ def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> A
             found = found | (column == _code(choices, value))
         return np.asarray(found)
 
-    streamed, postponed = chosen("offload", "streamed"), chosen("postpone_gradient_sync", True)
+    streamed, no_sync = chosen("offload", "streamed"), chosen("no_sync", True)
     again = chosen("recompute", "full")
     at_once = chosen("pp_schedule", "gpipe") if layout.pp > 1 else again
-    legal = ~streamed | (at_once & ~postponed & again if layout.pp == layout.world_size else False)
+    legal = ~streamed | (at_once & ~no_sync & again if layout.pp == layout.world_size else False)
     if layout.pp > 1 and layout.data_ranks * layout.cp == 1:
-        legal = legal & (postponed == chosen("offload", "all"))
+        legal = legal & (no_sync == chosen("offload", "all"))
     compiled, halves = chosen("compile", True), chosen("pp_schedule", *ZERO_BUBBLE)
     legal = legal & (~(halves & (compiled | chosen("recompute", "selective"))) & (compiled | ~chosen("recompute", "budget")))
     if layout.fsdp_ranks > 1:
         legal = legal & (~halves | chosen("reshard_after_forward", False))
     legal = legal & (chosen("float8", "tensorwise") | ~chosen("float8_all_gather", True))
     legal = legal & (chosen("comm_hook", "none") | chosen("reduce_dtype", "fp32"))
-    legal = legal & (streamed | ~chosen("late_update", True))
+    legal = legal & (streamed | ~chosen("async_optimizer_step", True))
     legal = legal & (~chosen("activation_offload", True) | ~(streamed | halves))
-    whole = streamed & ~chosen("late_update", True)
+    whole = streamed & ~chosen("async_optimizer_step", True)
     if layout.pp == layout.ep == 1:  # where gradients are reduced in the backward pass
         whole = whole | (chosen("offload", "optimizer", "all", *(("none",) if accumulation == 1 else ())))
     return np.asarray(legal & (whole | ~chosen("optimizer_in_backward", True)))
@@ -392,7 +392,7 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds
     plain = Knobs(
         sequence_parallel=tensor,
         loss_parallel=tensor,
-        postpone_gradient_sync=piped,
+        no_sync=piped,
         pp_virtual_stages=2 if schedule in (*LOOPED, *V_SHAPED) else 1,
         reshard_after_forward=schedule not in ZERO_BUBBLE,
     )

@@ -24,7 +24,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.search.candidate_features import CandidateFeatures, prospects
 from strategist.search.goals import PLAIN, Goals, peak_bytes
-from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, ByBelief
+from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, SurrogateSampler
 from strategist.search.settings import Settings, distance
 from strategist.search.surrogate import Others, Seen
 
@@ -36,7 +36,7 @@ SILENT = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
 OVER = 0.01
 """An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
 
-MOST_TOLD = 100
+MAX_SURROGATE_TRIALS = 100
 """Maximum number of trials for the surrogate: its work grows with their square, and what the others would add is little."""
 
 Choices = dict[str, CategoricalDistribution]
@@ -74,7 +74,7 @@ def propose(
     ranked: Sequence[Plan],
     tried: Sequence[Tried],
     goals: Goals = PLAIN,
-    sampler: str = "belief",
+    sampler: str = "surrogate",
     seed: int = 0,
     elsewhere: Sequence[Sequence[Tried]] = (),
 ) -> Proposal | None:
@@ -84,21 +84,21 @@ def propose(
     untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
     if not untried:
         return None
-    known, seen = shown(ranked, telling(tried, goals) if sampler == "belief" else tried, goals)
+    known, seen = shown(ranked, informative_trials(tried, goals) if sampler == "surrogate" else tried, goals)
     others = [others_of(theirs, goals) for theirs in elsewhere]
     place, gain = choose(known, seen, sampler, seed, untried=untried, others=others)
     return Proposal(plan=ranked[place], expected_gain=gain)
 
 
-def telling(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
-    """At most ``MOST_TOLD`` of the trials: those that run yet, the best, and for the other half the latest."""
-    if len(tried) <= MOST_TOLD:
+def informative_trials(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
+    """At most ``MAX_SURROGATE_TRIALS`` of the trials: those that run yet, the best, and for the other half the latest."""
+    if len(tried) <= MAX_SURROGATE_TRIALS:
         return tried
     values = {place: values[0] for place, item in enumerate(tried) if (values := _measured(item, goals)) is not None}
-    best = sorted(values, key=lambda place: values[place])[: MOST_TOLD // 2]
+    best = sorted(values, key=lambda place: values[place])[: MAX_SURROGATE_TRIALS // 2]
     running = [place for place, item in enumerate(tried) if item.measurement is None]
     chosen = dict.fromkeys([*running, *best, *reversed(range(len(tried)))])
-    return [tried[place] for place in sorted(list(chosen)[:MOST_TOLD])]
+    return [tried[place] for place in sorted(list(chosen)[:MAX_SURROGATE_TRIALS])]
 
 
 def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[CandidateFeatures, list[Seen]]:
@@ -113,7 +113,7 @@ def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple
 
 def others_of(tried: Sequence[Tried], goals: Goals) -> Others:
     """What another study has shown."""
-    known, seen = shown([], telling(tried, goals), goals)
+    known, seen = shown([], informative_trials(tried, goals), goals)
     return Others(known=known, seen=tuple(seen))
 
 
@@ -128,9 +128,9 @@ def choose(
     """The place of the candidate to try next, of those ``untried``, else of all that were not seen, and its expected gain where
     it is known."""
     untried = untried or sorted({*range(len(known))} - {item.place for item in seen})
-    if sampler == "belief":
+    if sampler == "surrogate":
         choices = _questions(known)
-        asked = ByBelief(known, untried, choices, others)
+        asked = SurrogateSampler(known, untried, choices, others)
         study = build(known, seen, asked, choices)
         return asked.place_of(study.ask(dict[str, BaseDistribution](choices)).params), asked.expected_gain
     if sampler == "order":
@@ -173,7 +173,7 @@ def _questions(known: CandidateFeatures) -> Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class FinishedTrial:
     """A finished trial as an Optuna storage keeps it: what was tried, its times (seconds since 1970), and what else is known."""
 
     tried: Tried
@@ -182,7 +182,7 @@ class Told:
     attributes: dict[str, Any]
 
 
-def save(told: Sequence[Told], storage: str, name: str, goals: Goals = PLAIN) -> None:
+def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = PLAIN) -> None:
     """Writes trials into an Optuna storage as a study of that name, for Optuna's own tools.
 
     Raises:
@@ -202,7 +202,7 @@ def save(told: Sequence[Told], storage: str, name: str, goals: Goals = PLAIN) ->
         raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
 
 
-def _dated(trial: FrozenTrial, told: Told) -> FrozenTrial:
+def _dated(trial: FrozenTrial, told: FinishedTrial) -> FrozenTrial:
     """The trial with its times and what else is known of it."""
     trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (told.started, told.ended))
     trial.user_attrs = {**trial.user_attrs, **told.attributes}

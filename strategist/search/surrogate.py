@@ -77,15 +77,15 @@ class Others:
 
 @dataclass(frozen=True, kw_only=True)
 class Surrogate:
-    """Of each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that it runs and
-    keeps to the constraints."""
+    """Predictions for each candidate: the logarithm of what the objective minimises, its standard deviation, and the chance that
+    it runs and keeps to the constraints."""
 
     mean: Floats
     deviation: Floats
     runs: Floats
 
 
-def believe(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Surrogate:
+def fit_surrogate(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Surrogate:
     """Surrogate of all candidates from the trials of this study and of others."""
     count = len(known)
     known, seen = _joined(known, seen, others)
@@ -134,17 +134,17 @@ def of_each(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Oth
     return [(mean[:count], deviation[:count]) for mean, deviation in found]
 
 
-def gains(belief: Surrogate, best: float | None) -> Floats:
+def gains(surrogate: Surrogate, best: float | None) -> Floats:
     """By how much each candidate is expected to be better than the ``best`` seen, as a share: expected improvement of its rate
     (Jones et al., Journal of Global Optimization 13, 1998, section 4.1) times the chance that it runs. With none seen yet the
     expected rate beside that of the best predicted."""
-    rate, spread = -belief.mean, belief.deviation
+    rate, spread = -surrogate.mean, surrogate.deviation
     if best is None:
-        rates: Floats = belief.runs**2 * np.exp(rate - rate.max())  # a first trial that fails teaches little
+        rates: Floats = surrogate.runs**2 * np.exp(rate - rate.max())  # a first trial that fails teaches little
         return rates
     edge = (rate + np.log(best)) / spread
     above = np.exp(rate + np.log(best) + spread**2 / 2)
-    improvement: Floats = np.maximum(belief.runs * (above * ndtr(edge + spread) - ndtr(edge)), 0.0)
+    improvement: Floats = np.maximum(surrogate.runs * (above * ndtr(edge + spread) - ndtr(edge)), 0.0)
     return improvement
 
 

@@ -15,7 +15,7 @@ from strategist.tuner.study_folder import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)
-class Testimony:
+class CardEvidence:
     """Evidence of every policy that acts on settings, in deck order; the files it is from, with how many trials each holds that say
     something; and a finding for each line that holds no record."""
 
@@ -24,7 +24,7 @@ class Testimony:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
+def collect_evidence(deck: Deck, paths: Sequence[Path]) -> CardEvidence:
     """What the trials in histories say. Pairs are formed within a file only: other files may come from other machines.
 
     Raises:
@@ -40,7 +40,7 @@ def hear(deck: Deck, paths: Sequence[Path]) -> Testimony:
         trials[str(path)] = len(found)
         findings += read.findings
     merged = tuple(_sum(parts) for parts in zip(*surveys, strict=True))
-    return Testimony(evidence=merged, trials=trials, findings=tuple(findings))
+    return CardEvidence(evidence=merged, trials=trials, findings=tuple(findings))
 
 
 def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -> list[Path]:

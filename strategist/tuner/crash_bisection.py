@@ -8,7 +8,7 @@ from strategist.contract.measurement import RAN, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.search.settings import Settings
-from strategist.tuner.result import Blame, TrialResult
+from strategist.tuner.result import CrashCause, TrialResult
 
 CONVICTING = 2
 """So many trials must have crashed with the settings: a single crash may have come from elsewhere."""
@@ -23,23 +23,23 @@ class _Case:
     suspects: Settings
 
 
-def blamed(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[Blame, ...]:
+def crash_causes(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[CrashCause, ...]:
     """Settings that no candidate needs to be tried with any more: trials with them crashed, one without ran, and no candidate lies
     between these."""
     known = list(results)
-    found: dict[tuple[tuple[str, object], ...], Blame] = {}
+    found: dict[tuple[tuple[str, object], ...], CrashCause] = {}
     for case in _cases(known):
         crashed = _crashed_with(known, case.suspects)
         if len(crashed) >= CONVICTING and not _between(known, ranked, case):
-            convicted = Blame(settings=dict(case.suspects), crashed=tuple(crashed), ran=case.ran)
+            convicted = CrashCause(settings=dict(case.suspects), crashed=tuple(crashed), ran=case.ran)
             found.setdefault(tuple(sorted(convicted.settings.items())), convicted)
     return tuple(found.values())
 
 
-def excluded(plan: Plan, blames: Iterable[Blame]) -> bool:
+def excluded(plan: Plan, blames: Iterable[CrashCause]) -> bool:
     """Whether the plan has settings to which blame was laid."""
     own = settings_of(plan.candidate)
-    return any(_has(own, blame.settings) for blame in blames)
+    return any(_has(own, cause.settings) for cause in blames)
 
 
 def next_question(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[Plan, int] | None:

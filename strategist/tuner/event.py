@@ -26,14 +26,14 @@ class EventType(StrEnum):
 class TuneEvent:
     """An event of a tuning, sent at once, and at least every second while a trial runs.
 
-    ``standing`` is the study as its tuner saw it last, trials of other tuners included; ``trials`` the number of the last trial to
+    ``state`` is the study as its tuner saw it last, trials of other tuners included; ``trials`` the number of the last trial to
     reach; ``trial`` that of the tuner's own trial, None where it has none, and ``progress`` how far it is. ``prior`` is the
     calibration before anything was learned, ``kind`` that of the measurements. ``expected_gain`` is the share by which the search
     expected what it would try to be better than the best, when the latest trial was proposed; None where the search was not asked.
     """
 
-    sign: EventType
-    standing: StudyState
+    event_type: EventType
+    state: StudyState
     limits: Limits
     prior: Calibration
     kind: Kind

@@ -6,7 +6,7 @@ from strategist.errors import InputError
 from strategist.files import outputs
 from strategist.ledger.address import is_server, parse, redacted
 from strategist.ledger.ledger import Ledger
-from strategist.search.study import Told, Tried, save
+from strategist.search.study import FinishedTrial, Tried, save
 from strategist.tuner import flat_table
 from strategist.tuner.study import Study, seen
 
@@ -42,7 +42,7 @@ def export(place: str | Path, target: str, *, force: bool = False) -> int:
 def _optuna(study: Study, target: str, name: str) -> int:
     """Only what is finished: Optuna would take the rest for trials that its own workers hold."""
     told = [
-        Told(
+        FinishedTrial(
             tried=Tried(plan=trial.plan, measurement=trial.measurement), started=trial.started, ended=trial.ended,
             attributes={name: cell for name, cell in flat_table.row(trial).items() if cell is not None and "." not in name},
         )

@@ -85,17 +85,17 @@ class Finalist(Generic[T]):
         return MEDIAN_ERROR * measured.step_seconds_spread / DEVIATIONS_IN_SPREAD / sqrt(measured.steps_measured)
 
 
-def contenders(results: Iterable[T], goals: Goals) -> tuple[Finalist[T], ...]:
+def finalists(results: Iterable[T], goals: Goals) -> tuple[Finalist[T], ...]:
     """Best first; a candidate that failed in one of its trials is none, nor one that misses a constraint."""
     found = [item for item in _ran_well(results, goals) if not any(_missed(trial, goals) for trial in _counted(item.trials))]
-    return tuple(sorted(found, key=lambda contender: (contender.value, contender.trials[0].number)))
+    return tuple(sorted(found, key=lambda finalist: (finalist.value, finalist.trials[0].number)))
 
 
-def front(standing: Sequence[Finalist[T]], goals: Goals) -> tuple[int, ...]:
+def front(state: Sequence[Finalist[T]], goals: Goals) -> tuple[int, ...]:
     """The trials of those that no other dominates, by number; none where there is one objective."""
     if not goals.several:
         return ()
-    return tuple(sorted(standing[place].trial.number for place in undominated([item.values for item in standing])))
+    return tuple(sorted(state[place].trial.number for place in undominated([item.values for item in state])))
 
 
 def nearest(results: Iterable[T], goals: Goals) -> int | None:
@@ -109,10 +109,10 @@ def _ran_well(results: Iterable[T], goals: Goals) -> list[Finalist[T]]:
     for result in sorted(results, key=lambda result: result.number):
         if result.measurement is not None and result.measurement.outcome not in SILENT:
             by_candidate.setdefault(result.plan.candidate.key, []).append(result)
-    return [contender for own in by_candidate.values() if (contender := _contender(own, goals)) is not None]
+    return [finalist for own in by_candidate.values() if (finalist := _finalist(own, goals)) is not None]
 
 
-def _contender(trials: Sequence[T], goals: Goals) -> Finalist[T] | None:
+def _finalist(trials: Sequence[T], goals: Goals) -> Finalist[T] | None:
     if any(trial.measurement is None or trial.measurement.outcome is not Outcome.OK for trial in trials):
         return None
     measured = [(trial.plan, trial.measurement) for trial in _counted(trials) if trial.measurement is not None]
@@ -129,38 +129,38 @@ def _missed(trial: T, goals: Goals) -> dict[str, float]:
     return {} if trial.measurement is None else goals.missed(trial.plan, trial.measurement)
 
 
-def next_repeat(standing: Sequence[Finalist[T]], times: int, held: int) -> Finalist[T] | None:
+def next_repeat(state: Sequence[Finalist[T]], times: int, held: int) -> Finalist[T] | None:
     """The finalist to run again: of the best two, the one with fewer repeats, the best first, until both have ``times``. Their runs
     take turns, and whatever else changes on the machine meets both. None where the best is beyond doubt, or where so many repeats
     were ``held`` that it cannot be had for its price."""
-    if held >= ROUNDS * times or (pair := _in_doubt(standing)) is None:
+    if held >= ROUNDS * times or (pair := _in_doubt(state)) is None:
         return None
-    fewest = min(pair, key=lambda contender: len(contender.repeats))
+    fewest = min(pair, key=lambda finalist: len(finalist.repeats))
     return fewest if len(fewest.repeats) < times else None
 
 
-def confirmation(standing: Sequence[Finalist[T]]) -> Confirmation | None:
+def confirmation(state: Sequence[Finalist[T]]) -> Confirmation | None:
     """How the best stands beside the runner-up; None where no other ran well."""
-    if len(standing) < 2:
+    if len(state) < 2:
         return None
-    best, second = standing[:2]
+    best, second = state[:2]
     return Confirmation(
         best=best.trial.number,
         runner_up=second.trial.number,
         ahead=second.value / best.value - 1,
-        in_doubt=_in_doubt(standing) is not None,
+        in_doubt=_in_doubt(state) is not None,
         pairs=tuple(theirs / own - 1 for own, theirs in zip(_repeated(best), _repeated(second), strict=False)),
     )
 
 
-def _repeated(contender: Finalist[T]) -> list[float]:
-    return [values[0] for values in contender.seen] if contender.repeats else []
+def _repeated(finalist: Finalist[T]) -> list[float]:
+    return [values[0] for values in finalist.seen] if finalist.repeats else []
 
 
-def _in_doubt(standing: Sequence[Finalist[T]]) -> tuple[Finalist[T], Finalist[T]] | None:
+def _in_doubt(state: Sequence[Finalist[T]]) -> tuple[Finalist[T], Finalist[T]] | None:
     """The best and the next one, where they are too near for one look."""
-    if len(standing) < 2:
+    if len(state) < 2:
         return None
-    best, second = standing[:2]
+    best, second = state[:2]
     doubt = max(TIE, 2 * sqrt(best.error**2 + second.error**2))
     return (best, second) if second.value < best.value * (1 + doubt) else None

@@ -40,12 +40,12 @@ OPEN = (State.QUEUED.value, State.RUNNING.value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adopted:
-    """What became of the trials that were offered to a study: taken in, or known there already."""
+class ImportResult:
+    """Result of an import: trials ``imported`` into the study, and ``duplicates`` that it had already."""
 
     study: str
-    taken: int
-    known: int
+    imported: int
+    duplicates: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def import_file(
     request: Request | None = None,
     calibration: Calibration | None = None,
     server: str = "",
-) -> Adopted:
+) -> ImportResult:
     """Takes the measured candidates of a CSV, Parquet or history file into a study, which ``request`` begins where there is none.
 
     Raises:
@@ -88,9 +88,9 @@ def import_file(
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
         bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
-        taken = sum([ledger.adopt(finished_row(item)) for item in found])
+        imported = sum([ledger.import_trial(finished_row(item)) for item in found])
         ledger.export_jsonl(folder / HISTORY)
-    return Adopted(study=str(folder), taken=taken, known=len(found) - taken)
+    return ImportResult(study=str(folder), imported=imported, duplicates=len(found) - imported)
 
 
 def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | None) -> Iterator[Found]:
@@ -198,7 +198,7 @@ FACTS = ("request", "kind", "situation", "program", "goals")
 """What studies must have in common; one without any tuning yet has no goals."""
 
 
-def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopted:
+def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> ImportResult:
     """Takes the trials of studies of one request into another study; of a candidate that several tried, the first trial that says
     something. What is not finished is queued. Nothing is taken out of the studies, and the logs of trials stay where they are.
 
@@ -213,9 +213,9 @@ def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> Adopte
         for name, text in facts.items():
             if text is not None:
                 ledger.set_study(name, text)
-        taken = sum([ledger.adopt(row) for row in _once(rows)])
+        imported = sum([ledger.import_trial(row) for row in _once(rows)])
         ledger.export_jsonl(into.resolve() / HISTORY)
-    return Adopted(study=str(into.resolve()), taken=taken, known=len(rows) - taken)
+    return ImportResult(study=str(into.resolve()), imported=imported, duplicates=len(rows) - imported)
 
 
 def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[TrialRow]]:

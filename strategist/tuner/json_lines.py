@@ -25,7 +25,7 @@ class Happened(StrEnum):
 class TuneLine:
     """A line. ``time`` is ISO 8601 in UTC; ``trial`` the row of the trial in question, as ``strategist watch --json`` and
     exported tables have it. The rest is the study at that moment: of ``trials`` to reach ``finished`` are, figures of the ``best``
-    by its number, and those of its outlook. ``why`` says why a tuning ended, and ``confirmation`` how sure its best is.
+    by its number, and those of its metrics. ``why`` says why a tuning ended, and ``confirmation`` how sure its best is.
     """
 
     event: Happened
@@ -62,7 +62,7 @@ def line(
     best = known.best.measurement if known.best else None
     return TuneLine(
         event=happened, time=flat_table.iso(datetime.now(UTC)), study=study, trials=event.trials,
-        finished=len(event.standing.results),
+        finished=len(event.state.results),
         trial=None if trial is None else flat_table.row(trial), best=known.best.number if known.best else None,
         best_step_seconds=best.step_seconds if best else None,
         best_tokens_per_second=best.tokens_per_second if best else None,
@@ -76,6 +76,6 @@ def line(
 
 def newly_finished(event: TuneEvent, told: set[int]) -> list[StudyTrial]:
     """The trials of any tuner that ended since those whose numbers were ``told``, in the order in which they ended."""
-    rows = [row for row in event.standing.rows if row.number in event.standing.results and row.number not in told]
+    rows = [row for row in event.state.rows if row.number in event.state.results and row.number not in told]
     told.update(row.number for row in rows)
-    return sorted((trial_of(row, event.standing.goals) for row in rows), key=lambda trial: trial.ended or 0.0)
+    return sorted((trial_of(row, event.state.goals) for row in rows), key=lambda trial: trial.ended or 0.0)

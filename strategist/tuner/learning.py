@@ -18,7 +18,7 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
-from strategist.rules.observe_policies import react, warnings
+from strategist.rules.observe_policies import observed_proposals, warnings
 from strategist.rules.policy_evaluation import judge
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings
@@ -101,7 +101,7 @@ def reaction(
     known = after_trial(record)
     before = settings_of(record.plan.candidate)
     old = [settings_of(candidate) for candidate in tried]
-    for proposal in react(deck, known, {}):
+    for proposal in observed_proposals(deck, known, {}):
         reached = [_side_changes(own, before, proposal.changes) for own in old]
         limit = min([*reached, SIDE_CHANGES + 1])
         near = (plan for plan in ranked if _side_changes(settings_of(plan.candidate), before, proposal.changes) < limit)

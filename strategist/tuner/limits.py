@@ -24,7 +24,7 @@ class Limits:
     minutes: float | None = None
     device_hours: float | None = None
     least_gain: float = 0.0
-    sampler: str = "belief"
+    sampler: str = "surrogate"
     seed: int = 0
     began: float = field(default_factory=time.monotonic, compare=False)
 
@@ -40,8 +40,8 @@ class Limits:
             raise InputError(f"--least-gain {self.least_gain:g}", "must lie from 0 to below 1", "write e.g. 1%")
         if self.sampler not in SAMPLERS:
             raise not_among(f"--sampler {self.sampler}", self.sampler, SAMPLERS, "is no sampler")
-        if self.least_gain and self.sampler != "belief":
-            law = "needs a sampler that says what it expects, which is belief"
+        if self.least_gain and self.sampler != "surrogate":
+            law = "needs a sampler that says what it expects, which is surrogate"
             raise InputError(f"--least-gain {self.least_gain:g}", law, "leave one of the two out")
 
     @property

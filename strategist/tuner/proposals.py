@@ -34,78 +34,78 @@ class Proposed:
     expected_gain: float | None = None
 
 
-def next_trial(standing: StudyState, limits: Limits, latest: TrialRow | None) -> Proposed | str:
+def next_trial(state: StudyState, limits: Limits, latest: TrialRow | None) -> Proposed | str:
     """What to try next: what would show why a trial crashed, what a card wants after the ``latest`` trial, else an experiment or
     what the search proposes; or why there is nothing."""
-    proposal = _searched(standing, limits) if limits.least_gain else None
+    proposal = _searched(state, limits) if limits.least_gain else None
     gain = None if proposal is None else proposal.expected_gain
-    if gain is not None and gain < limits.least_gain and standing.best is not None:
-        better = "enlarge the front" if standing.goals.several else "be better than the best"
+    if gain is not None and gain < limits.least_gain and state.best is not None:
+        better = "enlarge the front" if state.goals.several else "be better than the best"
         return f"no candidate is expected to {better} by more than {gain:.2%}"
-    if (asked := _cause_of_a_crash(standing)) is not None:
+    if (asked := _cause_of_a_crash(state)) is not None:
         return asked
-    found = _wanted_by_a_card(standing, latest) or _experiment(standing)
+    found = _wanted_by_a_card(state, latest) or _experiment(state)
     if found is None:
-        proposal = proposal or _searched(standing, limits)
+        proposal = proposal or _searched(state, limits)
         found = None if proposal is None else (proposal.plan, SEARCH)
     if found is None:
         return "every candidate that fits was tried"
     plan, proposed_by = found
-    gain = proposal.expected_gain if proposal is not None and standing.best is not None else None
+    gain = proposal.expected_gain if proposal is not None and state.best is not None else None
     return Proposed(plan=plan, proposed_by=proposed_by, key=plan.candidate.key, expected_gain=gain)
 
 
-def repeated_trial(standing: StudyState, times: int) -> Proposed | None:
+def repeated_trial(state: StudyState, times: int) -> Proposed | None:
     """Another run of one of the best two, while it is not clear which is the better one."""
-    if standing.goals.objective not in TIMED:
+    if state.goals.objective not in TIMED:
         return None
-    others = [row.number for row in standing.rows if row.proposed_by != REPEAT]
-    held = len(standing.rows) - max(others, default=0)
-    chosen = next_repeat(standing.contenders, times, held)
+    others = [row.number for row in state.rows if row.proposed_by != REPEAT]
+    held = len(state.rows) - max(others, default=0)
+    chosen = next_repeat(state.finalists, times, held)
     if chosen is None:
         return None
     name = f"{chosen.trial.plan.candidate.key} {REPEAT}"
-    number = 1 + sum(row.key.startswith(name) for row in standing.rows)
+    number = 1 + sum(row.key.startswith(name) for row in state.rows)
     return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=f"{name} {number}")
 
 
-def latest_trial(standing: StudyState) -> TrialRow | None:
+def latest_trial(state: StudyState) -> TrialRow | None:
     """The trial that ended last."""
-    finished = [row for row in standing.rows if row.state is State.FINISHED]
+    finished = [row for row in state.rows if row.state is State.FINISHED]
     return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
 
 
-def _cause_of_a_crash(standing: StudyState) -> Proposed | None:
-    question = next_question(standing.results.values(), standing.candidates)
+def _cause_of_a_crash(state: StudyState) -> Proposed | None:
+    question = next_question(state.results.values(), state.candidates)
     if question is None:
         return None
     plan, crashed = question
     name = plan.candidate.key
-    asked = sum(row.key.startswith(name) for row in standing.rows)
+    asked = sum(row.key.startswith(name) for row in state.rows)
     if asked >= CONVICTING:  # its repeats were lost
         return None
     return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not asked else f"{name} again {asked}")
 
 
-def _searched(standing: StudyState, limits: Limits) -> Proposal | None:
-    return propose(standing.candidates, standing.tried, standing.goals, limits.sampler, limits.seed, elsewhere=standing.elsewhere)
+def _searched(state: StudyState, limits: Limits) -> Proposal | None:
+    return propose(state.candidates, state.tried, state.goals, limits.sampler, limits.seed, elsewhere=state.elsewhere)
 
 
-def _wanted_by_a_card(standing: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
-    if latest is None or (measurement := standing.measurement_of(latest.number)) is None:
+def _wanted_by_a_card(state: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
+    if latest is None or (measurement := state.measurement_of(latest.number)) is None:
         return None
-    record = Record(plan=standing.plan_of(latest), measurement=measurement)
-    tried = [standing.plan_of(row).candidate for row in standing.rows]
-    return reaction(standing.deck, standing.asked, record, standing.candidates, tried, standing.calibration)
+    record = Record(plan=state.plan_of(latest), measurement=measurement)
+    tried = [state.plan_of(row).candidate for row in state.rows]
+    return reaction(state.deck, state.asked, record, state.candidates, tried, state.calibration)
 
 
-def _experiment(standing: StudyState) -> tuple[Plan, str] | None:
+def _experiment(state: StudyState) -> tuple[Plan, str] | None:
     """Every so manieth trial puts a card to the test, beside the best trial so far; what is in part modelled tests none."""
-    best = standing.best
-    if len(standing.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
+    best = state.best
+    if len(state.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
         return None
     if best.measurement.kind is not Kind.REAL:
         return None
     record = Record(plan=best.plan, measurement=best.measurement)
-    tried = [standing.plan_of(row).candidate for row in standing.rows]
-    return experiment(standing.deck, standing.asked, record, standing.records, standing.candidates, tried)
+    tried = [state.plan_of(row).candidate for row in state.rows]
+    return experiment(state.deck, state.asked, record, state.records, state.candidates, tried)

@@ -15,7 +15,7 @@ OPTIMISM = 0.1
 """The steps to come may be faster by this share than the fastest so far."""
 
 
-def hopeless(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
+def pruning_reason(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
     """Why the trial cannot become better than the best; empty while it can."""
     seen, measured = progress.step_seconds, best.measurement
     if not LEAST_STEPS <= len(seen) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
@@ -28,7 +28,7 @@ def hopeless(progress: Progress, settings: TrialSettings, best: TrialResult) -> 
     )
 
 
-def pruned(plan: Plan, kind: Kind, progress: Progress, why: str) -> Measurement:
+def pruned_measurement(plan: Plan, kind: Kind, progress: Progress, why: str) -> Measurement:
     """The measurement of a trial that was ended for want of hope: its steps so far are known."""
     seconds = statistics.median(progress.step_seconds)
     return Measurement(

@@ -9,7 +9,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.recovery import Salvaged, salvage
+from strategist.ledger.recovery import Recovered, recover
 from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.profiles import history
 from strategist.profiles.history import Record
@@ -40,7 +40,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
     """
     if into.exists():
         raise InputError(f"--into {into}", "is there already", "name a new folder: a repair changes nothing that is there")
-    found = salvage(study)
+    found = recover(study)
     facts, records = _facts(study, found, request), _records(study / HISTORY)
     with Ledger.open(into, create=True) as ledger:
         for name, text in facts.items():
@@ -54,14 +54,14 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
             elif row is None and number in found.trials:
                 row = replace(found.trials[number], state=State.QUEUED)
                 queued.append(number)
-            if row is None or not ledger.adopt(row):
+            if row is None or not ledger.import_trial(row):
                 lost.append(number)
         ledger.export_jsonl(into.resolve() / HISTORY)
         kept = len(ledger.trials()) - len(from_history) - len(queued)
     return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
 
 
-def _facts(study: Path, found: Salvaged, request: Request | None) -> dict[str, str]:
+def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, str]:
     """What is known of the study as a whole."""
     if "request" in found.facts:
         if request is not None:
@@ -81,7 +81,7 @@ def _facts(study: Path, found: Salvaged, request: Request | None) -> dict[str, s
     return facts
 
 
-def _whole(found: Salvaged, number: int) -> TrialRow | None:
+def _whole(found: Recovered, number: int) -> TrialRow | None:
     """A trial with all its attempts; one that was running is as if it had not begun its last."""
     trial = found.trials.get(number)
     if trial is None:

@@ -27,12 +27,12 @@ STEPS, START_SECONDS = 20, 60.0
 SURE = 0.95
 """How sure it is that a published failure was one of memory: sources count other crashes among them."""
 
-WITHOUT_CHANCE = ("belief", "order", "grid")
+WITHOUT_CHANCE = ("surrogate", "order", "grid")
 """Samplers that do the same with every seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walk:
+class SearchRun:
     """One search of a sweep: ``regret`` after each trial is by which share the best so far is slower than the sweep's best
     (infinite while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
 
@@ -50,11 +50,11 @@ class Walk:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All walks of a sampler: trials until near the best, the range that leaves a tenth of the walks below and a tenth above, the
+    """All searches of a sampler: trials until near the best, the range that leaves a tenth of them below and a tenth above, the
     lowest and the highest median of those with one seed, trials that failed among all, and hours of devices."""
 
     sampler: str
-    walks: int
+    searches: int
     median_trials: float
     tenth_to_ninth: tuple[float, float]
     medians_by_seed: tuple[float, float]
@@ -68,7 +68,7 @@ class Summary:
 class Replayed:
     """Every walk, the summaries by sampler, and of each sweep its rows and candidates."""
 
-    walks: tuple[Walk, ...]
+    searches: tuple[SearchRun, ...]
     summaries: tuple[Summary, ...]
     sweeps: dict[str, tuple[int, int]]
 
@@ -96,20 +96,20 @@ def replay(
     if not groups:
         law = f"hold no sweep: no {LEAST_ROWS} rows that differ in their layout alone, of which one ran"
         raise InputError("the published runs", law, "give a table of sweeps")
-    walks: list[Walk] = []
+    searches: list[SearchRun] = []
     sizes: dict[str, tuple[int, int]] = {}
     searched = _searched(cases, list(groups.values()), processes, samplers, seeds)
     for done, (sweep, found) in enumerate(searched, start=1):
         sizes[sweep.name] = sweep.rows, len(sweep.cases)
-        walks += found
+        searches += found
         if on_sweep is not None:
             on_sweep(sweep.name, done, len(groups))
-    return Replayed(walks=tuple(walks), summaries=tuple(summary(walks, sampler) for sampler in samplers), sweeps=sizes)
+    return Replayed(searches=tuple(searches), summaries=tuple(summary(searches, sampler) for sampler in samplers), sweeps=sizes)
 
 
 def _searched(
     cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
-) -> Iterator[tuple[Sweep, list[Walk]]]:
+) -> Iterator[tuple[Sweep, list[SearchRun]]]:
     """All sweeps, priced without their own rows and searched, on several processes; none waits for what sweeps unlike it share."""
     by_stack: dict[str, list[Case]] = {}
     for case in cases:
@@ -127,18 +127,18 @@ def _searched(
 
 def _search(
     cases: Sequence[Case], own: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
-) -> tuple[Sweep, list[Walk]]:
+) -> tuple[Sweep, list[SearchRun]]:
     sweep = priced_without(cases, own, common)
     runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in WITHOUT_CHANCE else seeds)]
-    return sweep, [walk(sweep, sampler, seed) for sampler, seed in runs]
+    return sweep, [search_run(sweep, sampler, seed) for sampler, seed in runs]
 
 
 def _kind(own: Sequence[Case]) -> tuple[str, str]:
     """Sweeps alike in it have the same common factors."""
-    return own[0].row.file, own[0].stack.kin
+    return own[0].row.file, own[0].stack.family
 
 
-def walk(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> Walk:
+def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> SearchRun:
     """Trials until one is near the best of the sweep; ``others`` are sweeps that were searched before."""
     known, best = prospects_of(sweep), float(sweep.step_seconds.min())
     seen: list[Seen] = []
@@ -149,7 +149,7 @@ def walk(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -
         seen.append(seen_at(place, seconds))
         regret.append(min(regret[-1] if regret else np.inf, seconds / best - 1))
     ran = [item.value for item in seen if item.value is not None]
-    return Walk(
+    return SearchRun(
         sweep=sweep.name,
         sampler=sampler,
         seed=seed,
@@ -171,15 +171,15 @@ def prospects_of(sweep: Sweep) -> CandidateFeatures:
     )
 
 
-def summary(walks: Sequence[Walk], sampler: str) -> Summary:
-    """Of one sampler's walks."""
-    own = [item for item in walks if item.sampler == sampler]
+def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
+    """Of one sampler's searches."""
+    own = [item for item in searches if item.sampler == sampler]
     trials = [item.trials for item in own]
     seeds = sorted({item.seed for item in own})
     medians = [statistics.median(item.trials for item in own if item.seed == seed) for seed in seeds]
     return Summary(
         sampler=sampler,
-        walks=len(own),
+        searches=len(own),
         median_trials=statistics.median(trials),
         tenth_to_ninth=(float(np.percentile(trials, 10)), float(np.percentile(trials, 90))),
         medians_by_seed=(min(medians), max(medians)),

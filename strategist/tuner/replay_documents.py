@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from strategist.tuner.replay_benchmark import Replayed, Summary, Walk
+from strategist.tuner.replay_benchmark import Replayed, SearchRun, Summary
 from strategist.tuner.transfer_benchmark import AFTER, Saved, Transfer, saved
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownWalk:
+class ShownSearch:
     """One search of a sweep; ``regret`` is null while none ran."""
 
     sweep: str
@@ -38,7 +38,7 @@ class ShownTransfer:
     start: str
     changed: str
     near: bool
-    walks: tuple[ShownWalk, ...]
+    searches: tuple[ShownSearch, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,12 @@ class ReplayDocument:
 
     samplers: tuple[Summary, ...]
     sweeps: tuple[ShownSweep, ...]
-    walks: tuple[ShownWalk, ...]
+    searches: tuple[ShownSearch, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferDocument:
-    """Published sweeps, each searched after another one: ``saved`` and walks have a figure for each of ``after``."""
+    """Published sweeps, each searched after another one: ``saved`` and searches have a figure for each of ``after``."""
 
     after: tuple[str, ...]
     saved: tuple[Saved, ...]
@@ -60,25 +60,25 @@ class TransferDocument:
 
 
 def replay_document(found: Replayed) -> ReplayDocument:
-    """All walks and summaries."""
+    """All searches and summaries."""
     sweeps = tuple(ShownSweep(name=name, rows=rows, candidates=count) for name, (rows, count) in found.sweeps.items())
-    return ReplayDocument(samplers=found.summaries, sweeps=sweeps, walks=tuple(map(_walk, found.walks)))
+    return ReplayDocument(samplers=found.summaries, sweeps=sweeps, searches=tuple(map(_shown_search, found.searches)))
 
 
 def transfer_document(found: Sequence[Transfer]) -> TransferDocument:
-    """All walks and what was saved."""
+    """All searches and what was saved."""
     transfers = tuple(
         ShownTransfer(
             before=item.before, sweep=item.sweep, start=item.start, changed=item.changed, near=item.near,
-            walks=tuple(map(_walk, item.walks)),
+            searches=tuple(map(_shown_search, item.searches)),
         )
         for item in found
     )  # fmt: skip
     return TransferDocument(after=AFTER, saved=tuple(saved(found)), transfers=transfers)
 
 
-def _walk(walk: Walk) -> ShownWalk:
-    regret = tuple(value if isfinite(value) else None for value in walk.regret)
-    return ShownWalk(
-        sweep=walk.sweep, sampler=walk.sampler, seed=walk.seed, regret=regret, failed=walk.failed, device_hours=walk.device_hours
+def _shown_search(run: SearchRun) -> ShownSearch:
+    regret = tuple(value if isfinite(value) else None for value in run.regret)
+    return ShownSearch(
+        sweep=run.sweep, sampler=run.sampler, seed=run.seed, regret=regret, failed=run.failed, device_hours=run.device_hours
     )

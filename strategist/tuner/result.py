@@ -27,7 +27,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blame:
+class CrashCause:
     """Settings with which the trials ``crashed``, while the trial ``ran`` that differs from one of them in nothing else."""
 
     settings: dict[str, KnobValue]
@@ -65,12 +65,14 @@ class Errors:
 class TuningResult:
     """What a study has shown.
 
-    ``errors_after`` are those of the calibration on the trials that it was fitted to; ``errors_left_out`` those on each trial by a
-    calibration fitted to all others, which is what a new plan may expect. ``ended`` says why it ended
-    before all trials that were asked for; ``warnings`` are what cards say of the best trial; ``confirmation`` how sure it is that
-    none of the others is better; ``blamed`` are settings that crash, so no other candidate with them was tried. ``front`` are the
-    numbers of the trials that no other dominates, where ``goals`` are of several objectives; ``nearest`` is that of the trial which
-    misses its constraints by least, where none keeps to all of them.
+    errors_after: of the calibration on the trials that it was fitted to.
+    errors_left_out: on each trial by a calibration fitted to all others, as expected of a new plan.
+    ended: why it ended before all trials that were asked for.
+    warnings: what cards say of the best trial.
+    confirmation: how sure it is that no other trial is better.
+    crash_causes: settings that crash; no other candidate with them was tried.
+    front: numbers of the trials that no other dominates, where ``goals`` has several objectives.
+    nearest: number of the trial that misses its constraints by least, where none keeps to all of them.
     """
 
     study: str
@@ -86,7 +88,7 @@ class TuningResult:
     evidence: tuple[PolicyEvidence, ...]
     warnings: tuple[Reason, ...] = ()
     confirmation: Confirmation | None = None
-    blamed: tuple[Blame, ...] = ()
+    crash_causes: tuple[CrashCause, ...] = ()
     goals: Goals = PLAIN
     front: tuple[int, ...] = ()
     nearest: int | None = None

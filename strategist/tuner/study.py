@@ -17,12 +17,12 @@ from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.search.goals import PLAIN, Goals
-from strategist.tuner.finalists import contenders, front, nearest
+from strategist.tuner.finalists import finalists, front, nearest
 from strategist.tuner.study_folder import CALIBRATION, goals_of, kind_of
 from strategist.tuner.warm_start import WarmedBy, warmed_by
 
 
-class Stand(StrEnum):
+class StudyStatus(StrEnum):
     """State of a study: a trial runs, some wait for a tuner, or all are finished."""
 
     RUNNING = "running"
@@ -59,7 +59,7 @@ class Study:
     study: str
     request: Request
     kind: Kind
-    stand: Stand
+    status: StudyStatus
     best: int | None
     trials: tuple[StudyTrial, ...]
     warmed_by: tuple[WarmedBy, ...] = codec.added(())
@@ -90,7 +90,7 @@ class StudySummary:
     model: str = ""
     gpus: str = ""
     objective: str = ""
-    stand: Stand | None = None
+    status: StudyStatus | None = None
     trials: int = 0
     finished: int = 0
     best: int | None = None
@@ -121,14 +121,14 @@ def seen(ledger: Ledger) -> Study:
     request, rows, now = codec.loads(Request, asked), ledger.trials(), ledger.now()
     goals = goals_of(ledger, request)
     trials = tuple(trial_of(row, goals) for row in rows)
-    standing = contenders(trials, goals)
-    ahead = front(standing, goals)
+    ranked = finalists(trials, goals)
+    ahead = front(ranked, goals)
     if goals.several:
         trials = tuple(replace(trial, front=trial.number in ahead) for trial in trials)
     return Study(
-        study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), stand=_stand(rows, now),
-        best=standing[0].trial.number if standing else None, trials=trials, warmed_by=warmed_by(ledger), goals=goals,
-        front=ahead, nearest=None if standing else nearest(trials, goals),
+        study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), status=_status(rows, now),
+        best=ranked[0].trial.number if ranked else None, trials=trials, warmed_by=warmed_by(ledger), goals=goals,
+        front=ahead, nearest=None if ranked else nearest(trials, goals),
     )  # fmt: skip
 
 
@@ -145,11 +145,11 @@ def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
     )  # fmt: skip
 
 
-def _stand(rows: tuple[TrialRow, ...], now: float) -> Stand:
+def _status(rows: tuple[TrialRow, ...], now: float) -> StudyStatus:
     """By the clock of the ledger: a tuner whose lease has expired is gone."""
     if any(row.lease_until is not None and row.lease_until >= now for row in rows):
-        return Stand.RUNNING
-    return Stand.FINISHED if all(row.state is State.FINISHED for row in rows) else Stand.WAITING
+        return StudyStatus.RUNNING
+    return StudyStatus.FINISHED if all(row.state is State.FINISHED for row in rows) else StudyStatus.WAITING
 
 
 def summary(place: str | Path) -> StudySummary:
@@ -160,7 +160,7 @@ def summary(place: str | Path) -> StudySummary:
         return StudySummary(study=str(place), problem=error.message)
     request, best = study.request, study.best_trial
     short = StudySummary(
-        study=str(place), model=request.model, gpus=request.gpus, objective=", ".join(study.goals.objectives), stand=study.stand,
+        study=str(place), model=request.model, gpus=request.gpus, objective=", ".join(study.goals.objectives), status=study.status,
         trials=len(study.trials), finished=len(study.finished), best=study.best,
     )  # fmt: skip
     if best is None or best.measurement is None:

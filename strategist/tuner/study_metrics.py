@@ -50,16 +50,16 @@ class StudyMetrics:
         return statistics.median(error.proposed for error in self.step_errors) if self.step_errors else None
 
 
-def outlook(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetrics:
+def metrics_at(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetrics:
     """The outlook at an event. What is known from the one ``before`` is not priced again."""
-    standing = event.standing
-    cluster = standing.asked.cluster
-    hours = device_hours(standing.rows, cluster.devices)
+    state = event.state
+    cluster = state.asked.cluster
+    hours = device_hours(state.rows, cluster.devices)
     price = None if event.kind is Kind.SHADOW else cluster.device.price_per_hour
-    first = _first(standing)
+    first = _first(state)
     return StudyMetrics(
-        best=standing.best, first=first, ahead_of_first=_ahead(standing, first),
-        step_errors=_step_errors(standing, event.prior, before.step_errors if before else ()), device_hours=hours,
+        best=state.best, first=first, ahead_of_first=_ahead(state, first),
+        step_errors=_step_errors(state, event.prior, before.step_errors if before else ()), device_hours=hours,
         price_dollars=None if price is None else price * hours,
     )  # fmt: skip
 
@@ -67,45 +67,45 @@ def outlook(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetric
 def seconds_left(event: TuneEvent) -> float | None:
     """What the rest may take, by what a trial takes in the median; None before one has ended. No trial starts when a limit is
     reached, and the one that runs then goes on."""
-    standing, limits = event.standing, event.limits
-    walls = [each.ended - each.started for row in standing.rows for each in row.attempts if each.ended and row.outcome]
+    state, limits = event.state, event.limits
+    walls = [each.ended - each.started for row in state.rows for each in row.attempts if each.ended and row.outcome]
     if not walls:
         return None
-    wall, devices = statistics.median(walls), standing.asked.cluster.devices
-    left = [max(0, event.trials - len(standing.results)) * wall]
+    wall, devices = statistics.median(walls), state.asked.cluster.devices
+    left = [max(0, event.trials - len(state.results)) * wall]
     if limits.minutes is not None:
         left.append(60 * (limits.minutes - limits.minutes_passed) + wall)
     if limits.device_hours is not None:
-        left.append(3600 * (limits.device_hours - device_hours(standing.rows, devices)) / devices + wall)
+        left.append(3600 * (limits.device_hours - device_hours(state.rows, devices)) / devices + wall)
     return max(0.0, min(left) - (event.progress.elapsed_seconds if event.progress else 0.0))
 
 
-def _first(standing: StudyState) -> TrialResult | None:
+def _first(state: StudyState) -> TrialResult | None:
     """The latest trial of the plan that the cost model put first."""
-    if standing.rankings.first is None:
+    if state.rankings.first is None:
         return None
-    name = standing.rankings.first.candidate.key
-    trials = (result for _, result in sorted(standing.results.items(), reverse=True))
+    name = state.rankings.first.candidate.key
+    trials = (result for _, result in sorted(state.results.items(), reverse=True))
     return next((result for result in trials if result.plan.candidate.key == name), None)
 
 
-def _ahead(standing: StudyState, first: TrialResult | None) -> float | None:
+def _ahead(state: StudyState, first: TrialResult | None) -> float | None:
     if first is None:
         return None
     name = first.plan.candidate.key
-    found = next((contender for contender in standing.contenders if contender.trial.plan.candidate.key == name), None)
-    return None if found is None else found.value / standing.contenders[0].value - 1
+    found = next((finalist for finalist in state.finalists if finalist.trial.plan.candidate.key == name), None)
+    return None if found is None else found.value / state.finalists[0].value - 1
 
 
-def _step_errors(standing: StudyState, prior: Calibration, known: Sequence[StepError]) -> tuple[StepError, ...]:
+def _step_errors(state: StudyState, prior: Calibration, known: Sequence[StepError]) -> tuple[StepError, ...]:
     by_number = {error.number: error for error in known}
     errors = []
-    for number, result in sorted(standing.results.items()):
+    for number, result in sorted(state.results.items()):
         measured = result.measurement
         if measured is None or measured.outcome not in RAN or not measured.step_seconds:
             continue
         if (error := by_number.get(number)) is None:
-            plan = price_candidate(standing.asked, result.plan.candidate, deck=standing.deck, calibration=prior)
+            plan = price_candidate(state.asked, result.plan.candidate, deck=state.deck, calibration=prior)
             error = StepError(
                 number=number,
                 unlearned=abs(plan.estimate.step_seconds / measured.step_seconds - 1),

@@ -15,10 +15,10 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.goals import Goals
 from strategist.search.study import Tried
-from strategist.tuner.crash_bisection import blamed, excluded
-from strategist.tuner.finalists import Finalist, contenders
-from strategist.tuner.result import Blame, TrialResult
-from strategist.tuner.warm_start import Elsewhere
+from strategist.tuner.crash_bisection import crash_causes, excluded
+from strategist.tuner.finalists import Finalist, finalists
+from strategist.tuner.result import CrashCause, TrialResult
+from strategist.tuner.warm_start import PricedWarmStart
 
 CANDIDATES = 5000
 """So many of the best predicted candidates are considered, which takes some seconds a thousand: three, or eight of pipelines."""
@@ -55,18 +55,18 @@ class StudyState:
     rows: tuple[TrialRow, ...] = ()
     results: Mapping[int, TrialResult] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
-    others: tuple[Elsewhere, ...] = ()
+    others: tuple[PricedWarmStart, ...] = ()
 
     @cached_property
-    def blamed(self) -> tuple[Blame, ...]:
+    def crash_causes(self) -> tuple[CrashCause, ...]:
         """Settings that crash."""
-        return blamed(self.results.values(), self.rankings.latest)
+        return crash_causes(self.results.values(), self.rankings.latest)
 
     @cached_property
     def candidates(self) -> tuple[Plan, ...]:
         """The space as today's calibration ranks it, without settings that crash."""
         ranked = self.rankings.by(self.calibration, self.goals.objectives)
-        return tuple(plan for plan in ranked if not excluded(plan, self.blamed)) if self.blamed else ranked
+        return tuple(plan for plan in ranked if not excluded(plan, self.crash_causes)) if self.crash_causes else ranked
 
     @property
     def waiting(self) -> list[TrialRow]:
@@ -74,14 +74,14 @@ class StudyState:
         return [row for row in self.rows if row.state is not State.FINISHED]
 
     @cached_property
-    def contenders(self) -> tuple[Finalist[TrialResult], ...]:
+    def finalists(self) -> tuple[Finalist[TrialResult], ...]:
         """The candidates that ran well and keep to the constraints, best first."""
-        return contenders(self.results.values(), self.goals)
+        return finalists(self.results.values(), self.goals)
 
     @property
     def best(self) -> TrialResult | None:
         """The trial that the objective ranks first."""
-        return self.contenders[0].trial if self.contenders else None
+        return self.finalists[0].trial if self.finalists else None
 
     @cached_property
     def tried(self) -> list[Tried]:

@@ -14,7 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
 from strategist.search.surrogate import Others, Seen
-from strategist.tuner.replay_benchmark import Walk, prospects_of, seen_at, walk
+from strategist.tuner.replay_benchmark import SearchRun, prospects_of, search_run, seen_at
 
 TRIALS = 10
 """Trials of the search that came before: as many as a tuning has by default."""
@@ -35,14 +35,14 @@ MODEL, DEVICES = 1, 3
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
     """A sweep searched after ``before``, another one of the same source: ``changed`` is what they differ in, ``near`` whether by
-    little, and ``walks`` are one search for each of ``AFTER``."""
+    little, and ``searches`` are one search for each of ``AFTER``."""
 
     before: str
     sweep: str
     start: str
     changed: str
     near: bool
-    walks: tuple[Walk, ...]
+    searches: tuple[SearchRun, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,8 @@ def saved(found: Sequence[Transfer]) -> Iterator[Saved]:
 
 
 def _saved(found: Sequence[Transfer]) -> Saved:
-    walks = list(zip(*(item.walks for item in found), strict=True))
-    trials = [[each.trials for each in own] for own in walks]
+    searches = list(zip(*(item.searches for item in found), strict=True))
+    trials = [[each.trials for each in own] for own in searches]
     return Saved(
         start=found[0].start,
         changed=found[0].changed,
@@ -108,7 +108,7 @@ def _saved(found: Sequence[Transfer]) -> Saved:
         median_trials=tuple(map(statistics.median, trials)),
         mean_trials=tuple(map(statistics.fmean, trials)),
         most_trials=tuple(map(max, trials)),
-        failed_shares=tuple(sum(each.failed for each in own) / sum(each.trials for each in own) for own in walks),
+        failed_shares=tuple(sum(each.failed for each in own) / sum(each.trials for each in own) for own in searches),
     )
 
 
@@ -120,7 +120,7 @@ def _changed(before: Sequence[Case], own: Sequence[Case]) -> str:
 
 def _kind(own: Sequence[Case]) -> tuple[str, str]:
     """Sweeps alike in it are priced by the same factors of other sources."""
-    return own[0].row.file, own[0].stack.kin
+    return own[0].row.file, own[0].stack.family
 
 
 def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:
@@ -135,22 +135,22 @@ def crossed(start: str, before: Sweep, own: Sweep) -> Transfer:
     """A sweep searched after nothing, after some trials of the one ``before``, and after all of it, both priced alike."""
     there = prospects_of(before)
     everything = [seen_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
-    others = [[], *([Others(known=there, seen=tuple(seen))] for seen in (_handful(before), everything))]
+    others = [[], *([Others(known=there, seen=tuple(seen))] for seen in (_shots(before), everything))]
     return Transfer(
         before=before.name,
         sweep=own.name,
         start=start,
         changed=_changed(before.cases, own.cases),
         near=sqrt(there.contexts[0].apart(prospects_of(own).contexts[0])) <= FEW_DOUBLINGS,
-        walks=tuple(walk(own, "belief", 0, seen) for seen in others),
+        searches=tuple(search_run(own, "surrogate", 0, seen) for seen in others),
     )
 
 
-def _handful(sweep: Sweep) -> list[Seen]:
+def _shots(sweep: Sweep) -> list[Seen]:
     """The first trials of a search that does not know when it is near the best."""
     known = prospects_of(sweep)
     seen: list[Seen] = []
     while len(seen) < min(TRIALS, len(known)):
-        place, _ = choose(known, seen, "belief")
+        place, _ = choose(known, seen, "surrogate")
         seen.append(seen_at(place, float(sweep.step_seconds[place])))
     return seen

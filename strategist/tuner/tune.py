@@ -32,11 +32,11 @@ from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH, confirmation, fron
 from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
-from strategist.tuner.pruning import hopeless, pruned
+from strategist.tuner.pruning import pruned_measurement, pruning_reason
 from strategist.tuner.result import TrialResult, TuningResult
 from strategist.tuner.study_folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner
 from strategist.tuner.study_state import Rankings, StudyState
-from strategist.tuner.warm_start import Elsewhere, WarmStart, warmed
+from strategist.tuner.warm_start import PricedWarmStart, WarmStart, warmed
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -57,7 +57,7 @@ class _LeaseLostError(Exception):
     """Another tuner has taken the trial over; raised through the executor to end it."""
 
 
-class _HopelessError(Exception):
+class _PrunedError(Exception):
     """The trial cannot be the best any more; raised through the executor to end it."""
 
     def __init__(self, why: str, progress: Progress) -> None:
@@ -108,11 +108,11 @@ def tune(
     with Ledger.open(folder, create=True, server=server) as ledger:
         bind(ledger, folder, asked, kind, program)
         agreed = agree(ledger, folder, request, goals)
-        others = tuple(Elsewhere(warmth, asked, deck) for warmth in warmed(ledger, warm))
+        others = tuple(PricedWarmStart(warmth, asked, deck) for warmth in warmed(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
             prior=prior, kind=kind,
-            standing=StudyState(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
+            state=StudyState(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
         )  # fmt: skip
         try:
             loop.run()
@@ -153,7 +153,7 @@ class _Loop:
     on_event: OnTuneEvent
     prior: Calibration
     kind: Kind
-    standing: StudyState
+    state: StudyState
     reacted: set[int] = field(default_factory=set)
     failures: Counter[str] = field(default_factory=Counter)
     longest_start_seconds: float = 0.0
@@ -183,37 +183,37 @@ class _Loop:
     @property
     def last(self) -> int:
         """Number of the last trial: repeats, and those that a simulation kept from starting, take no place of another."""
-        repeats = [row.number for row in self.standing.rows if row.proposed_by == REPEAT]
-        simulated = sum(result.simulated for result in self.standing.results.values())
+        repeats = [row.number for row in self.state.rows if row.proposed_by == REPEAT]
+        simulated = sum(result.simulated for result in self.state.results.values())
         return max(self.limits.trials + simulated + len(repeats), *repeats, 0)
 
     @property
     def waiting(self) -> list[TrialRow]:
         """Trials to run or to wait for."""
-        return [row for row in self.standing.waiting if row.number <= self.last]
+        return [row for row in self.state.waiting if row.number <= self.last]
 
     def refresh(self) -> None:
         """Takes in what the ledger holds, and learns when more trials are finished than before."""
-        known, rows = self.standing, self.ledger.trials()
-        self.standing = replace(known, rows=rows)
+        known, rows = self.state, self.ledger.trials()
+        self.state = replace(known, rows=rows)
         fresh = {row.number: _result(row) for row in rows if row.state is State.FINISHED and row.number not in known.results}
         if not fresh:
             return
         self.ledger.export_jsonl(self.folder / HISTORY)
         records = history.read(self.folder / HISTORY).records  # out of the file that people can read
         calibration = fit(records, self.prior)
-        self.standing = replace(self.standing, results={**known.results, **fresh}, records=records, calibration=calibration)
+        self.state = replace(self.state, results={**known.results, **fresh}, records=records, calibration=calibration)
 
     def enqueue(self) -> None:
         """Queues what to try next: another candidate while trials are left, then a repeat where the best is in doubt. Where there
         is neither, ``ended`` may say why."""
-        standing = self.standing
-        over = self.limits.used_up(standing.rows, standing.asked.cluster.devices)
-        left = len(standing.rows) < self.last
-        found = over or (next_trial(standing, self.limits, self.unanswered()) if left else None)
+        state = self.state
+        over = self.limits.used_up(state.rows, state.asked.cluster.devices)
+        left = len(state.rows) < self.last
+        found = over or (next_trial(state, self.limits, self.unanswered()) if left else None)
         self.ended = found if isinstance(found, str) else ""
         if not isinstance(found, Proposed):
-            found = None if over or self.waiting else repeated_trial(standing, self.limits.confirm)
+            found = None if over or self.waiting else repeated_trial(state, self.limits.confirm)
         if found is not None:
             last = None if found.proposed_by == REPEAT else self.last  # others may have queued theirs while this one thought
             self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by, last)
@@ -222,7 +222,7 @@ class _Loop:
 
     def unanswered(self) -> TrialRow | None:
         """The latest trial, where its cards have not been asked yet: each trial has one answer."""
-        latest = latest_trial(self.standing)
+        latest = latest_trial(self.state)
         if latest is None or latest.number in self.reacted:
             return None
         self.reacted.add(latest.number)
@@ -262,8 +262,8 @@ class _Loop:
         plan = codec.loads(Plan, claim.plan_json)
         repeat = claim.proposed_by == REPEAT
         settings = replace(self.settings, steps=REPEAT_LENGTH * self.settings.steps) if repeat else self.settings
-        pruning = not repeat and self.kind is Kind.REAL and self.standing.goals.of_steps
-        best = self.standing.best if pruning else None
+        pruning = not repeat and self.kind is Kind.REAL and self.state.goals.of_steps
+        best = self.state.best if pruning else None
         renewed, start_seconds = time.monotonic(), 0.0
 
         def on_progress(progress: Progress) -> None:
@@ -276,23 +276,23 @@ class _Loop:
             if progress.phase in RUNNING:
                 self.longest_start_seconds = max(self.longest_start_seconds, start_seconds)
             self.tell(EventType.MOVED, claim.number, progress)
-            if best is not None and (why := hopeless(progress, settings, best)):
-                raise _HopelessError(why, progress)
+            if best is not None and (why := pruning_reason(progress, settings, best)):
+                raise _PrunedError(why, progress)
 
         self.tell(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
             return self.executor.execute(plan, folder, _patient(settings, plan, self.longest_start_seconds), on_progress)
-        except _HopelessError as error:
-            measurement = pruned(plan, self.kind, error.progress, error.why)
+        except _PrunedError as error:
+            measurement = pruned_measurement(plan, self.kind, error.progress, error.why)
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
-    def tell(self, sign: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
+    def tell(self, event_type: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
         """Sends one event to the listeners."""
         self.on_event(
             TuneEvent(
-                sign=sign, trial=trial, trials=self.last, progress=progress, standing=self.standing, limits=self.limits,
+                event_type=event_type, trial=trial, trials=self.last, progress=progress, state=self.state, limits=self.limits,
                 prior=self.prior, kind=self.kind, expected_gain=self.expected_gain,
             )
         )  # fmt: skip
@@ -301,28 +301,28 @@ class _Loop:
         """What the study has shown so far, also written into its folder."""
         self.refresh()
         self.ledger.export_jsonl(self.folder / HISTORY)  # another tuner's may have been older than ours
-        standing, best, goals = self.standing, self.standing.best, self.standing.goals
-        asked, deck, records = standing.asked, standing.deck, standing.records
+        state, best, goals = self.state, self.state.best, self.state.goals
+        asked, deck, records = state.asked, state.deck, state.records
         result = TuningResult(
             study=str(self.folder),
             request=asked.request,
-            trials=tuple(standing.results[number] for number in sorted(standing.results)),
+            trials=tuple(state.results[number] for number in sorted(state.results)),
             best=best,
             ended=self.ended,
             calibration_before=self.prior,
-            calibration_after=standing.calibration,
+            calibration_after=state.calibration,
             errors_before=errors(asked, deck, records, lambda _: self.prior),
-            errors_after=errors(asked, deck, records, lambda _: standing.calibration),
+            errors_after=errors(asked, deck, records, lambda _: state.calibration),
             errors_left_out=errors_left_out(asked, deck, records, self.prior),
             evidence=evidence(deck, trials_of(records)),
             warnings=warned(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
-            confirmation=confirmation(standing.contenders),
-            blamed=standing.blamed,
+            confirmation=confirmation(state.finalists),
+            crash_causes=state.crash_causes,
             goals=goals,
-            front=front(standing.contenders, goals),
-            nearest=None if best else nearest(standing.results.values(), goals),
+            front=front(state.finalists, goals),
+            nearest=None if best else nearest(state.results.values(), goals),
         )
-        for name, value in ((RESULT, result), (BEST, best and best.plan), (CALIBRATION, standing.calibration)):
+        for name, value in ((RESULT, result), (BEST, best and best.plan), (CALIBRATION, state.calibration)):
             path = self.folder / name
             if value is None:
                 path.unlink(missing_ok=True)  # that of a trial which is the best no more

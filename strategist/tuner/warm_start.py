@@ -53,7 +53,7 @@ def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmSt
         InputError: there is nothing to use in one, or its trials are of another kind.
         FileError: one cannot be read.
     """
-    if places and sampler != "belief":
+    if places and sampler != "surrogate":
         raise InputError(
             f"--sampler {sampler}", "takes in nothing of other studies, which --warm is for", "leave one of the two out"
         )
@@ -105,7 +105,7 @@ def warmed_by(ledger: Ledger) -> tuple[WarmedBy, ...]:
     )  # fmt: skip
 
 
-class Elsewhere:
+class PricedWarmStart:
     """A warm start with the study that uses it, as the latest calibration prices it: pricing takes seconds where trials are many.
 
     Where the same trainer ran on the same device, factors of the study's own trials are theirs too; else theirs are fitted to them.

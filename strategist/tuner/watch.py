@@ -6,7 +6,7 @@ from pathlib import Path
 
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.study import Stand, Study, StudyTrial, seen
+from strategist.tuner.study import Study, StudyStatus, StudyTrial, seen
 from strategist.tuner.study_folder import RESULT
 
 POLL_SECONDS = 0.5
@@ -34,7 +34,7 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
             fresh = sorted((trial for trial in study.finished if trial.number not in told), key=lambda trial: trial.ended or 0.0)
             told.update(trial.number for trial in fresh)
             on_look(study, tuple(fresh))
-            if study.stand is Stand.RUNNING or (fresh and len(told) > len(fresh)):
+            if study.status is StudyStatus.RUNNING or (fresh and len(told) > len(fresh)):
                 busy = now
             elif now - busy > idle_seconds or over:
                 return study

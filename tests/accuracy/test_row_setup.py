@@ -203,8 +203,8 @@ def test_a_loss_is_taken_in_the_pieces_that_a_row_states_or_its_framework_has():
 def test_zero_stages_differ_in_the_lives_of_parameters_and_gradients():
     lives = {stage: knobs(zero_stage=stage) for stage in (1, 2, 3)}
     assert [lives[stage].reshard_after_forward for stage in (1, 2, 3)] == [False, False, True]
-    assert [lives[stage].postpone_gradient_sync for stage in (1, 2, 3)] == [True, False, False]
-    assert knobs(notes="no_sync on all but the last accumulation step").postpone_gradient_sync
+    assert [lives[stage].no_sync for stage in (1, 2, 3)] == [True, False, False]
+    assert knobs(notes="no_sync on all but the last accumulation step").no_sync
 
 
 def test_the_sequence_is_split_where_the_row_or_its_framework_says_so():

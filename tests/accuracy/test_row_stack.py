@@ -46,8 +46,8 @@ def test_master_weights_in_host_memory_leave_what_is_computed_with():
 def test_weights_and_gradients_are_sharded_each_by_itself():
     both = case_of(made(**LLMQ, zero_stage=0, notes="flags: --shard-weights --shard-gradients")).candidate.knobs
     weights = case_of(made(**LLMQ, zero_stage=None, notes="flags: --shard-weights")).candidate.knobs
-    assert (both.reshard_after_forward, both.postpone_gradient_sync) == (True, False)
-    assert (weights.reshard_after_forward, weights.postpone_gradient_sync) == (True, True)
+    assert (both.reshard_after_forward, both.no_sync) == (True, False)
+    assert (weights.reshard_after_forward, weights.no_sync) == (True, True)
 
 
 def test_mlperf_s_frozen_base_is_in_float8_with_adapters_on_attention():

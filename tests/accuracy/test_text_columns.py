@@ -75,7 +75,7 @@ def test_the_column_on_attention_kernels(cell, kernel):
 @pytest.mark.parametrize(
     ("cell", "mode"),
     [
-        ("full", "full"), ("every_layer", "full"), ("selective_op", "selective"), ("selective_layer", "alternate"),
+        ("full", "full"), ("every_layer", "full"), ("selective_op", "selective"), ("selective_layer", "every_second_layer"),
         ("megatron_selective", "core_attention"), ("none", "none"), ("disabled", "none"), ("", ""),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from strategist.cost.calibration import NEUTRAL
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.profiles.history import Record
-from strategist.tuner.replay_benchmark import NEAR, walk
+from strategist.tuner.replay_benchmark import NEAR, search_run
 
 LAYOUTS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
 RECORDS = history.read(LAYOUTS).records
@@ -31,9 +31,9 @@ def test_every_layout_of_the_space_was_measured(sweep: Sweep) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_belief_needs_a_fifth_of_what_others_need_on_it(sweep: Sweep, seed: int) -> None:
-    ours = walk(sweep, "belief", 0)
+    ours = search_run(sweep, "surrogate", 0)
     assert ours.regret[-1] <= NEAR
-    assert all(walk(sweep, sampler, seed).trials >= 5 * ours.trials for sampler in ("random", "tpe"))
+    assert all(search_run(sweep, sampler, seed).trials >= 5 * ours.trials for sampler in ("random", "tpe"))
 
 
 def with_outcome(record: Record, outcome: Outcome, kind: Kind = Kind.REAL) -> Record:

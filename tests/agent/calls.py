@@ -28,7 +28,7 @@ class Caller:
 
     portal: BlockingPortal
     client: Client
-    desk: Dispatcher
+    dispatcher: Dispatcher
 
     def call(self, name: str, arguments: dict[str, Any]) -> Reply:
         result = self.portal.call(self.client.call_tool, name, arguments)
@@ -47,10 +47,10 @@ def serving(workspace: Path, grant: str | None = None, study: str | None = None,
     """A server for the workspace, and its client."""
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(opened(str(workspace), grant, study, **limits)) as desk,
-        portal.wrap_async_context_manager(Client(AgentServer(desk))) as client,
+        portal.wrap_async_context_manager(opened(str(workspace), grant, study, **limits)) as dispatcher,
+        portal.wrap_async_context_manager(Client(AgentServer(dispatcher))) as client,
     ):
-        yield Caller(portal=portal, client=client, desk=desk)
+        yield Caller(portal=portal, client=client, dispatcher=dispatcher)
 
 
 def answered(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:

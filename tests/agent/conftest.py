@@ -16,7 +16,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(workspace: Path) -> Iterator[Caller]:
+def dispatcher(workspace: Path) -> Iterator[Caller]:
     with serving(workspace) as made:
         yield made
 

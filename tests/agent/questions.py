@@ -82,13 +82,13 @@ QUESTIONS = (
     Question(
         text="Which change lets 32B on 8 x 24 GB do with the least host memory and the same devices?",
         calls=(("plan", {"model": "32b", "gpus": "8x24GB"}),),
-        answer=lambda said: min(kind(said, "way"), key=lambda way: way["host_memory_gib_per_node"])["arguments"],
+        answer=lambda said: min(kind(said, "alternative"), key=lambda way: way["host_memory_gib_per_node"])["arguments"],
         right="train: lora",
     ),
     Question(
         text="How many 4090s hold 32B with nothing offloaded?",
         calls=(("plan", {"model": "32b", "gpus": "8x24GB"}), ("more", {"handle": "$0.handle"})),
-        answer=lambda said: [way["arguments"] for way in kind(said, "way") if "gpus: " in way["arguments"]],
+        answer=lambda said: [way["arguments"] for way in kind(said, "alternative") if "gpus: " in way["arguments"]],
         right=["gpus: 4x8xRTX4090; fix: offload=none"],
     ),
     Question(
@@ -220,7 +220,7 @@ QUESTIONS = (
     Question(
         text="I measured 0.62 s for it: is that written down?",
         calls=(("plan", TINY), ("record_evidence", {"study": "s", "plan": BEST, "measured": {"step_seconds": 0.62}})),
-        answer=lambda said: (said[1]["taken"], said[1]["known"]), right=(1, 0),
+        answer=lambda said: (said[1]["imported"], said[1]["duplicates"]), right=(1, 0),
     ),
     Question(
         text="May I run a trial here?",

@@ -93,10 +93,10 @@ def _instead(name: str) -> str:
 
 
 @pytest.mark.chaos("Security", "names that lead out of the workspace, through every text that a call of an agent takes")
-def test_no_name_leads_out(workspace: Path, outside: Path, desk: Caller, chaos: Chaos) -> None:
+def test_no_name_leads_out(workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos) -> None:
     tried = strings(workspace, outside)
     assert len(tried) >= 200
-    plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
+    plan = dispatcher.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     calls = [
         (tool, {**call, name: [text] if name in ("cards", "without", "fix", "allow") else text})
         for tool, call, name in slots()
@@ -108,10 +108,10 @@ def test_no_name_leads_out(workspace: Path, outside: Path, desk: Caller, chaos: 
     with watched(outside) as kernel:
         for name, arguments in chosen:
             if arguments is None:
-                reply = desk.read(name)
+                reply = dispatcher.read(name)
             else:
                 given = {key: plan if key == "plan" and value in ("58698c070e9c",) else value for key, value in arguments.items()}
-                reply = desk.call(name, given)
+                reply = dispatcher.call(name, given)
             said = json.dumps(reply.content)
             assert CANARY not in said, (name, arguments)
             assert "Traceback" not in said
@@ -131,8 +131,8 @@ def _exchange(pairs: list[tuple[bytes, bytes]]) -> None:
 
 @NEEDS_KERNEL
 @pytest.mark.chaos("Security", "a link in the workspace that another process swaps all the time")
-def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, desk: Caller, chaos: Chaos) -> None:
-    plan = desk.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
+def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos) -> None:
+    plan = dispatcher.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     for name in ("plan.json", "ds.json"):
         (workspace / name).write_text("{")  # refused at once, so that calls are many
         (workspace / f"{name}.link").symlink_to(outside / name)
@@ -155,7 +155,7 @@ def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: P
         racer.start()
         while tried < rounds * len(calls) or not 0 < led_in < tried:  # until both were met, however busy the machine is
             for name, arguments in calls:
-                reply = desk.call(
+                reply = dispatcher.call(
                     name, {key: value.format(tried) if key == "folder" else value for key, value in arguments.items()}
                 )
                 tried += 1
@@ -201,6 +201,6 @@ def test_the_kernel_keeps_a_library_off_the_network(workspace: Path) -> None:
 
 def test_a_server_that_is_closed_leaves_no_thread(workspace: Path) -> None:
     before = threading.active_count()
-    with serving(workspace) as desk:
-        desk.call("list_cards", {})
+    with serving(workspace) as dispatcher:
+        dispatcher.call("list_cards", {})
     assert threading.active_count() == before

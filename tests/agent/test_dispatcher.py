@@ -72,16 +72,16 @@ def test_the_whole_list_of_tools_fits_a_context() -> None:
     assert sum(tokens(dumps(argument_schema(tool.arguments)) + tool.description) for tool in TOOLS) < 14_000
 
 
-def test_wrong_arguments_are_named_with_an_example_that_is_right(desk: Caller) -> None:
-    problem = refused(desk, "plan", model="8b")
+def test_wrong_arguments_are_named_with_an_example_that_is_right(dispatcher: Caller) -> None:
+    problem = refused(dispatcher, "plan", model="8b")
     assert problem["code"] == "invalid_arguments"
     assert problem["message"] == "gpus: Field required"
-    assert refused(desk, "plan", model="8b", gpus="8x24GB", seq_len="long")["message"].startswith("seq_len:")
-    assert refused(desk, "nothing")["code"] == "unknown_tool"
+    assert refused(dispatcher, "plan", model="8b", gpus="8x24GB", seq_len="long")["message"].startswith("seq_len:")
+    assert refused(dispatcher, "nothing")["code"] == "unknown_tool"
 
 
-def test_a_value_that_breaks_a_law_is_said_in_the_names_of_arguments(desk: Caller) -> None:
-    problem = refused(desk, "plan", model="8b", gpus="8x")
+def test_a_value_that_breaks_a_law_is_said_in_the_names_of_arguments(dispatcher: Caller) -> None:
+    problem = refused(dispatcher, "plan", model="8b", gpus="8x")
     assert problem["code"] == "invalid_value"
     assert problem["message"].startswith("gpus 8x: ")
     assert "8x24GB" in problem["next"]
@@ -92,10 +92,10 @@ def test_problems_carry_known_codes() -> None:
     assert {problem_of(error).code for error in (InputError("a", "b", "c"), FileError("a", "b"))} <= set(CODES)
 
 
-def test_every_call_is_written_down_before_and_after(desk: Caller, workspace: Path) -> None:
-    answered(desk, "list_cards", module="tp")
-    refused(desk, "plan", model="../x.json", gpus="8x24GB")
-    desk.read("strategist://nothing")
+def test_every_call_is_written_down_before_and_after(dispatcher: Caller, workspace: Path) -> None:
+    answered(dispatcher, "list_cards", module="tp")
+    refused(dispatcher, "plan", model="../x.json", gpus="8x24GB")
+    dispatcher.read("strategist://nothing")
     lines = [json.loads(line) for line in (workspace / ".strategist" / "audit.jsonl").read_text().splitlines()]
     assert [(line["call"], line.get("tool"), line.get("ended")) for line in lines] == [
         (1, "list_cards", None), (1, None, "ok"), (2, "plan", None), (2, None, "outside_workspace"),
@@ -104,9 +104,9 @@ def test_every_call_is_written_down_before_and_after(desk: Caller, workspace: Pa
     assert json.loads(lines[0]["arguments"]) == {"module": "tp"}
 
 
-def test_what_cannot_be_written_down_is_not_done(desk: Caller, workspace: Path) -> None:
+def test_what_cannot_be_written_down_is_not_done(dispatcher: Caller, workspace: Path) -> None:
     shutil.rmtree(workspace / ".strategist")
     (workspace / ".strategist").write_text("in the way")
-    problem = refused(desk, "export", plan="x", format="pytorch", folder="out")
+    problem = refused(dispatcher, "export", plan="x", format="pytorch", folder="out")
     assert (problem["code"], "audit.jsonl" in problem["message"]) == ("unreadable_file", True)
     assert not (workspace / "out").exists()

@@ -10,7 +10,7 @@ from strategist.agent.problem import RefusedError
 from strategist.errors import FileError, InputError
 
 
-def purse(folder: Path, text: str = "trials=3,minutes=30") -> Budget:
+def budget(folder: Path, text: str = "trials=3,minutes=30") -> Budget:
     return Budget(Grant.parsed(text, folder))
 
 
@@ -30,7 +30,7 @@ def test_another_text_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_what_a_job_may_take_is_gone_before_it_starts(tmp_path: Path) -> None:
-    made = purse(tmp_path)
+    made = budget(tmp_path)
     made.reserve("job-1", 2, 20)
     assert (made.trials_left, made.minutes_left) == (1, 10)
     with pytest.raises(RefusedError) as caught:
@@ -43,30 +43,30 @@ def test_what_a_job_may_take_is_gone_before_it_starts(tmp_path: Path) -> None:
 
 
 def test_what_a_job_did_not_take_comes_back(tmp_path: Path) -> None:
-    made = purse(tmp_path)
+    made = budget(tmp_path)
     made.reserve("job-1", 3, 30)
-    made.settle("job-1", 1, 60)
+    made.record_spending("job-1", 1, 60)
     assert (made.trials_left, made.minutes_left) == (2, 29)
 
 
 def test_a_job_gives_back_no_more_than_it_was_given(tmp_path: Path) -> None:
-    made = purse(tmp_path)
+    made = budget(tmp_path)
     made.reserve("job-1", 1, 1)
-    made.settle("job-1", 10**9, 10**9)
+    made.record_spending("job-1", 10**9, 10**9)
     assert (made.trials_left, made.minutes_left) == (2, 29)
 
 
 def test_who_starts_the_server_again_gets_what_is_left(tmp_path: Path) -> None:
-    first = purse(tmp_path)
+    first = budget(tmp_path)
     first.reserve("job-1", 1, 10)
-    first.settle("job-1", 1, 120)
+    first.record_spending("job-1", 1, 120)
     first.reserve("job-2", 1, 10)  # and the server is killed
-    again = purse(tmp_path)
+    again = budget(tmp_path)
     assert (again.trials_left, again.minutes_left, again.last) == (1, 18, 2)
-    assert purse(tmp_path, "trials=10,minutes=30").trials_left == 8
+    assert budget(tmp_path, "trials=10,minutes=30").trials_left == 8
 
 
 def test_a_book_that_is_none_grants_nothing(tmp_path: Path) -> None:
     (tmp_path / SPENT).write_text(json.dumps({"job": "job-1"}))
     with pytest.raises(FileError, match="no book of a grant"):
-        purse(tmp_path)
+        budget(tmp_path)

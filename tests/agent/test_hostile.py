@@ -35,12 +35,12 @@ def unquoted(step: str, text: str) -> bool:
     return text in step.replace(shlex.quote(text), "")
 
 
-def test_no_call_answers_with_its_text_in_a_command(desk: Caller) -> None:
-    plan = answered(desk, "plan", model="tiny", gpus="1xH100")["best"]["plan"]
+def test_no_call_answers_with_its_text_in_a_command(dispatcher: Caller) -> None:
+    plan = answered(dispatcher, "plan", model="tiny", gpus="1xH100")["best"]["plan"]
     found: dict[str, Any] = {}
     for (tool, call, name), text in zip(slots(), cycle(FORMS)):
         given = {key: plan if value == "58698c070e9c" else value for key, value in call.items()}
-        reply = desk.call(tool, {**given, name: [text] if name in ("cards", "without", "fix", "allow") else text})
+        reply = dispatcher.call(tool, {**given, name: [text] if name in ("cards", "without", "fix", "allow") else text})
         if reply.is_problem and unquoted(reply.content["next"], text):
             found[f"{tool} {name}"] = reply.content["next"]
     assert found == {}

@@ -35,15 +35,15 @@ def narrow(workspace: Path) -> Iterator[Caller]:
         yield made
 
 
-def stopped_job(desk: Caller) -> tuple[str, int]:
+def stopped_job(dispatcher: Caller) -> tuple[str, int]:
     """A simulation that lasts for ever, and its process."""
     before = workers()
-    job = answered(desk, "simulate", plan="plan.json", wait_seconds=0)["job"]
+    job = answered(dispatcher, "simulate", plan="plan.json", wait_seconds=0)["job"]
     return job, stopped_worker(before)
 
 
-def status(desk: Caller, job: str, **arguments: Any) -> dict[str, Any]:
-    found: dict[str, Any] = answered(desk, "job_status", job=job, **arguments)["items"][0]
+def status(dispatcher: Caller, job: str, **arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = answered(dispatcher, "job_status", job=job, **arguments)["items"][0]
     return found
 
 
@@ -60,58 +60,58 @@ def test_short_calls_are_answered_while_long_ones_run_and_wait(narrow: Caller) -
     assert answered(narrow, "more", handle=ended["handle"])["best"]["fits"]
 
 
-def test_a_cancelled_job_leaves_no_process_and_no_files(desk: Caller, workspace: Path) -> None:
-    job, worker = stopped_job(desk)
-    shown = answered(desk, "cancel_job", job=job)["items"][0]
+def test_a_cancelled_job_leaves_no_process_and_no_files(dispatcher: Caller, workspace: Path) -> None:
+    job, worker = stopped_job(dispatcher)
+    shown = answered(dispatcher, "cancel_job", job=job)["items"][0]
     assert (shown["state"], shown["problem"]["code"], shown["handle"]) == ("cancelled", "cancelled", "")
     wait_until_gone(worker)
     assert list((workspace / ".strategist" / "temporary").iterdir()) == []
-    assert refused(desk, "cancel_job", job=job)["message"] == f"job {job} is cancelled already"
-    assert refused(desk, "cancel_job", job="job-99")["code"] == "unknown_job"
-    assert refused(desk, "job_status", job="../plan")["code"] == "unknown_job"
+    assert refused(dispatcher, "cancel_job", job=job)["message"] == f"job {job} is cancelled already"
+    assert refused(dispatcher, "cancel_job", job="job-99")["code"] == "unknown_job"
+    assert refused(dispatcher, "job_status", job="../plan")["code"] == "unknown_job"
 
 
-def test_a_call_that_its_client_cancels_is_ended(desk: Caller) -> None:
+def test_a_call_that_its_client_cancels_is_ended(dispatcher: Caller) -> None:
     before = workers()
-    waiting = desk.portal.start_task_soon(desk.client.call_tool, "simulate", {"plan": "plan.json"})
+    waiting = dispatcher.portal.start_task_soon(dispatcher.client.call_tool, "simulate", {"plan": "plan.json"})
     worker = stopped_worker(before)
     waiting.cancel()
     wait_until_gone(worker)
-    assert answered(desk, "job_status")["items"] == []
+    assert answered(dispatcher, "job_status")["items"] == []
 
 
 def test_a_call_that_takes_too_long_is_ended(workspace: Path) -> None:
-    with serving(workspace, call_minutes=1 / 600) as desk:
-        assert refused(desk, "simulate", plan="plan.json")["code"] == "out_of_time"
+    with serving(workspace, call_minutes=1 / 600) as dispatcher:
+        assert refused(dispatcher, "simulate", plan="plan.json")["code"] == "out_of_time"
         while workers():
             pass
 
 
-def test_a_worker_that_dies_ends_one_call_only(desk: Caller) -> None:
-    job, worker = stopped_job(desk)
+def test_a_worker_that_dies_ends_one_call_only(dispatcher: Caller) -> None:
+    job, worker = stopped_job(dispatcher)
     os.killpg(worker, signal.SIGKILL)
-    ended = status(desk, job, wait_seconds=60)
+    ended = status(dispatcher, job, wait_seconds=60)
     assert (ended["state"], ended["problem"]["code"]) == ("ended", "failed")
     assert "died" in ended["problem"]["message"]
-    assert answered(desk, "list_cards")["cards"] > 50
+    assert answered(dispatcher, "list_cards")["cards"] > 50
 
 
 def test_a_server_that_ends_leaves_no_process(workspace: Path) -> None:
-    with serving(workspace) as desk:
-        job, worker = stopped_job(desk)
+    with serving(workspace) as dispatcher:
+        job, worker = stopped_job(dispatcher)
     wait_until_gone(worker)
-    with serving(workspace) as desk:
-        assert status(desk, job)["state"] == "cancelled"
+    with serving(workspace) as dispatcher:
+        assert status(dispatcher, job)["state"] == "cancelled"
 
 
 @pytest.mark.torch
-def test_what_a_worker_started_ends_with_it(desk: Caller) -> None:
+def test_what_a_worker_started_ends_with_it(dispatcher: Caller) -> None:
     before = workers()
-    job = answered(desk, "simulate", plan="plan.json", wait_seconds=0)["job"]
+    job = answered(dispatcher, "simulate", plan="plan.json", wait_seconds=0)["job"]
     worker = new_worker(before)
     while not (ranks := list(children(worker))):
         pass
-    answered(desk, "cancel_job", job=job)
+    answered(dispatcher, "cancel_job", job=job)
     wait_until_gone(worker, *ranks)
 
 
@@ -119,43 +119,43 @@ def test_answers_of_jobs_are_kept_over_sessions_as_many_as_there_is_room_for(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "MOST_JOBS", 2)
-    with serving(workspace) as desk:
-        names = [answered(desk, "diagnose", wait_seconds=0)["job"]]
-        names += [answered(desk, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] for _ in range(2)]
+    with serving(workspace) as dispatcher:
+        names = [answered(dispatcher, "diagnose", wait_seconds=0)["job"]]
+        names += [answered(dispatcher, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] for _ in range(2)]
         for name in names[1:]:
-            assert status(desk, name, wait_seconds=60)["state"] == "ended"
-        direct = answered(desk, "explain", plan="plan.json", setting="tp")
-    with serving(workspace) as desk:
-        assert [item["job"] for item in answered(desk, "job_status")["items"]] == names[:0:-1]
-        handle = status(desk, names[2])["handle"]
-        assert answered(desk, "more", handle=handle) == direct
+            assert status(dispatcher, name, wait_seconds=60)["state"] == "ended"
+        direct = answered(dispatcher, "explain", plan="plan.json", setting="tp")
+    with serving(workspace) as dispatcher:
+        assert [item["job"] for item in answered(dispatcher, "job_status")["items"]] == names[:0:-1]
+        handle = status(dispatcher, names[2])["handle"]
+        assert answered(dispatcher, "more", handle=handle) == direct
 
 
-def test_a_record_that_is_none_is_no_job(desk: Caller, workspace: Path) -> None:
+def test_a_record_that_is_none_is_no_job(dispatcher: Caller, workspace: Path) -> None:
     for name, text in (("job-1", "{"), ("job-2", "[]"), ("job-3", '{"job": {"job": "x"}, "server": 1, "answer": null}')):
         (workspace / ".strategist" / "jobs" / f"{name}.json").write_text(text)
-        assert refused(desk, "job_status", job=name)["code"] == "unknown_job"
-    assert answered(desk, "job_status")["items"] == []
-    assert answered(desk, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] == "job-4"
+        assert refused(dispatcher, "job_status", job=name)["code"] == "unknown_job"
+    assert answered(dispatcher, "job_status")["items"] == []
+    assert answered(dispatcher, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] == "job-4"
 
 
-def test_a_client_hears_how_far_a_call_is(desk: Caller) -> None:
+def test_a_client_hears_how_far_a_call_is(dispatcher: Caller) -> None:
     heard: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, message))
 
-    desk.portal.call(lambda: desk.client.call_tool("plan", REQUEST, progress_callback=hear))
+    dispatcher.portal.call(lambda: dispatcher.client.call_tool("plan", REQUEST, progress_callback=hear))
     assert heard
     assert heard == sorted(heard, key=lambda item: item[0])
     assert heard[-1][1] == "works"
 
 
 def test_plans_are_known_over_sessions(workspace: Path) -> None:
-    with serving(workspace) as desk:
-        best = answered(desk, "plan", **REQUEST)["best"]["plan"]
-    with serving(workspace) as desk:
-        assert answered(desk, "explain", plan=best, setting="tp")["plan"]["plan"] == best
+    with serving(workspace) as dispatcher:
+        best = answered(dispatcher, "plan", **REQUEST)["best"]["plan"]
+    with serving(workspace) as dispatcher:
+        assert answered(dispatcher, "explain", plan=best, setting="tp")["plan"]["plan"] == best
         kept = workspace / ".strategist" / "plans" / f"{best}.json"
         kept.write_text(kept.read_text().replace('"dp_shard": 1', '"dp_shard": 2'))
-        assert refused(desk, "explain", plan=best)["code"] == "unknown_plan", "the file holds another plan than its name says"
+        assert refused(dispatcher, "explain", plan=best)["code"] == "unknown_plan", "the file holds another plan than its name says"

@@ -119,8 +119,8 @@ def orders(answer: object) -> Iterator[Call]:
 class Obedient:
     """Reads what there is, does what it says, and what the answers say."""
 
-    def __init__(self, desk: Caller) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: Caller) -> None:
+        self._dispatcher = dispatcher
         self.done: list[Call] = []
         self.codes: list[str] = []
         self.orders: list[Call] = []
@@ -133,7 +133,7 @@ class Obedient:
             if (key := json.dumps([name, arguments])) in self._known:
                 continue
             self._known.add(key)
-            reply = self._desk.read(arguments["address"]) if name == "read" else self._desk.call(name, arguments)
+            reply = self._dispatcher.read(arguments["address"]) if name == "read" else self._dispatcher.call(name, arguments)
             self.done.append((name, arguments))
             self.codes.append(reply.content["code"] if reply.is_problem else "ok")
             found = list(orders(reply.content))
@@ -159,16 +159,16 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos
     for name in ("plan.json", "secret.yaml"):
         (outside / name).write_bytes(plan.read_bytes())
     before = {path: path.read_bytes() for path in [plan, *(workspace / "cards").iterdir()]}
-    with watched(outside) as kernel, serving(workspace, GRANT) as desk:
-        agent, tools = Obedient(desk), list(desk.desk.tools)
+    with watched(outside) as kernel, serving(workspace, GRANT) as dispatcher:
+        agent, tools = Obedient(dispatcher), list(dispatcher.dispatcher.tools)
         for card in (workspace / "cards").iterdir():
             agent.obey("read_card", {"id": card.stem, "cards": ["cards"]})
         read_before = len(agent.orders)
         agent.obey("read", {"address": "strategist://studies/studies/told"})
         agent.obey("job_status", {})
-        while (status := desk.call("job_status", {}).content)["running"]:
-            desk.call("job_status", {"job": status["running"], "wait_seconds": 60})
-        jobs, left = status["items"], desk.desk.left
+        while (status := dispatcher.call("job_status", {}).content)["running"]:
+            dispatcher.call("job_status", {"job": status["running"], "wait_seconds": 60})
+        jobs, left = status["items"], dispatcher.dispatcher.left
         events = kernel.events()
     obeyed = [call for call in calls if call in agent.done]
     assert len(obeyed) == len(calls), "an instruction was never read"
@@ -181,7 +181,7 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos
     assert left[1] >= 0
     assert {path: path.read_bytes() for path in before} == before
     assert set(agent.codes) <= {"ok", *CODES} - {"failed"}
-    assert list(desk.desk.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
+    assert list(dispatcher.dispatcher.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
     lines = [json.loads(line) for line in (workspace / ".strategist" / "audit.jsonl").read_text().splitlines()]
     assert len([line for line in lines if line.get("tool", "job_status") != "job_status"]) == len(agent.done) - 1
     assert not [path for path in workspace.rglob("*") if path.name in ("x", "new") and not path.is_dir()]

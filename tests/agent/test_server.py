@@ -125,8 +125,8 @@ def test_a_server_that_is_killed_leaves_no_process_and_its_jobs_are_lost(workspa
     with started(workspace) as (process, address):
         job, forked = anyio.run(talk, address)
     wait_until_gone(*forked)
-    with serving(workspace) as desk:
-        assert answered(desk, "job_status", job=job)["items"][0]["state"] == "lost"
+    with serving(workspace) as dispatcher:
+        assert answered(dispatcher, "job_status", job=job)["items"][0]["state"] == "lost"
 
 
 @pytest.mark.parametrize(

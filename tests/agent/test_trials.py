@@ -29,18 +29,18 @@ def granted(workspace: Path) -> Iterator[Caller]:
         yield made
 
 
-def ended(desk: Caller, job: str) -> dict[str, Any]:
+def ended(dispatcher: Caller, job: str) -> dict[str, Any]:
     """The status of a job at its end."""
     while True:
-        status = answered(desk, "job_status", job=job, wait_seconds=60)
+        status = answered(dispatcher, "job_status", job=job, wait_seconds=60)
         if status["items"][0]["state"] == "ended":
             return status
 
 
-def test_without_a_grant_nothing_starts(desk: Caller) -> None:
-    best = answered(desk, "plan", **TINY)["best"]["plan"]
-    assert refused(desk, "start_trial", plan=best, minutes=1)["code"] == "not_granted"
-    assert refused(desk, "start_tuning", plan=best, study="a", trials=1, minutes=1)["code"] == "not_granted"
+def test_without_a_grant_nothing_starts(dispatcher: Caller) -> None:
+    best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
+    assert refused(dispatcher, "start_trial", plan=best, minutes=1)["code"] == "not_granted"
+    assert refused(dispatcher, "start_tuning", plan=best, study="a", trials=1, minutes=1)["code"] == "not_granted"
 
 
 def test_a_grant_is_for_a_folder_inside(workspace: Path, tmp_path: Path) -> None:
@@ -76,21 +76,21 @@ def test_a_tuning_ends_when_its_minutes_are_over(granted: Caller, workspace: Pat
 
 
 def test_a_tuning_that_runs_is_ended_with_the_server(workspace: Path) -> None:
-    with serving(workspace, "trials=1,minutes=5") as desk:
-        best = answered(desk, "plan", **TINY)["best"]["plan"]
-        job = answered(desk, "start_tuning", plan=best, study="long", trials=1, minutes=5)["job"]
-    with serving(workspace, "trials=1,minutes=5") as desk:
-        ended = answered(desk, "job_status", job=job)
+    with serving(workspace, "trials=1,minutes=5") as dispatcher:
+        best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
+        job = answered(dispatcher, "start_tuning", plan=best, study="long", trials=1, minutes=5)["job"]
+    with serving(workspace, "trials=1,minutes=5") as dispatcher:
+        ended = answered(dispatcher, "job_status", job=job)
         assert ended["items"][0]["state"] == "cancelled"
         assert ended["items"][0]["exit_code"] is not None
         assert 0 < ended["minutes_left"] <= 5
 
 
 def test_a_tuning_that_is_cancelled_gives_back_what_it_did_not_take(workspace: Path) -> None:
-    with serving(workspace, "trials=3,minutes=5") as desk:
-        best = answered(desk, "plan", **TINY)["best"]["plan"]
-        job = answered(desk, "start_tuning", plan=best, study="long", trials=3, minutes=5)["job"]
-        cancelled = answered(desk, "cancel_job", job=job)
+    with serving(workspace, "trials=3,minutes=5") as dispatcher:
+        best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
+        job = answered(dispatcher, "start_tuning", plan=best, study="long", trials=3, minutes=5)["job"]
+        cancelled = answered(dispatcher, "cancel_job", job=job)
         assert (cancelled["items"][0]["state"], cancelled["running"]) == ("cancelled", "")
         assert cancelled["trials_left"] >= 2
         assert 4 < cancelled["minutes_left"] <= 5
@@ -105,10 +105,10 @@ def test_a_tuning_continues_after_the_trials_that_ran_and_counts_no_simulated_on
         assert claim is not None
         simulated = Measurement(plan_id=plan.id, kind=Kind.SIMULATED, outcome=Outcome.OOM)
         ledger.finish(claim, Outcome.OOM, codec.dumps(simulated))
-    with serving(workspace, "trials=2,minutes=3") as desk:
-        best = answered(desk, "plan", **TINY)["best"]["plan"]
-        job = answered(desk, "start_tuning", plan=best, study="known", trials=1, minutes=1)["job"]
-        status = ended(desk, job)
+    with serving(workspace, "trials=2,minutes=3") as dispatcher:
+        best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
+        job = answered(dispatcher, "start_tuning", plan=best, study="known", trials=1, minutes=1)["job"]
+        status = ended(dispatcher, job)
     assert (status["items"][0]["exit_code"], status["trials_left"]) == (2, 2)
     study = api.study(workspace / "studies" / "known")
     assert (counted_trials(study), attempts(study)) == (2, 2)
@@ -173,14 +173,14 @@ def test_a_checkpoint_of_the_workspace_leads_nowhere_else(settled: Workspace, tm
 @pytest.mark.torch
 @pytest.mark.full
 def test_a_training_is_resumed_with_its_settings(workspace: Path) -> None:
-    with serving(workspace, "trials=2,minutes=6") as desk:
-        best = answered(desk, "plan", **TINY)["best"]["plan"]
-        first = answered(desk, "start_trial", plan=best, minutes=3, settings={"total_steps": 4, "save": "saved", "seed": 3})
-        job, _ = ended(desk, first["job"])["items"]
+    with serving(workspace, "trials=2,minutes=6") as dispatcher:
+        best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
+        first = answered(dispatcher, "start_trial", plan=best, minutes=3, settings={"total_steps": 4, "save": "saved", "seed": 3})
+        job, _ = ended(dispatcher, first["job"])["items"]
         assert job["exit_code"] == 0, job["last_lines"]
         again = {"total_steps": 8, "resume": "saved", "save": "saved"}
-        second = answered(desk, "start_trial", plan=best, minutes=3, settings=again)
-        job, _ = ended(desk, second["job"])["items"]
+        second = answered(dispatcher, "start_trial", plan=best, minutes=3, settings=again)
+        job, _ = ended(dispatcher, second["job"])["items"]
         assert job["exit_code"] == 0, job["last_lines"]
     saved = checkpoint.read(checkpoint.find(workspace / "saved"))
     assert (saved.step, saved.settings.seed) == (8, 3)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from strategist import api
-from strategist.contract.answer import Answer, Way
+from strategist.contract.answer import Alternative, Answer
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 
@@ -16,27 +16,31 @@ def plan(**request: Any) -> Answer:
     return api.plan(Request(**{"model": "13b", **request}), top=1)
 
 
-def ways(found: Answer) -> list[Way]:
-    return [way for way in found.ways if way.title == "activations in host memory"]
+def alternatives(found: Answer) -> list[Alternative]:
+    return [other for other in found.alternatives if other.title == "activations in host memory"]
 
 
 def test_long_sequences_gain_where_nothing_has_to_be_computed_again() -> None:
     before = plan(gpus="8xH100", workload=LONG)
-    (way,) = ways(before)
-    fix = dict(word.split("=") for word in way.flags[1::2])
+    (other,) = alternatives(before)
+    fix = dict(word.split("=") for word in other.flags[1::2])
     assert fix == {"activation_offload": "true", "recompute": "none", "offload": "none"}
-    assert way.plan.estimate.host_memory_bytes_per_node > 0
-    assert not way.changes_convergence
+    assert other.plan.estimate.host_memory_bytes_per_node > 0
+    assert not other.changes_convergence
     after = plan(gpus="8xH100", workload=LONG, fix={"activation_offload": True, "recompute": "none", "offload": "none"})
-    assert after.plans[0].id == way.plan.id
-    assert way.plan.estimate.tokens_per_second > 1.05 * before.plans[0].estimate.tokens_per_second
+    assert after.plans[0].id == other.plan.id
+    assert other.plan.estimate.tokens_per_second > 1.05 * before.plans[0].estimate.tokens_per_second
 
 
 def test_where_nothing_fits_the_inputs_of_layers_go() -> None:
     tight = Workload(seq_len=524288, global_batch=8)
     found = plan(model="1b", gpus="8x24GB", workload=tight, fix={"offload": "optimizer", "dp_shard": 8})
     assert not found.plans
-    assert all(way.plan.candidate.knobs.recompute == "full" for way in found.ways if way.flags[1:2] == ("activation_offload=true",))
+    assert all(
+        other.plan.candidate.knobs.recompute == "full"
+        for other in found.alternatives
+        if other.flags[1:2] == ("activation_offload=true",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,4 +54,4 @@ def test_where_nothing_fits_the_inputs_of_layers_go() -> None:
     ids=["nothing to gain", "ruled out", "computed again as asked", "streamed"],
 )
 def test_elsewhere_they_are_not_named(request_: dict[str, Any]) -> None:
-    assert ways(plan(**request_)) == []
+    assert alternatives(plan(**request_)) == []

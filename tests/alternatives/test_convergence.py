@@ -32,7 +32,9 @@ def plan(request: Request, **change: Any) -> Answer:
 
 def allowing(found: Answer) -> dict[str, float]:
     """Tokens/s of the ways that allow something, by its name."""
-    return {way.flags[1]: way.plan.estimate.tokens_per_second for way in found.ways if way.flags[:1] == ("--allow",)}
+    return {
+        other.flags[1]: other.plan.estimate.tokens_per_second for other in found.alternatives if other.flags[:1] == ("--allow",)
+    }
 
 
 @pytest.mark.parametrize("request_", [HOPPER, DDP, PIPELINE], ids=["float8", "replicas", "pipeline"])

@@ -52,23 +52,23 @@ QUICK = ("hosts too small", "fixed", "undivided")
 )
 def test_the_flags_of_a_way_give_its_plan(deck: Deck, request_: Request) -> None:
     found = answer(request_, deck=deck)
-    assert found.ways
-    for way in found.ways:
-        assert answer(changed(request_, way.flags), deck=deck).plans[0].id == way.plan.id, way.title
+    assert found.alternatives
+    for other in found.alternatives:
+        assert answer(changed(request_, other.flags), deck=deck).plans[0].id == other.plan.id, other.title
 
 
 def test_a_batch_that_the_devices_do_not_divide_is_not_answered_with_other_devices(deck: Deck) -> None:
     found = answer(REQUESTS["undivided"], deck=deck)
     assert not found.plans
-    assert found.ways[0].flags == ("--global-batch", "63")
-    assert found.ways[0].plan.cluster == found.cluster
+    assert found.alternatives[0].flags == ("--global-batch", "63")
+    assert found.alternatives[0].plan.cluster == found.cluster
 
 
 def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("device: RTX4090\nnodes: 1\ngpus_per_node: 2\n", encoding="utf-8")
     found = answer(Request(model="8b", gpus=str(path)), deck=deck)
-    larger = next(way for way in found.ways if "nothing offloaded" in way.title)
+    larger = next(other for other in found.alternatives if "nothing offloaded" in other.title)
     assert larger.flags == ()
     assert larger.plan.cluster.devices > 2
 
@@ -76,10 +76,12 @@ def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Pa
 def test_a_way_that_gains_little_is_not_named(deck: Deck) -> None:
     found = answer(Request(model="8b", gpus="8xH100"), deck=deck)
     assert found.plans[0].candidate.knobs.offload == "none"
-    assert all(way.plan.estimate.tokens_per_second >= 1.05 * found.plans[0].estimate.tokens_per_second for way in found.ways)
+    assert all(
+        other.plan.estimate.tokens_per_second >= 1.05 * found.plans[0].estimate.tokens_per_second for other in found.alternatives
+    )
 
 
 def test_ways_that_change_training_say_so(deck: Deck) -> None:
     found = answer(Request(model="8b", gpus="2x24GB"), deck=deck)
-    says = {way.flags[0]: way.changes_convergence for way in found.ways}
+    says = {other.flags[0]: other.changes_convergence for other in found.alternatives}
     assert {flag for flag, changes in says.items() if changes} == {"--train", "--optimizer", "--allow"}

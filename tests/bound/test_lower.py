@@ -88,7 +88,7 @@ def test_a_ring_over_nodes_enters_each_once_for_all_its_ranks() -> None:
 
 def test_groups_that_share_ports_share_their_bandwidth() -> None:
     """With replicas across the nodes eight rings of two ranks cross them, each with the gradients of one shard."""
-    found = bound(Layout(dp_replicate=2, dp_shard=8), nodes=2, postpone_gradient_sync=True).at_line_rate.inter_node
+    found = bound(Layout(dp_replicate=2, dp_shard=8), nodes=2, no_sync=True).at_line_rate.inter_node
     shard = (8 * LAYER_PARAMETERS + 2 * HEAD_WEIGHTS) / 8
     assert found == pytest.approx(2 * 1 / 2 * shard * 4 / 1e10, rel=1e-4)
 
@@ -108,8 +108,8 @@ def test_switches_that_reduce_move_sums_once() -> None:
 def test_tokens_travel_once_to_each_other_node_that_has_an_expert_of_theirs() -> None:
     """Two of eight experts, four on each of two nodes: both of a token's choices lie on its own node with 4/8 x 3/7."""
     experts = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=2, expert_ffn_size=2048))
-    found = bound(Layout(dp_shard=8, ep=8), nodes=2, model=experts, reshard_after_forward=False, postpone_gradient_sync=True)
-    alone = bound(Layout(dp_shard=8), nodes=2, model=experts, reshard_after_forward=False, postpone_gradient_sync=True)
+    found = bound(Layout(dp_shard=8, ep=8), nodes=2, model=experts, reshard_after_forward=False, no_sync=True)
+    alone = bound(Layout(dp_shard=8), nodes=2, model=experts, reshard_after_forward=False, no_sync=True)
     parameters = 8 * 8 * 3 * 1024 * 2048
     exchanged = 4 * 8 * 4 * 2048 * 1024 * 2 * 2 * (1 - 4 / 8 * 3 / 7) / 2
     spared = 7 / 8 * parameters * (2 + 4) / 4  # experts of their own are neither gathered nor reduced

@@ -19,7 +19,7 @@ from strategist.expr.vocabulary import SETTINGS
 from strategist.paths import data_dir
 from strategist.planning.planner import answer
 from strategist.profiles.request_file import load_request
-from strategist.rules.observe_policies import react
+from strategist.rules.observe_policies import observed_proposals
 from strategist.search.facts import situation_facts
 
 DECK = load_deck(data_dir("cards"))
@@ -75,7 +75,7 @@ def proposals(one: Fixed, deck: Deck) -> list[Any]:
     facts = situation_facts(best.model, best.cluster, best.workload) | {
         f"observed.{name}": value for name, value in one.observed.items()
     }
-    return [proposal.changes for proposal in react(deck, facts, row_of(best.candidate, best.accumulation))]
+    return [proposal.changes for proposal in observed_proposals(deck, facts, row_of(best.candidate, best.accumulation))]
 
 
 @pytest.mark.parametrize(

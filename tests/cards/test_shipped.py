@@ -18,7 +18,7 @@ from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
 from strategist.lint.environment import Found
 from strategist.paths import data_dir
-from strategist.rules.observe_policies import react
+from strategist.rules.observe_policies import observed_proposals
 from strategist.rules.policy_evaluation import judge, preferences, reasons
 
 DECK = load_deck(data_dir("cards"))
@@ -120,7 +120,7 @@ def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
         [(drop.card, drop.policy) for drop in judgement.dropped],
         preferences(deck, case.facts, candidates).tolist(),
         reasons(deck, case.facts, row),
-        react(deck, case.facts, row),
+        observed_proposals(deck, case.facts, row),
     )
 
 

@@ -92,7 +92,7 @@ def test_where_nothing_fits_no_plan_file_is_written(tmp_path: Path, capsys: pyte
     out, err = capsys.readouterr()
     assert not target.exists()
     assert "Nothing fits" in out
-    assert "Nearest ways that fit" in out
+    assert "Alternatives that fit" in out
     assert "is not written" in err
 
 

@@ -226,7 +226,7 @@ def test_all_that_stands_is_shown(capsys: Captured, monkeypatch: pytest.MonkeyPa
     found = codec.loads(Configuration, capsys.readouterr().out)
     person = str(config_sources.person_file())
     assert found.files == {"strategist.yaml": True, person: True}
-    assert found.unheard == ("STRATEGIST_GPU",)
+    assert found.unknown_variables == ("STRATEGIST_GPU",)
     gpus, trials = found.options
     assert (gpus.words, gpus.source, gpus.before) == (("--gpus=2xcpu",), "STRATEGIST_GPUS", ("strategist.yaml:1", f"{person}:1"))
     assert gpus.commands == ("plan", "tune")

@@ -36,7 +36,7 @@ IN_EVERY_RUN = ("tiny", "deepseek-v3")
 def test_every_preset_gets_plans_or_ways(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "--model", model, "--gpus", "8x80GB")
     assert answer.model.name == model
-    assert answer.plans or answer.ways
+    assert answer.plans or answer.alternatives
 
 
 @pytest.mark.parametrize(("size", "preset"), [("32b", "qwen2.5-32b"), ("7b", "qwen2.5-7b")])

@@ -8,7 +8,7 @@ from strategist.cli import render
 from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.answer import Answer
-from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
 from strategist.report.answer import answer_report
@@ -80,5 +80,5 @@ def test_an_explanation_and_what_stands_against_a_value(tmp_path: Path, words: s
     assert explanation.advice[0].texts == ("Compare ten steps.",)
 
     asked = [*arguments, "--why-not", "compile=false"]
-    alternative = codec.loads(Alternative, printed([*asked, "--json"], capsys))
+    alternative = codec.loads(WhyNot, printed([*asked, "--json"], capsys))
     assert shown(why_not_report(plan, alternative), capsys) == printed(asked, capsys)

@@ -153,7 +153,7 @@ def test_what_makes_a_program_crash_is_found_and_left_alone(tmp_path: Path, caps
     """The program crashes wherever it recomputes; chance proposes it again and again until that is known."""
     assert main([*quick_tuning(tmp_path, "crash"), "--steps", "4", "--sampler", "random", "--trials", "12", "--json"]) == 0
     result = codec.loads(TuningResult, capsys.readouterr().out)
-    (blame,) = result.blamed
+    (blame,) = result.crash_causes
     assert blame.settings == {"knobs.recompute": "full"}
     recomputing = [trial.number for trial in result.trials if trial.plan.candidate.knobs.recompute == "full"]
     assert set(recomputing) == set(blame.crashed)

@@ -49,7 +49,7 @@ PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "study show": (("study", ["study"]),),
     "study watch": (("trial", ["study", "--idle", "0"]),),
     "watch": (("trial", ["study", "--idle", "0"]),),
-    "explain": (("explanation", ["plan.json"]), ("alternative", ["plan.json", "--why-not", "tp=2"])),
+    "explain": (("explanation", ["plan.json"]), ("why-not", ["plan.json", "--why-not", "tp=2"])),
     "compare": (("comparison", ["plan.json", "native.json"]),),
     "check": (("review", ["plan.json"]), ("reviews", ["alone.json", "alone.json"])),
     "import": (("plan", ["plan.json"]),),

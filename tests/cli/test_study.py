@@ -42,7 +42,7 @@ def test_studies_are_listed(studies: Path, capsys: Captured) -> None:
     assert "tiny" in text
     assert "finished" in text
     (listed,) = json.loads(said(capsys, "list", studies, "--json"))
-    assert (listed["trials"], listed["finished"], listed["stand"]) == (2, 2, "finished")
+    assert (listed["trials"], listed["finished"], listed["status"]) == (2, 2, "finished")
     assert said(capsys, "list", studies / "one" / "trials") == "no study lies there\n"
 
 
@@ -63,10 +63,10 @@ def test_out_in_and_together(studies: Path, tmp_path: Path, capsys: Captured) ->
     table = tmp_path / "t.csv"
     assert said(capsys, "export", studies / "one", "--to", table) == f"2 trials written to {table}\n"
     new = tmp_path / "two"
-    assert said(capsys, "import", table, "--study", new, *ASKED, *FIXED) == f"2 trials taken into {new}\n"
+    assert said(capsys, "import", table, "--study", new, *ASKED, *FIXED) == f"2 trials imported into {new}\n"
     both = tmp_path / "both"
-    assert "2 trials taken into" in said(capsys, "merge", studies / "one", new, "--into", both)
-    assert "2 were of candidates that it has already" in said(capsys, "import", table, "--study", both)
+    assert "2 trials imported into" in said(capsys, "merge", studies / "one", new, "--into", both)
+    assert "2 are of candidates that it had already" in said(capsys, "import", table, "--study", both)
 
 
 def test_watching_prints_a_line_a_trial(studies: Path, capsys: Captured) -> None:

@@ -209,7 +209,7 @@ def test_it_says_what_is_known(events: list[TuneEvent]) -> None:
     first = " ".join(drawn(events[:1], 80, 24))
     assert "Choosing what to try next" in first
     assert "no trial ended well yet" in first
-    started = next(place for place, event in enumerate(events, 1) if event.sign is EventType.STARTED)
+    started = next(place for place, event in enumerate(events, 1) if event.event_type is EventType.STARTED)
     assert "Trial 1 of 9  starting" in drawn(events[:started], 80, 24)
 
 
@@ -223,18 +223,18 @@ def test_trials_of_other_tuners_are_shown_and_waited_for(tmp_path: Path) -> None
 
         def take(event: TuneEvent) -> None:
             told.append(event)
-            if event.sign is EventType.WAITING:
+            if event.event_type is EventType.WAITING:
                 measurement = StandIn().execute(codec.loads(Plan, plan), tmp_path / f"other-{len(others)}", SETTINGS)
                 ledger.finish(others.pop(), Outcome.OK, codec.dumps(measurement))
 
         limits = Limits(trials=6, confirm=0)
         tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=take)
-    moved = next(place for place, event in enumerate(told, 1) if event.sign is EventType.MOVED)
+    moved = next(place for place, event in enumerate(told, 1) if event.event_type is EventType.MOVED)
     lines = drawn(told[:moved], 80, 24)
     assert lines[2].startswith("Trial 6 of 6  measure, step 1")
     assert [line.partition(":")[0] for line in lines[4:7]] == [
         "Trial 2, of another tuner", "Trial 3, of another tuner", "and 2 more of other tuners",
     ]  # fmt: skip
-    waiting = [place for place, event in enumerate(told, 1) if event.sign is EventType.WAITING]
+    waiting = [place for place, event in enumerate(told, 1) if event.event_type is EventType.WAITING]
     assert drawn(told[: waiting[0]], 80, 24)[2] == "Waiting  for trials of other tuners"
     assert "6 of 6 trials" in "".join(drawn(told, 80, 24))

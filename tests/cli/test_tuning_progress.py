@@ -126,7 +126,7 @@ def test_trials_of_other_tuners_are_told_and_waiting_for_them_once(tmp_path: Pat
         looks = []
 
         def on_event(event: TuneEvent) -> None:
-            looks.extend([event] if event.sign is EventType.WAITING else [])
+            looks.extend([event] if event.event_type is EventType.WAITING else [])
             if len(looks) == 3:
                 measurement = StandIn().execute(codec.loads(Plan, plan), tmp_path / "theirs", SETTINGS)
                 ledger.finish(theirs, Outcome.OK, codec.dumps(measurement))

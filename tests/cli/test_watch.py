@@ -58,7 +58,7 @@ def test_what_runs_is_shown_with_whoever_runs_it(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     *others, last = study.trials
     running = replace(last, state=State.RUNNING.value, outcome=None, measurement=None, ended=None, owner="node-7:41")
-    text = drawn(replace(study, trials=(*others, running), stand=studies.Stand.RUNNING))
+    text = drawn(replace(study, trials=(*others, running), status=studies.StudyStatus.RUNNING))
     assert re.match(r"Trial 3  for .* by node-7:41$", text[2]), text
     assert text[3].startswith("  predicted ")
     assert any(re.match(r"done +█+·+ 2 of 3 proposed$", line) for line in text)

@@ -111,7 +111,7 @@ def test_a_whole_number_is_a_float_where_one_is_needed():
 
 
 def test_a_later_field_with_a_default_may_be_missing_in_an_older_file():
-    assert codec.loads(Knobs, changed(Knobs(), "postpone_gradient_sync", drop=True)) == Knobs()
+    assert codec.loads(Knobs, changed(Knobs(), "no_sync", drop=True)) == Knobs()
 
 
 def test_laws_of_the_values_hold_for_read_ones_too():

@@ -14,9 +14,7 @@ from strategist.contract.workload import Workload
 WORKLOAD = Workload(seq_len=64, global_batch=16)
 SHARDED = Layout(dp_shard=4)
 PIPELINE = Layout(pp=2, dp_shard=2)
-ZERO_BUBBLE = Knobs(
-    pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, reshard_after_forward=False, micro_batch=4
-)
+ZERO_BUBBLE = Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, reshard_after_forward=False, micro_batch=4)
 
 
 def broken(knobs, layout=SHARDED, model=MODEL, workload=WORKLOAD):
@@ -52,10 +50,10 @@ def test_a_value_outside_the_choices_is_named(name):
         (Knobs(reshard_after_forward="subgroup", reshard_group_size=3), Layout(dp_shard=4), "true divisor"),
         (Knobs(sequence_parallel=True), Layout(dp_shard=4), "need tp above 1"),
         (Knobs(pp_virtual_stages=2), Layout(dp_shard=4), "needs pp above 1"),
-        (Knobs(pp_schedule="interleaved_1f1b", postpone_gradient_sync=True), PIPELINE, "pp_virtual_stages above 1"),
-        (Knobs(pp_virtual_stages=2, postpone_gradient_sync=True), PIPELINE, "needs a schedule that loops"),
+        (Knobs(pp_schedule="interleaved_1f1b", no_sync=True), PIPELINE, "pp_virtual_stages above 1"),
+        (Knobs(pp_virtual_stages=2, no_sync=True), PIPELINE, "needs a schedule that loops"),
         (
-            Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, postpone_gradient_sync=True), PIPELINE,
+            Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=3, no_sync=True), PIPELINE,
             "must not exceed the 4 layers",
         ),
         (
@@ -63,21 +61,21 @@ def test_a_value_outside_the_choices_is_named(name):
             "keeps inputs of layers in host memory by itself",
         ),
         (
-            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, activation_offload=True),
+            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, activation_offload=True),
             PIPELINE, "uses what a layer saved twice",
         ),
         (
-            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, postpone_gradient_sync=True, recompute="selective"),
+            Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, recompute="selective"),
             PIPELINE, "recompute must not be selective",
         ),
         (replace(ZERO_BUBBLE, reshard_after_forward=True), PIPELINE, "reshard_after_forward must be false, not True"),
-        (Knobs(), PIPELINE, "postpone_gradient_sync must be true with pp above 1"),
-        (Knobs(), Layout(pp=2, cp=2), "postpone_gradient_sync must be true with pp above 1"),
-        (Knobs(offload="all"), Layout(pp=4), "postpone_gradient_sync must be true with pp above 1"),
-        (Knobs(micro_batch=8, postpone_gradient_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
+        (Knobs(), PIPELINE, "no_sync must be true with pp above 1"),
+        (Knobs(), Layout(pp=2, cp=2), "no_sync must be true with pp above 1"),
+        (Knobs(offload="all"), Layout(pp=4), "no_sync must be true with pp above 1"),
+        (Knobs(micro_batch=8, no_sync=True), PIPELINE, "at least 2 micro-batches with pp 2, not 1"),
         (Knobs(optimizer_in_backward=True), Layout(dp_shard=4), "where a step has several micro-batches"),
         (
-            Knobs(optimizer_in_backward=True, offload="optimizer", postpone_gradient_sync=True), PIPELINE,
+            Knobs(optimizer_in_backward=True, offload="optimizer", no_sync=True), PIPELINE,
             "optimizer_in_backward needs pp 1 and ep 1",
         ),
     ],
@@ -88,7 +86,7 @@ def test_each_law(knobs, layout, words):
 
 def test_subgroups_and_pipelines_that_are_legal():
     assert broken(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
-    assert broken(Knobs(postpone_gradient_sync=True), PIPELINE) == []
+    assert broken(Knobs(no_sync=True), PIPELINE) == []
     assert broken(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
     assert broken(Knobs(), Layout(pp=4)) == []
     assert broken(replace(ZERO_BUBBLE, reshard_after_forward=True), Layout(pp=2)) == []  # nothing is sharded
@@ -98,7 +96,7 @@ def test_subgroups_and_pipelines_that_are_legal():
 @pytest.mark.parametrize(("micro_batches", "legal"), [(3, True), (4, True), (5, False), (6, True)])
 def test_interleaved_stages_take_their_micro_batches_in_equal_rounds(micro_batches, legal):
     """Of at least as many as there are ranks."""
-    knobs = Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=2, postpone_gradient_sync=True)
+    knobs = Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True)
     found = broken(knobs, PIPELINE, workload=replace(WORKLOAD, global_batch=2 * micro_batches))
     assert [("must split evenly" in sentence) for sentence in found] == ([] if legal else [True])
 

@@ -69,11 +69,11 @@ def test_communication_slows_both_links_and_inter_one() -> None:
 
 
 def test_a_stack_without_rows_takes_the_factors_of_its_kin() -> None:
-    found = shipped_for(Stack(name="unknown", kin="torch"))
+    found = shipped_for(Stack(name="unknown", family="torch"))
     assert found is not None
     assert found.stack == "any torch"
     known = Shipped(source="", fits=tuple(item for item in shipped().fits if item.stack == ANY_STACK))
-    other = shipped_for(Stack(name="unknown", kin="torch"), known)
+    other = shipped_for(Stack(name="unknown", family="torch"), known)
     assert other is not None
     assert other.stack == ANY_STACK
     assert shipped_for(Stack(), Shipped(source="")) is None

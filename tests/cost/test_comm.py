@@ -97,7 +97,7 @@ def test_switches_that_reduce_speed_up_all_reduces_alone() -> None:
 def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     """Megatron gathers what its optimizer has changed, which of a frozen base is nothing but adapters."""
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)
-    kept = Candidate(layout=layout, knobs=Knobs(micro_batch=1, reshard_after_forward=False, postpone_gradient_sync=True))
+    kept = Candidate(layout=layout, knobs=Knobs(micro_batch=1, reshard_after_forward=False, no_sync=True))
     columns = table([row_of(kept, 4)])
     copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
     torch, megatron = (price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
@@ -117,7 +117,7 @@ def test_quantized_weights_travel_as_they_are_stored() -> None:
 
 def test_megatron_gathers_and_reduces_small_layers_together() -> None:
     """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
-    kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, postpone_gradient_sync=True))
+    kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, no_sync=True))
     on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
     copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
     columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=64)

@@ -27,7 +27,7 @@ ENDS = DENSE.embedding_parameters + DENSE.head_parameters
 LAYER = (P - ENDS - DENSE.hidden_size) / DENSE.layers
 ZERO3 = Layout(dp_shard=8)
 CLUSTER = cluster()
-PIPELINED = Knobs(postpone_gradient_sync=True, recompute="full")
+PIPELINED = Knobs(no_sync=True, recompute="full")
 
 
 def test_adamw_keeps_sixteen_bytes_a_parameter_cut_by_eight() -> None:
@@ -83,8 +83,8 @@ def test_resharding_frees_the_layers_by_the_time_of_the_loss() -> None:
 
 def test_postponed_gradients_wait_unsharded_in_the_type_of_their_reduction() -> None:
     now = estimate(ZERO3).memory.gradients
-    later = estimate(ZERO3, postpone_gradient_sync=True).memory.gradients
-    halved = estimate(ZERO3, postpone_gradient_sync=True, reduce_dtype="bf16").memory.gradients
+    later = estimate(ZERO3, no_sync=True).memory.gradients
+    halved = estimate(ZERO3, no_sync=True, reduce_dtype="bf16").memory.gradients
     assert (now, later, halved) == pytest.approx((4 * P / 8, 4 * P, 2 * P), rel=1e-3)
 
 
@@ -124,7 +124,7 @@ def test_qlora_keeps_a_four_bit_base_and_whole_adapters() -> None:
 
 def test_stages_of_a_pipeline_hold_as_many_micro_batches_as_their_schedule_keeps() -> None:
     def activations(schedule: str, **knobs: int) -> float:
-        return estimate(Layout(pp=4, dp_shard=2), pp_schedule=schedule, postpone_gradient_sync=True, **knobs).memory.activations
+        return estimate(Layout(pp=4, dp_shard=2), pp_schedule=schedule, no_sync=True, **knobs).memory.activations
 
     alone = estimate(ZERO3).memory.activations / 4  # one micro-batch on a quarter of the layers
     assert activations("1f1b") == pytest.approx(4 * alone, rel=0.1)
@@ -148,7 +148,7 @@ TITAN = load_stack("torchtitan")
     [
         ("Llama 3.1 8B", 1, 8, 2, 8192, "none", 147.8),
         ("Llama 3.1 8B", 1, 8, 2, 8192, "selective", 66.8),
-        ("Llama 3.1 8B", 1, 8, 2, 8192, "alternate", 93.8),
+        ("Llama 3.1 8B", 1, 8, 2, 8192, "every_second_layer", 93.8),
         ("Llama 3.1 8B", 1, 8, 2, 8192, "full", 39.7),
         ("Llama 3.1 8B", 1, 128, 2, 8192, "selective", 56.3),
         ("Llama 3.1 8B", 1, 8, 1, 32768, "full", 67.9),
@@ -182,7 +182,7 @@ def test_torch_allocates_what_one_rank_under_fake_tensors_does(
 def test_stages_split_by_parameters_give_the_head_fewer_layers() -> None:
     """28 layers and a head that weighs 3.6 of them, on four stages: 8, 8, 8 and 4 (nanotron's stages of its 3B model)."""
     shape = replace(DENSE, layers=28, hidden_size=3072, heads=32, kv_heads=32, head_size=96, ffn_size=8192, vocab_size=131072)
-    columns = table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=Knobs(postpone_gradient_sync=True)), 16)])
+    columns = table([row_of(Candidate(layout=Layout(pp=4, dp_shard=2), knobs=Knobs(no_sync=True)), 16)])
     first, last = stages(shape, view(columns, WORKLOAD), MemoryTraits(split="parameters"))
     even = stages(shape, view(columns, WORKLOAD))
     assert (first.layers[0], last.layers[0]) == (8, 4)
@@ -191,7 +191,7 @@ def test_stages_split_by_parameters_give_the_head_fewer_layers() -> None:
 
 def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() -> None:
     """ZeRO-1: 2 + 4 bytes of all parameters, and 12 of a share (arXiv 1910.02054, section 3.1)."""
-    layout, knobs = Layout(dp_shard=8), Knobs(reshard_after_forward=False, postpone_gradient_sync=True, recompute="full")
+    layout, knobs = Layout(dp_shard=8), Knobs(reshard_after_forward=False, no_sync=True, recompute="full")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 1)])
     priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, keeps=MemoryTraits(parameters="copies")))
     kept = sum(float(priced.memory[name][0]) for name in ("parameters", "unsharded_parameters", "gradients", "optimizer"))
@@ -274,7 +274,7 @@ def test_larger_micro_batches_never_take_less_memory(
     layout: Layout, micro_batch: int, times: int, recompute: str, offload: str
 ) -> None:
     """As many micro-batches a step: with fewer of them, gradients may have less time to wait."""
-    knobs = {"recompute": recompute, "offload": offload, "postpone_gradient_sync": layout.pp > 1}
+    knobs = {"recompute": recompute, "offload": offload, "no_sync": layout.pp > 1}
     small, large = (
         estimate(layout, workload=replace(WORKLOAD, global_batch=16 * size), micro_batch=size, **knobs)
         for size in (micro_batch, micro_batch * times)

@@ -30,7 +30,7 @@ WIDE = replace(DENSE, vocab_size=131072)
 
 def of_stages(precision: str, schedule: str, accumulation: int = 16, **knobs: Any) -> tuple[Parts, Parts]:
     """The memory of the first and of the last stage of four."""
-    chosen = Knobs(pp_schedule=schedule, postpone_gradient_sync=True, **knobs)
+    chosen = Knobs(pp_schedule=schedule, no_sync=True, **knobs)
     columns = table([row_of(Candidate(layout=STAGES, knobs=chosen), accumulation)])
     priced = price(DENSE, cluster(), replace(WORKLOAD, precision=precision), columns)
     first, last = ({name: part[0] for name, part in parts.items()} for parts in (priced.first_stage, priced.last_stage))
@@ -106,7 +106,7 @@ def test_every_second_layer_of_the_model_is_computed_again(
     layout: Layout, schedule: str, virtual: int, first: float, last: float
 ) -> None:
     """Stages of one layer keep it whole or compute it again, by where in the model it is."""
-    knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, recompute="alternate")
+    knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, recompute="every_second_layer")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     found = stages(DENSE, view(columns, WORKLOAD))
     assert [float(stage.again[0]) for stage in found] == [first, last]  # type: ignore[index]
@@ -115,7 +115,7 @@ def test_every_second_layer_of_the_model_is_computed_again(
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_stage_without_layers_has_no_gradients() -> None:
     """Split by parameters, a large head leaves the last stage no layer; in a V the head lies on the first."""
-    knobs = Knobs(pp_schedule="dual_pipe_v", pp_virtual_stages=2, postpone_gradient_sync=True)
+    knobs = Knobs(pp_schedule="dual_pipe_v", pp_virtual_stages=2, no_sync=True)
     columns = table([row_of(Candidate(layout=STAGES, knobs=knobs), 16)])
     last = price(WIDE, cluster(), WORKLOAD, columns, stack=load_stack("nanotron")).last_stage
     assert last["gradients"] == last["unsharded_parameters"] == 0
@@ -174,7 +174,7 @@ def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> 
 
 def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
     """So the last one's head has a copy in bf16, where autocast would copy layers as well, and gradients add up in fp32."""
-    layout, knobs = Layout(pp=4, dp_replicate=2), Knobs(pp_schedule="1f1b", postpone_gradient_sync=True)
+    layout, knobs = Layout(pp=4, dp_replicate=2), Knobs(pp_schedule="1f1b", no_sync=True)
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     last = price(DENSE, cluster(), WORKLOAD, columns).last_stage
     assert float(last["unsharded_parameters"][0]) == 2 * HEAD
@@ -195,7 +195,7 @@ def test_stages_that_go_back_one_by_one_are_never_whole_together(schedule: str, 
 
 def test_a_streamed_head_is_whole_when_its_turn_comes() -> None:
     """However few of all turns are one device's: at the loss, with many tokens."""
-    knobs = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "postpone_gradient_sync": True}
+    knobs = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "no_sync": True}
     memory = estimate(Layout(pp=8), WIDE, WORKLOAD, **knobs).memory
     assert memory.logits > memory.activations
     assert memory.unsharded_parameters == 2 * WIDE.head_parameters

@@ -21,7 +21,7 @@ P, H, INNER, LAYERS = DENSE.parameters, DENSE.hidden_size, DENSE.ffn_size, DENSE
 ENDS = DENSE.embedding_parameters + DENSE.head_parameters
 TOKENS = WORKLOAD.seq_len
 LORA = replace(WORKLOAD, train="lora")
-ALONE, ZERO1 = Layout(), {"reshard_after_forward": False, "postpone_gradient_sync": True}
+ALONE, ZERO1 = Layout(), {"reshard_after_forward": False, "no_sync": True}
 
 
 def memory(stack: Stack, layout: Layout = ALONE, workload: Workload = WORKLOAD, batches: int = 1, **knobs: Any) -> dict[str, float]:

@@ -43,7 +43,7 @@ STREAMED: dict[str, Any] = {"offload": "streamed", "pp_schedule": "gpipe", "micr
 
 def test_an_update_beside_the_next_step_leaves_no_bubble_and_hides() -> None:
     at_once = priced(Layout(pp=8), **STREAMED)
-    later = priced(Layout(pp=8), late_update=True, **STREAMED)
+    later = priced(Layout(pp=8), async_optimizer_step=True, **STREAMED)
     assert later.time.bubble == later.time.offload == 0 < at_once.time.bubble
     assert at_once.time.offload == pytest.approx(16 * MODEL.parameters / BOX.host_optimizer_bytes_per_second, rel=1e-6)
     assert at_once.step_seconds - later.step_seconds == pytest.approx(at_once.time.bubble + at_once.time.offload)

@@ -18,7 +18,7 @@ DEEP = replace(DENSE, layers=32)
 
 
 def ranks(schedule: str, virtual: int = 1, pp: int = 8) -> tuple[RankMemory, ...]:
-    knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, postpone_gradient_sync=True)
+    knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, no_sync=True)
     workload = replace(WORKLOAD, global_batch=16)
     candidate, on = Candidate(layout=Layout(pp=pp), knobs=knobs), cluster(gpus_per_node=pp)
     columns = table([row_of(candidate, candidate.accumulation(workload))])
@@ -42,7 +42,7 @@ def test_where_all_hold_as_many_those_between_are_one(schedule: str, virtual: in
 
 def test_the_ends_are_as_priced_and_none_between_holds_more_states() -> None:
     workload = replace(WORKLOAD, global_batch=16)
-    candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(postpone_gradient_sync=True))
+    candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(no_sync=True))
     columns = table([row_of(candidate, candidate.accumulation(workload))])
     priced = price(DEEP, cluster(), workload, columns)
     first, *between, last = ranks("1f1b")

@@ -33,7 +33,7 @@ EQUAL = (
 
 def rows(model: ModelShape, *knobs: dict[str, Any], layout: Layout | None = None) -> Columns:
     """A table of legal candidates, on four stages and two shards unless a layout is given."""
-    settings = {"postpone_gradient_sync": True}
+    settings = {"no_sync": True}
     found = [Candidate(layout=layout or Layout(pp=4, dp_shard=2), knobs=Knobs(**settings | own)) for own in knobs]
     assert all(item.violations(model, WORKLOAD, item.layout.world_size) == () for item in found)
     return table([row_of(item, item.accumulation(WORKLOAD)) for item in found])
@@ -45,8 +45,8 @@ def both(model: ModelShape, on: Cluster, *knobs: dict[str, Any], **how: Any) -> 
     priced = price(model, on, WORKLOAD, columns)
     found = simulated(model, on, WORKLOAD, columns, **how)
     assert sorted(row for some in found for row in some.rows) == list(range(columns.rows))
-    played = with_simulated(priced, found, range(columns.rows))
-    return [(priced.estimate(row), played.estimate(row)) for row in range(columns.rows)]
+    simulated_step = with_simulated(priced, found, range(columns.rows))
+    return [(priced.estimate(row), simulated_step.estimate(row)) for row in range(columns.rows)]
 
 
 def test_equal_stages_and_quick_links_give_the_closed_form() -> None:
@@ -121,7 +121,7 @@ def test_the_layers_of_stages_are_said_where_they_are_not_even() -> None:
 def test_a_streamed_round_takes_as_long_as_its_price(global_batch: int) -> None:
     """Also where micro-batches are fewer than ranks, which then wait for each other before each stage."""
     workload = replace(WORKLOAD, global_batch=global_batch)
-    knobs = Knobs(offload="streamed", recompute="full", pp_schedule="gpipe", postpone_gradient_sync=True)
+    knobs = Knobs(offload="streamed", recompute="full", pp_schedule="gpipe", no_sync=True)
     columns = table([row_of(Candidate(layout=Layout(pp=8), knobs=knobs), global_batch)])
     priced = price(BARE, cluster(), workload, columns).estimate(0)
     found = streamed_round(BARE, cluster(), workload, columns, NEUTRAL)

@@ -56,12 +56,12 @@ def test_tensor_parallelism_pays_four_all_reduces_a_layer() -> None:
 
 
 def test_a_pipeline_idles_while_it_fills() -> None:
-    found = estimate(Layout(pp=4, dp_shard=2), postpone_gradient_sync=True)
+    found = estimate(Layout(pp=4, dp_shard=2), no_sync=True)
     busy = computing(found) + found.time.tp_communication
     with_the_head_everywhere = 3 / 16 * busy  # the busiest rank has the head, the three that it waits for have none
     assert 0.5 * with_the_head_everywhere < found.time.bubble < with_the_head_everywhere
     halved = estimate(
-        Layout(pp=4, dp_shard=2), postpone_gradient_sync=True, pp_schedule="interleaved_1f1b", pp_virtual_stages=2
+        Layout(pp=4, dp_shard=2), no_sync=True, pp_schedule="interleaved_1f1b", pp_virtual_stages=2
     )  # fmt: skip
     assert halved.time.bubble == pytest.approx(found.time.bubble / 2)
 
@@ -81,7 +81,7 @@ def test_a_slow_link_exposes_what_a_fast_one_hides() -> None:
 
 def test_postponed_reductions_happen_once_a_step() -> None:
     slow = cluster(intra=PAGES)
-    every, once = (estimate(Layout(dp_shard=8), postpone_gradient_sync=late, on=slow) for late in (False, True))
+    every, once = (estimate(Layout(dp_shard=8), no_sync=late, on=slow) for late in (False, True))
     reduction = 7 / 8 * 4 * DENSE.parameters / 1e8
     assert every.communication_seconds - once.communication_seconds == pytest.approx(3 * reduction, rel=1e-3)
 
@@ -112,7 +112,7 @@ def test_a_rank_unpacks_only_the_4_bit_experts_that_it_computes_with() -> None:
 def test_what_reductions_hide_behind_no_replica_hides_behind_again() -> None:
     layout = Layout(dp_replicate=4, dp_shard=2)
     for late in (False, True):
-        found = estimate(layout, micro_batch=4, postpone_gradient_sync=late, on=cluster(intra=replace(INTRA, bytes_per_second=4e9)))
+        found = estimate(layout, micro_batch=4, no_sync=late, on=cluster(intra=replace(INTRA, bytes_per_second=4e9)))
         assert 0 < hidden(found) <= computing(found)
 
 
@@ -127,7 +127,7 @@ def test_collectives_run_on_while_the_host_launches() -> None:
 def test_where_nothing_overlaps_all_communication_is_exposed(late: bool) -> None:
     on = cluster(overlaps=False)
     for layout in (Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=2, tp=4)):
-        found = estimate(layout, postpone_gradient_sync=late, on=on)
+        found = estimate(layout, no_sync=late, on=on)
         assert hidden(found) == pytest.approx(0, abs=1e-9 * found.step_seconds)
 
 
@@ -173,9 +173,9 @@ def test_calibration_stretches_its_parts_and_no_others() -> None:
 
 LAYOUTS: tuple[tuple[Layout, dict[str, Any]], ...] = (
     (Layout(dp_shard=16), {}),
-    (Layout(dp_replicate=2, dp_shard=8), {"postpone_gradient_sync": True}),
+    (Layout(dp_replicate=2, dp_shard=8), {"no_sync": True}),
     (Layout(dp_shard=8, tp=2), {"sequence_parallel": True}),
-    (Layout(pp=2, dp_shard=8), {"postpone_gradient_sync": True}),
+    (Layout(pp=2, dp_shard=8), {"no_sync": True}),
     (Layout(dp_shard=8, cp=2), {"recompute": "full"}),
     (Layout(dp_shard=8, tp=2), {"offload": "all"}),
 )

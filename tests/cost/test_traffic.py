@@ -18,7 +18,7 @@ def moved(layout: Layout, **knobs: object) -> dict[tuple[str, str], float]:
 
 
 def test_shards_are_gathered_twice_a_micro_batch_and_reduced_once() -> None:
-    found = moved(Layout(dp_shard=8, dp_replicate=4), postpone_gradient_sync=True)
+    found = moved(Layout(dp_shard=8, dp_replicate=4), no_sync=True)
     assert found["dp_shard", "reduce_scatter"] == pytest.approx(DENSE.parameters * 4 * 7 / 8, rel=0.01)
     assert found["dp_shard", "all_gather"] == pytest.approx(DENSE.parameters * 2 * 2 * 7 / 8, rel=0.12)  # the ends stay gathered
     assert found["dp_replicate", "all_reduce"] == pytest.approx(DENSE.parameters / 8 * 4 * 2 * 3 / 4, rel=0.01)

@@ -79,7 +79,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my-model" / "config.json").write_text(MODEL, encoding="utf-8")
     for name, batch in (("plan", "64"), ("other", "128")):
         words = ["--model", "8b", "--gpus", "8xH100", "--global-batch", batch, "--backend", "pytorch"]
-        words += ["--fix", "postpone_gradient_sync=false", "-o", f"{name}.json"]
+        words += ["--fix", "no_sync=false", "-o", f"{name}.json"]
         assert main(["plan", *words]) == 0
     return tmp_path
 

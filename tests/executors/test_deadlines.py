@@ -44,7 +44,7 @@ def test_one_rank_that_is_still_building_passes_the_starting_deadline(trial: Tri
     trial.move(1, "build")
     assert trial.watch.look(9.9) is None  # standing still is not yet judged
     assert trial.watch.look(10.1) is Deadline.INIT
-    assert trial.watch.laggard == 1
+    assert trial.watch.straggler == 1
 
 
 def test_standing_still_is_counted_from_the_last_move_of_any_rank(trial: Trial):
@@ -55,7 +55,7 @@ def test_standing_still_is_counted_from_the_last_move_of_any_rank(trial: Trial):
     assert trial.watch.look(52.9) is None
     assert trial.watch.look(55.8) is None
     assert trial.watch.look(56.0) is Deadline.STEP
-    assert trial.watch.laggard == 0
+    assert trial.watch.straggler == 0
 
 
 def test_the_first_step_may_take_as_long_as_the_start(trial: Trial):
@@ -86,7 +86,7 @@ def test_a_failed_rank_gives_its_peers_a_moment(trial: Trial):
         trial.move(0, "measure")
         assert trial.watch.look(now) is None
     assert trial.watch.look(1.1 + FAILURE_GRACE_SECONDS) is Deadline.PEERS
-    assert trial.watch.laggard == 0  # the other has ended
+    assert trial.watch.straggler == 0  # the other has ended
     assert trial.watch.ended() == {1}
 
 

@@ -189,7 +189,7 @@ def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predict
     asked = situation(Request(model="tiny", gpus=str(tmp_path / "cluster.yaml"), workload=workload))
     inside = Candidate(
         layout=Layout(pp=2, tp=2),
-        knobs=Knobs(micro_batch=2, postpone_gradient_sync=True, sequence_parallel=True),
+        knobs=Knobs(micro_batch=2, no_sync=True, sequence_parallel=True),
         options=Options(rendezvous="c10d"),
     )
     across = Candidate(layout=Layout(tp=4), knobs=Knobs(micro_batch=2, sequence_parallel=True))

@@ -11,7 +11,7 @@ from strategist.executors.trial_outcome import judge
 from strategist.executors.trial_records import RankEnd
 
 SETTINGS = TrialSettings(steps=4)
-ENDING = Ending(exit_code=0, deadline=None, ended=frozenset({0, 1}), laggard=0, wall_seconds=10.0, oom_kills=0)
+ENDING = Ending(exit_code=0, deadline=None, ended=frozenset({0, 1}), straggler=0, wall_seconds=10.0, oom_kills=0)
 FAILED = replace(ENDING, exit_code=1)
 GOOD = RankRecord(
     rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.1, 0.2, 0.3, 0.4), peak_memory_bytes=9, profiled_step_seconds=0.4,
@@ -94,13 +94,13 @@ def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
 
 
 def test_what_our_own_kill_caused_is_a_timeout(plan: Plan):
-    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset(), laggard=1, oom_kills=1)
+    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset(), straggler=1, oom_kills=1)
     measurement = verdict(plan, hung, recorded(0, Outcome.CANCELLED, "ended by SIGTERM"), silent(1, -9))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1)
 
 
 def test_a_rank_that_crashed_before_the_deadline_explains_the_hang_of_the_other(plan: Plan):
-    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset({1}), laggard=0)
+    hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset({1}), straggler=0)
     measurement = verdict(plan, hung, silent(0, None), recorded(1, Outcome.CRASH, "ValueError: bad"))
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
 

@@ -37,7 +37,7 @@ def test_conditions_of_the_language_are_accepted(text: str) -> None:
         ("layot.tp > 1", 0, "name", "did you mean layout.tp?"),
         ("1 < tp", 4, "name", "did you mean layout.tp?"),
         ("knobs.recompute == full", 19, "name", "text is quoted: 'full'"),
-        ("knobs.recompute == 'ful'", 19, "type", "'ful' is not one of 'none', 'selective', 'alternate', 'budget', 'full'"),
+        ("knobs.recompute == 'ful'", 19, "type", "'ful' is not one of 'none', 'selective', 'every_second_layer', 'budget', 'full'"),
         ("knobs.reshard_after_forward == 'true'", 31, "type", "is not one of true, false"),
         ("knobs.recompute in ['none', 'x']", 28, "type", "'x' is not one of"),
         ("layout.tp > 24 GiB", 0, "unit", "> between a plain number and bytes"),

@@ -17,7 +17,7 @@ from strategist.paths import data_dir
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.situation import Situation, situation
 from strategist.programs.backends import load_backend
-from strategist.programs.settable import IN_ENVIRONMENT
+from strategist.programs.program_backend import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 SITUATIONS = (
@@ -113,7 +113,7 @@ def _changed(draws: random.Random, candidate: Candidate, values: dict[str, tuple
         else:
             candidate = with_settings(candidate, {name: draws.choice(values[name])})
     if candidate.layout.pp > 1:
-        candidate = with_settings(candidate, {"postpone_gradient_sync": True})
+        candidate = with_settings(candidate, {"no_sync": True})
     return candidate
 
 

@@ -45,7 +45,7 @@ LORA = {"train": "lora", "lora_rank": 4}
 ADAMW = {"optimizer": "adamw"}
 """Other cases have SGD with long steps, in which a wrong mean of gradients shows."""
 
-PIPELINE = {"postpone_gradient_sync": True}
+PIPELINE = {"no_sync": True}
 BOTH = {"sequence_parallel": True, "loss_parallel": True}
 WHOLE = {"fullgraph": True}
 
@@ -59,10 +59,10 @@ CASES: dict[str, Case] = {
     ),
     "hsdp": (
         {"dp_shard": 2, "dp_replicate": 2},
-        {"reshard_after_forward": False, "postpone_gradient_sync": True, "recompute": "full"}, {},
+        {"reshard_after_forward": False, "no_sync": True, "recompute": "full"}, {},
         {"model": BIASED},
     ),
-    "ddp": ({"dp_replicate": 2}, {"postpone_gradient_sync": True, "recompute": "alternate"}),
+    "ddp": ({"dp_replicate": 2}, {"no_sync": True, "recompute": "every_second_layer"}),
     "ddp, buckets": (
         {"dp_replicate": 2}, {"micro_batch": 4}, {"gradient_as_bucket_view": True, "static_graph": True}, {"model": QWEN},
     ),
@@ -91,7 +91,7 @@ CASES: dict[str, Case] = {
     "experts": ({"dp_shard": 4}, {"recompute": "selective"}, {"grouped_gemm": True, "token_alignment": 8}, EXPERTS),
     "replicated experts": ({"dp_replicate": 2}, {}, {"grouped_gemm": True}, {"model": MIXTRAL}),
     "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {}, EXPERTS),
-    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"postpone_gradient_sync": True}, {"grouped_gemm": True}, EXPERTS | ADAMW),
+    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"no_sync": True}, {"grouped_gemm": True}, EXPERTS | ADAMW),
     "replicas x cp x ep": ({"dp_replicate": 2, "cp": 2, "ep": 2}, {"micro_batch": 2}, GATHERED, EXPERTS),
     "tp x ep": (
         {"dp_shard": 2, "tp": 2, "ep": 2}, {"sequence_parallel": True, "recompute": "full", "micro_batch": 2}, {}, EXPERTS,

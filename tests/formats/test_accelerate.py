@@ -143,9 +143,9 @@ def test_every_configuration_of_trl_is_read() -> None:
         ({"distributed_type": "MULTI_GPU", "num_processes": 8}, {"dp_replicate": 8, "dp_shard": 1, "reduce_dtype": "fp32"}),
         (
             {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "cpu"}},
-            {"dp_shard": 8, "reshard_after_forward": True, "offload": "optimizer", "postpone_gradient_sync": False},
+            {"dp_shard": 8, "reshard_after_forward": True, "offload": "optimizer", "no_sync": False},
         ),
-        ({"distributed_type": "DEEPSPEED"}, {"reshard_after_forward": False, "postpone_gradient_sync": False}),
+        ({"distributed_type": "DEEPSPEED"}, {"reshard_after_forward": False, "no_sync": False}),
         (fsdp() | {"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, {"compile": True}),
         (fsdp() | {"dynamo_config": {"dynamo_backend": "no"}}, {"compile": False}),
     ],
@@ -162,11 +162,11 @@ def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
         "mixed_precision": "bf16",
     }
     missing = imported(tmp_path, config)
-    assert setting(missing, "postpone_gradient_sync") is False
+    assert setting(missing, "no_sync") is False
     assert any("zero.json is not there" in found.message for found in missing.findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 4}', encoding="utf-8")
     found = imported(tmp_path, config)
-    assert setting(found, "postpone_gradient_sync") is True
+    assert setting(found, "no_sync") is True
     assert found.plan is not None
     assert found.plan.accumulation == 4
 

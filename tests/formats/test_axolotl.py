@@ -36,7 +36,7 @@ def test_what_it_does_by_itself() -> None:
     found = read("base_model: Qwen/Qwen2.5-7B\ndatasets: []\nsample_packing: true\n")
     assert found.settings == {
         "micro_batch": 1, "tp": 1, "cp": 1, "compile": False, "recompute": "none", "activation_offload": False,
-        "postpone_gradient_sync": True, "reduce_dtype": "fp32",
+        "no_sync": True, "reduce_dtype": "fp32",
     }  # fmt: skip
     assert found.workload == {"train": "full", "precision": "fp32", "seq_len": 512, "optimizer": "adamw"}
     assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)

@@ -23,7 +23,7 @@ from strategist.formats.setup import Given, Setup, setup
 from strategist.formats.source import Source, parse
 from strategist.planning.review import imported
 from strategist.programs.backends import load_backend
-from strategist.programs.settable import IN_ENVIRONMENT
+from strategist.programs.program_backend import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
 MADE = pytest.mark.parametrize("made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)])
@@ -150,15 +150,15 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
     limits, refused = load_backend(name), 0
     for plan in plans("native", *FEW):
         facts = situation_facts(plan.model, plan.cluster, plan.workload)
-        sayable = limits.runs(plan.candidate, plan.model, plan.workload, facts)
+        expressible = limits.runs(plan.candidate, plan.model, plan.workload, facts)
         written: Written | None = None
         with suppress(InputError):
             written = export_plan(plan, name)
-        if sayable:
+        if expressible:
             assert written is not None, plan.candidate
         elif written is not None:
             assert any(found.code == "FMT-007" for found in written.findings), plan.candidate
-        refused += not sayable
+        refused += not expressible
     assert refused
 
 

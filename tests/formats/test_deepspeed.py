@@ -58,7 +58,7 @@ def understood(plan: Plan) -> dict[str, Any]:
         "cpu_checkpointing": knobs.activation_offload,
     }
     if layout.dp_shard > 1:
-        expected["stage"] = 3 if knobs.reshard_after_forward else 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+        expected["stage"] = 3 if knobs.reshard_after_forward else 1 if knobs.no_sync and plan.accumulation > 1 else 2
     if layout.dp_replicate > 1:
         expected["stage"] = 0
     return expected
@@ -132,9 +132,9 @@ def test_the_file_of_a_trainer_of_transformers_leaves_much_to_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"zero_optimization": {"stage": 1}}, {"reshard_after_forward": False, "postpone_gradient_sync": True}),
-        ({"zero_optimization": {"stage": 2}}, {"reshard_after_forward": False, "postpone_gradient_sync": False}),
-        ({"zero_optimization": True}, {"dp_shard": 8, "postpone_gradient_sync": True}),
+        ({"zero_optimization": {"stage": 1}}, {"reshard_after_forward": False, "no_sync": True}),
+        ({"zero_optimization": {"stage": 2}}, {"reshard_after_forward": False, "no_sync": False}),
+        ({"zero_optimization": True}, {"dp_shard": 8, "no_sync": True}),
         ({"zero_optimization": {"stage": 0}}, {"dp_replicate": 8, "dp_shard": 1}),
         (
             {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}},

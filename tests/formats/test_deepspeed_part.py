@@ -40,7 +40,7 @@ def held(folder: Path, holder: str, value: str) -> Found:
 
 
 def sharding(found: Found) -> dict[str, Any]:
-    names = ("reshard_after_forward", "offload", "postpone_gradient_sync", "reduce_dtype")
+    names = ("reshard_after_forward", "offload", "no_sync", "reduce_dtype")
     return {name: found.settings[name] for name in names}
 
 
@@ -51,7 +51,7 @@ def beside(folder: Path, **more: Any) -> str:
 
 def test_a_file_beside_it(tmp_path: Path, holder: str) -> None:
     found = held(tmp_path, holder, beside(tmp_path))
-    expected = {"reshard_after_forward": True, "offload": "optimizer", "postpone_gradient_sync": False, "reduce_dtype": "bf16"}
+    expected = {"reshard_after_forward": True, "offload": "optimizer", "no_sync": False, "reduce_dtype": "bf16"}
     assert sharding(found) == expected
     assert found.spare == "dp_shard"
     assert [(item.code, "zro" in item.message) for item in found.findings if item.code == "FMT-001"] == [("FMT-001", True)]

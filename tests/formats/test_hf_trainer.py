@@ -57,13 +57,13 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
         "recompute": knobs.recompute != "none",
     }  # fmt: skip
     if kind != "fsdp" and knobs.recompute != "none":
-        every = 2 if knobs.recompute == "alternate" else 1
+        every = 2 if knobs.recompute == "every_second_layer" else 1
         found["recompute_kwargs"] = {"every_n_layers": every, "offload": knobs.activation_offload}
     if kind == "fsdp":
         offload = "CPUOffloadPolicy" if knobs.offload == "all" else "OffloadPolicy"
         found |= {"version": 2, "reshard": knobs.reshard_after_forward, "offload": offload}
     if kind != "deepspeed" and plan.accumulation > 1:
-        found["each"] = not knobs.postpone_gradient_sync
+        found["each"] = not knobs.no_sync
     if kind == "deepspeed":
         half = workload.precision != "fp32"
         reduced = (
@@ -81,7 +81,7 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
         found |= {"pinned": options.pin_memory} if knobs.offload != "none" else {}
         found |= {"loss_parallel": knobs.loss_parallel} if layout.tp > 1 else {}
         if layout.dp_shard > 1:
-            reducing = 1 if knobs.postpone_gradient_sync and plan.accumulation > 1 else 2
+            reducing = 1 if knobs.no_sync and plan.accumulation > 1 else 2
             found["stage"] = 3 if knobs.reshard_after_forward else reducing
     if kind == "replicas" and layout.dp_replicate > 1:
         found["bucket"] = options.bucket_cap_mb
@@ -116,7 +116,7 @@ def test_the_names_are_those_of_the_arguments() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (fsdp(), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16", "postpone_gradient_sync": True}),
+        (fsdp(), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16", "no_sync": True}),
         (fsdp(cpu_offload=True, reshard_after_forward=False), {"offload": "all", "reshard_after_forward": False}),
         (fsdp(activation_checkpointing=True), {"recompute": "full"}),
         (arguments(fsdp="full_shard auto_wrap offload"), {"dp_shard": 8, "offload": "all", "reshard_after_forward": True}),
@@ -125,7 +125,7 @@ def test_the_names_are_those_of_the_arguments() -> None:
         (arguments(), {"dp_replicate": 8, "reduce_dtype": "fp32", "recompute": "none", "optimizer_kernel": "fused"}),
         (
             arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"every_n_layers": 2}),
-            {"recompute": "alternate"},
+            {"recompute": "every_second_layer"},
         ),
         (
             arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True}),
@@ -133,7 +133,7 @@ def test_the_names_are_those_of_the_arguments() -> None:
         ),
         (
             arguments(deepspeed={"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}),
-            {"dp_shard": 8, "offload": "optimizer", "postpone_gradient_sync": False, "reduce_dtype": "bf16"},
+            {"dp_shard": 8, "offload": "optimizer", "no_sync": False, "reduce_dtype": "bf16"},
         ),
         (
             arguments(deepspeed={"zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}),
@@ -141,7 +141,7 @@ def test_the_names_are_those_of_the_arguments() -> None:
         ),
         (
             arguments(accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}),
-            {"postpone_gradient_sync": False},
+            {"no_sync": False},
         ),
         (arguments(torch_compile=True, ddp_bucket_cap_mb=50, save_steps=20), {"compile": True, "bucket_cap_mb": 50}),
         (arguments(optim="adamw_torch"), {"optimizer_kernel": "foreach"}),
@@ -174,7 +174,7 @@ def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
     assert any("zero.json is not there" in found.message for found in imported(tmp_path, config).findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"}}', encoding="utf-8")
     review = imported(tmp_path, config)
-    assert setting(review, "postpone_gradient_sync") is True
+    assert setting(review, "no_sync") is True
     assert review.plan is not None
     assert review.plan.accumulation == 4
 

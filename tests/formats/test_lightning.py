@@ -100,7 +100,7 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (TRAINER.format("'ddp'"), {"dp_replicate": 8, "reduce_dtype": "fp32", "postpone_gradient_sync": True}),
+        (TRAINER.format("'ddp'"), {"dp_replicate": 8, "reduce_dtype": "fp32", "no_sync": True}),
         (TRAINER.format("'ddp_find_unused_parameters_true'"), {"find_unused_parameters": True}),
         (TRAINER.format("L.pytorch.strategies.DDPStrategy(static_graph=True, bucket_cap_mb=50)"), {"bucket_cap_mb": 50}),
         (TRAINER.format("'fsdp'"), {"dp_shard": 8, "reshard_after_forward": True, "reduce_dtype": "bf16"}),
@@ -109,7 +109,7 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
         (TRAINER.format("DDPStrategy(ddp_comm_hook=torch.default_hooks.bf16_compress_hook)"), {"comm_hook": "bf16"}),
         (
             "SIZE = (2, 4)\ns = FSDPStrategy(sharding_strategy='HYBRID_SHARD', device_mesh=SIZE)\n" + TRAINER.format("s"),
-            {"dp_replicate": 2, "dp_shard": 4, "reshard_after_forward": True, "postpone_gradient_sync": False},
+            {"dp_replicate": 2, "dp_shard": 4, "reshard_after_forward": True, "no_sync": False},
         ),
         (TRAINER.format("FSDPStrategy(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"), {"reshard_after_forward": False}),
         (TRAINER.format("FSDPStrategy(activation_checkpointing_policy={Block})"), {"recompute": "full"}),
@@ -120,7 +120,7 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
         (TRAINER.format("DeepSpeedStrategy(stage=2, offload_optimizer=True)"), {"offload": "optimizer", "pin_memory": False}),
         (
             TRAINER.format("DeepSpeedStrategy(config={'zero_optimization': {'stage': 3, 'offload_param': {'device': 'cpu'}}})"),
-            {"dp_shard": 8, "offload": "all", "reduce_dtype": "bf16", "postpone_gradient_sync": False},
+            {"dp_shard": 8, "offload": "all", "reduce_dtype": "bf16", "no_sync": False},
         ),
         (
             "s = ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=2)\nfully_shard(m, reshard_after_forward=False)\n"

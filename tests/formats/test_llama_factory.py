@@ -35,7 +35,7 @@ def codes(found: Found) -> list[str]:
 def test_what_it_does_by_itself() -> None:
     found = read(FULL)
     assert found.settings == {
-        "micro_batch": 8, "recompute": "full", "activation_offload": False, "compile": False, "postpone_gradient_sync": True,
+        "micro_batch": 8, "recompute": "full", "activation_offload": False, "compile": False, "no_sync": True,
         "reduce_dtype": "fp32",
     }  # fmt: skip
     assert found.workload == {"train": "full", "precision": "bf16", "seq_len": 2048, "optimizer": "adamw"}
@@ -62,7 +62,7 @@ def test_the_deepspeed_file_beside_it_is_read(tmp_path: Path) -> None:
 
 def test_a_deepspeed_section_in_place_is_read_with_its_names() -> None:
     found = read(f"{FULL}deepspeed:\n  zero_optimization:\n    stage: 1\n    stge: 1\n  bf16:\n    enabled: auto\n")
-    assert (found.settings["postpone_gradient_sync"], found.settings["reshard_after_forward"]) == (True, False)
+    assert (found.settings["no_sync"], found.settings["reshard_after_forward"]) == (True, False)
     assert codes(found) == ["FMT-001"]
     assert found.findings[0].line == 10
 

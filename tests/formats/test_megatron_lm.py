@@ -58,7 +58,7 @@ def test_a_script_of_arrays_and_variables() -> None:
     found = read(EXAMPLE.read_text(encoding="utf-8"))
     assert found.settings == {
         "tp": 2, "pp": 4, "cp": 1, "ep": 4, "etp": 1, "micro_batch": 1,
-        "reshard_after_forward": False, "postpone_gradient_sync": True, "reduce_dtype": "fp32", "grouped_gemm": True,
+        "reshard_after_forward": False, "no_sync": True, "reduce_dtype": "fp32", "grouped_gemm": True,
         "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "sequence_parallel": True, "loss_parallel": True,
         "recompute": "none",
     }  # fmt: skip
@@ -102,7 +102,7 @@ def test_experts_are_split_like_all_else_unless_told() -> None:
 def test_what_data_ranks_share(flags: str, reshards: bool | None, postpones: bool, spare: str) -> None:
     found = read(f"{SMALL} {flags}")
     assert found.settings.get("reshard_after_forward") is reshards
-    assert (found.settings["postpone_gradient_sync"], found.spare) == (postpones, spare)
+    assert (found.settings["no_sync"], found.spare) == (postpones, spare)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_data_ranks_share(flags: str, reshards: bool | None, postpones: boo
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", "full", False),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 4", "full", True),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 32", "full", False),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "alternate", True),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "every_second_layer", True),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "none", True),
     ],
 )

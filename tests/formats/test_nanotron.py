@@ -36,7 +36,7 @@ def codes(found: Found) -> list[str]:
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     found = read(TEXT)
     assert found.settings == {
-        "pp": 2, "tp": 2, "cp": 1, "ep": 1, "dp_shard": 4, "postpone_gradient_sync": True, "loss_parallel": True,
+        "pp": 2, "tp": 2, "cp": 1, "ep": 1, "dp_shard": 4, "no_sync": True, "loss_parallel": True,
         "sequence_parallel": True, "pp_schedule": "1f1b", "recompute": "full", "micro_batch": 1, "reduce_dtype": "fp32",
         "reshard_after_forward": False,
     }  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_training_resumes_under_another_layout_where_it_stopped(tmp_path: Path
 
 
 OTHERS = {
-    "pipeline": ({"pp": 2, "dp_shard": 2}, {"postpone_gradient_sync": True}),
+    "pipeline": ({"pp": 2, "dp_shard": 2}, {"no_sync": True}),
     "replicas": ({"dp_replicate": 2}, {"micro_batch": 2}),
     "context": ({"cp": 2}, {"micro_batch": 4}, {"cp_attention": "flex", "cp_restore_buffers": False}),
     "offload": ({"dp_shard": 2}, {"offload": "all"}),
@@ -154,7 +154,7 @@ FOLDERS = {
     "qwen": ({"tp": 2, "dp_shard": 2}, {"micro_batch": 2}, {}, {"model": QWEN}),
     "pipeline": (
         {"pp": 2},
-        {"postpone_gradient_sync": True},
+        {"no_sync": True},
         {},
         {"model": replace(QWEN, name="qwen untied", tied_embeddings=False)},
     ),

@@ -230,8 +230,8 @@ def test_a_job_of_0_2_is_read(tmp_path: Path) -> None:
     wanted = {
         "pp": 4, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, "pp_split": "weighted", "cp": 2, "cp_attention": "sdpa",
         "cp_rotate": "alltoall", "tp": 8, "dp_shard": 2, "loss_parallel": False, "reshard_after_forward": True,
-        "reshard_root": True, "recompute": "alternate", "optimizer_kernel": "foreach", "micro_batch": 1,
-        "postpone_gradient_sync": True,
+        "reshard_root": True, "recompute": "every_second_layer", "optimizer_kernel": "foreach", "micro_batch": 1,
+        "no_sync": True,
     }  # fmt: skip
     assert {name: setting(review, name) for name in wanted} == wanted
 

@@ -171,8 +171,8 @@ def adopted(outcome: Outcome | None, key: str = "a") -> TrialRow:
 
 def test_a_trial_of_another_study_is_adopted_once_with_its_attempts(ledger: Ledger):
     ledger.enqueue("b", PLAN, "")
-    assert ledger.adopt(adopted(Outcome.OK))
-    assert not ledger.adopt(adopted(Outcome.OOM))
+    assert ledger.import_trial(adopted(Outcome.OK))
+    assert not ledger.import_trial(adopted(Outcome.OOM))
     trial = ledger.trials()[1]
     assert (trial.number, trial.outcome, trial.measurement_json, trial.proposed_by) == (2, Outcome.OK, RESULT, "far")
     assert [(a.trial, a.attempt, a.owner, a.started, a.ended) for a in trial.attempts] == [
@@ -185,16 +185,16 @@ def test_what_is_adopted_finishes_a_queued_trial_but_no_running_one(ledger: Ledg
     for key in "ab":
         ledger.enqueue(key, PLAN, "")
     claim = ledger.claim("w", LONG)
-    assert not ledger.adopt(adopted(Outcome.OK, "a"))
-    assert ledger.adopt(adopted(Outcome.OOM, "b"))
+    assert not ledger.import_trial(adopted(Outcome.OK, "a"))
+    assert ledger.import_trial(adopted(Outcome.OOM, "b"))
     assert ledger.finish(claim, Outcome.OK, RESULT)
     assert [trial.outcome for trial in ledger.trials()] == [Outcome.OK, Outcome.OOM]
 
 
 def test_an_open_trial_is_adopted_as_a_queued_one(ledger: Ledger):
-    assert ledger.adopt(adopted(None))
+    assert ledger.import_trial(adopted(None))
     assert ledger.claim("w", LONG).number == 1
-    assert not ledger.adopt(adopted(None))
+    assert not ledger.import_trial(adopted(None))
 
 
 def test_counts_say_where_the_trials_are(ledger: Ledger):

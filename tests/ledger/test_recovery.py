@@ -6,7 +6,7 @@ from pathlib import Path
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.recovery import salvage
+from strategist.ledger.recovery import recover
 from strategist.ledger.rows import TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 
@@ -23,11 +23,11 @@ def test_times_in_whole_seconds_are_read_off_the_pages_too(tmp_path: Path) -> No
         connection.execute("PRAGMA writable_schema = on")
         connection.execute("DELETE FROM sqlite_schema WHERE name = 'attempt'")
     connection.close()
-    (found,) = salvage(tmp_path / "whole").attempts
+    (found,) = recover(tmp_path / "whole").attempts
     assert found == whole
     assert type(found.started) is type(found.ended) is float
 
 
 def written(folder: Path, trial: TrialRow) -> None:
     with Ledger.open(folder, create=True) as ledger:
-        ledger.adopt(trial)
+        ledger.import_trial(trial)

@@ -44,7 +44,7 @@ def test_every_setting_that_matters_is_decided_by_a_card_or_by_cost(small: Plan)
     assert {"dp_shard", "tp", "micro_batch", "recompute", "offload", "reduce_dtype"} <= names
     assert not {"pp_schedule", "ep", "loss_parallel"} & names
     for decision in explanation.decisions:
-        assert decision.reasons or decision.alternatives
+        assert decision.reasons or decision.why_not
     said = {reason for decision in explanation.decisions for reason in decision.reasons} | set(explanation.others)
     assert said == set(small.reasons)
 
@@ -121,7 +121,7 @@ def test_options_are_decided_by_cards_and_have_no_price(small: Plan, tmp_path: P
     assert plan.candidate.options.checkpoint_interval == 50
     decisions = {decision.setting: decision for decision in api.explain(plan, cards=[tmp_path]).decisions}
     assert [reason.card for reason in decisions["checkpoint_interval"].reasons] == ["MY-001"]
-    assert decisions["checkpoint_interval"].alternatives == ()
+    assert decisions["checkpoint_interval"].why_not == ()
     ruled = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
     assert (ruled.obstacle, ruled.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
     free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
@@ -160,7 +160,7 @@ def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_v
     card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
     price = partial(_same_price, small)
-    alternative = why_not(small, "recompute", "full", Judge(deck=load_deck(tmp_path), known={}, price=price, settle=price))
+    alternative = why_not(small, "recompute", "full", Judge(deck=load_deck(tmp_path), known={}, price=price, resolve=price))
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text == "MY-001/other rules it out: Other."
 
@@ -181,7 +181,7 @@ def _same_price(plan: Plan, candidate: Candidate) -> Plan:
 def test_host_memory_counts_as_well(large: Plan) -> None:
     poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
     price = partial(_same_price, poor)
-    alternative = why_not(poor, "offload", "optimizer", Judge(deck=Deck(()), known={}, price=price, settle=price))
+    alternative = why_not(poor, "offload", "optimizer", Judge(deck=Deck(()), known={}, price=price, resolve=price))
     assert alternative.obstacle is Obstacle.HOST_TOO_SMALL
     assert alternative.text.startswith("needs ")
     assert "of host memory a node, 1.0 GiB are there" in alternative.text
@@ -247,7 +247,7 @@ def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -
     cluster = replace(small.cluster, gpus_per_node=8)
     grouped = replace(small, cluster=cluster, candidate=replace(small.candidate, layout=layout, knobs=knobs))
     price = partial(_same_price, grouped)
-    other = why_not(grouped, "recompute", "full", Judge(deck=Deck(()), known={}, price=price, settle=price)).plan
+    other = why_not(grouped, "recompute", "full", Judge(deck=Deck(()), known={}, price=price, resolve=price)).plan
     assert other is not None
     assert other.candidate.knobs == replace(knobs, recompute="full")
 

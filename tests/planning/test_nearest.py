@@ -8,7 +8,7 @@ import pytest
 
 from strategist import api
 from strategist.contract import codec
-from strategist.contract.explanation import Alternative, Obstacle
+from strategist.contract.explanation import Obstacle, WhyNot
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -39,14 +39,14 @@ def spent(plan: Plan, request: Request) -> float:
     return plan.estimate.peak_memory_bytes if request.objective == "memory" else plan.estimate.step_seconds
 
 
-def fixed(request: Request, other: Alternative) -> Request:
+def fixed(request: Request, other: WhyNot) -> Request:
     return replace(request, fix={**request.fix, other.setting: other.value})
 
 
 @pytest.mark.parametrize("request_", [*SMALL, *(pytest.param(item, marks=pytest.mark.full) for item in LARGE)])
 def test_no_value_named_is_better_than_the_best_plan_unless_it_can_be_fixed(request_: Request) -> None:
     plan = best(request_)
-    for other in (other for decision in api.explain(plan).decisions for other in decision.alternatives):
+    for other in (other for decision in api.explain(plan).decisions for other in decision.why_not):
         if other.plan is None or other.obstacle in (Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL):
             continue
         if spent(other.plan, request_) * (1 + NEAR_TIE) < spent(plan, request_) and other.obstacle is not Obstacle.FORBIDDEN:

@@ -55,14 +55,14 @@ def test_the_verdict_on_32b_is_the_truth_with_its_numbers(big: Answer) -> None:
 
 
 def test_32b_has_every_way_out(big: Answer) -> None:
-    titles = {way.title: way for way in big.ways}
+    titles = {alternative.title: alternative for alternative in big.alternatives}
     for words in ("8-bit", "LoRA", "QLoRA", "nothing offloaded"):
         assert any(words in title for title in titles), words
-    larger = next(way for title, way in titles.items() if "nothing offloaded" in title)
+    larger = next(alternative for title, alternative in titles.items() if "nothing offloaded" in title)
     assert larger.plan.candidate.knobs.offload == "none"
     assert larger.plan.cluster.device == big.cluster.device
     assert larger.plan.cluster.devices > 8
-    speeds = [way.plan.estimate.tokens_per_second for way in big.ways]
+    speeds = [alternative.plan.estimate.tokens_per_second for alternative in big.alternatives]
     assert speeds == sorted(speeds, reverse=True)
 
 
@@ -74,7 +74,7 @@ def test_every_candidate_is_accounted_for(big: Answer) -> None:
 
 def test_plans_fit_are_legal_and_carry_what_decided_them(deck: Deck, big: Answer) -> None:
     assert len(big.plans) == 5
-    for plan in (*big.plans, *(way.plan for way in big.ways)):
+    for plan in (*big.plans, *(alternative.plan for alternative in big.alternatives)):
         assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
         assert plan.estimate.fits
         assert plan.id == plan.identified().id
@@ -213,10 +213,10 @@ def test_nodes_that_hold_the_others_up_are_better_left_out(deck: Deck, tmp_path:
     file = tmp_path / "mixed.yaml"
     file.write_text("groups:\n  - {nodes: 2, device: h100}\n  - {nodes: 1, device: v100-32gb}\n")
     found = answer(Request(model="8b", gpus=str(file)), deck=deck)
-    way = next(way for way in found.ways if way.title == "without the 8 x V100-32GB")
-    assert way.plan.cluster.devices == 16
-    assert way.plan.estimate.tokens_per_second > found.plans[0].estimate.tokens_per_second
-    assert not any("H100" in way.title for way in found.ways)
+    alternative = next(alternative for alternative in found.alternatives if alternative.title == "without the 8 x V100-32GB")
+    assert alternative.plan.cluster.devices == 16
+    assert alternative.plan.estimate.tokens_per_second > found.plans[0].estimate.tokens_per_second
+    assert not any("H100" in alternative.title for alternative in found.alternatives)
 
 
 def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
@@ -272,11 +272,11 @@ def test_what_does_not_fit_always_has_a_way(deck: Deck, model: str, gpus: str, h
     found = answer(Request(model=model, gpus=gpus, host_memory_bytes=host_gib * GIB, **more), deck=deck)
     assert found.plans == ()
     assert found.verdict.startswith("Nothing fits.")
-    assert found.ways
-    assert found.ways[0].title in found.verdict
-    for way in found.ways:
-        assert way.plan.estimate.fits
-        assert way.plan.estimate.host_memory_bytes_per_node <= (way.plan.cluster.host_memory_bytes or 0)
+    assert found.alternatives
+    assert found.alternatives[0].title in found.verdict
+    for alternative in found.alternatives:
+        assert alternative.plan.estimate.fits
+        assert alternative.plan.estimate.host_memory_bytes_per_node <= (alternative.plan.cluster.host_memory_bytes or 0)
 
 
 def test_a_candidate_priced_alone_is_the_plan_that_was_ranked(deck: Deck, big: Answer) -> None:
@@ -293,7 +293,7 @@ def test_an_illegal_candidate_is_one_line(deck: Deck) -> None:
 def test_cpu_ranks_are_never_told_to_offload_into_their_own_memory(deck: Deck) -> None:
     found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
     assert not found.plans
-    assert all(way.plan.candidate.knobs.offload == "none" for way in found.ways)
+    assert all(alternative.plan.candidate.knobs.offload == "none" for alternative in found.alternatives)
 
 
 @pytest.mark.parametrize("fix", [{"tp": 3}, {"micro_batch": 7}, {"tp": 16}])
@@ -307,7 +307,7 @@ def test_the_verdict_does_not_blame_memory_for_what_was_asked(deck: Deck) -> Non
     asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
     found = answer(asked, deck=deck)
     assert "as asked" in found.verdict
-    assert not any("nothing offloaded" in way.title for way in found.ways)
+    assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
 def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: Deck) -> None:
@@ -315,7 +315,7 @@ def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: 
     assert found.plans[0].candidate.knobs.offload != "none"
     assert found.verdict.startswith("It fits. ")
     assert "for memory keeps state in host memory" in found.verdict
-    assert not any("nothing offloaded" in way.title for way in found.ways)
+    assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
 def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_changes_that_help_are_told_with_their_cards() -> None:
     assert set(codes(found)) <= {"FMT-003"}
     [none] = [change for change in found.changes if (change.setting, change.value) == ("offload", "none")]
     assert none.speedup > 1.05
-    assert none.sayable
+    assert none.expressible
     assert not none.changes_convergence
     speedups = [change.speedup for change in found.changes if not change.changes_convergence]
     assert speedups == sorted(speedups, reverse=True)
@@ -134,7 +134,7 @@ def test_a_finding_on_memory_points_at_the_entry_whose_change_fits() -> None:
     found = review(config, "8b", "8x48GB")
     [large] = [item for item in found.findings if item.code in ("FMT-005", "FMT-010")]
     change = next(change for change in found.changes if change.fits and change.setting in large.do)
-    assert change.sayable
+    assert change.expressible
     assert large.line is not None
 
 
@@ -154,5 +154,5 @@ def test_a_model_that_a_format_cannot_be_exported_with_leaves_its_settings_open(
     script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
     found = api.check_config(script, Given(gpus="8xH100"))
     changes = {(change.setting, change.value): change for change in found.changes}
-    assert changes["tp", 2].sayable
-    assert not changes["compile", True].sayable
+    assert changes["tp", 2].expressible
+    assert not changes["compile", True].expressible

@@ -61,7 +61,7 @@ def test_what_is_left_out_takes_the_defaults(tmp_path):
         (FULL.replace("tp: 2", "tpp: 2"), r"req\.yaml:12:\d+: .*'tpp' is no setting; did you mean tp"),
         (FULL.replace("tp: 2", "tp: 0"), "tp is a positive whole number"),
         (FULL.replace("tp: 2", "tp: true"), "tp is a positive whole number"),
-        (FULL.replace("recompute: full", "recompute: half"), "choose one of none, selective, alternate, budget, full"),
+        (FULL.replace("recompute: full", "recompute: half"), "choose one of none, selective, every_second_layer, budget, full"),
         (FULL.replace("sequence_parallel: true", "sequence_parallel: 1"), "choose one of false, true"),
         (FULL.replace("[reduce_dtype]", "[tp]"), r"req\.yaml:13:9: allow tp.*reduce_dtype"),
         (FULL.replace("[reduce_dtype]", "reduce_dtype"), "allow is a list"),

@@ -79,7 +79,7 @@ def test_gpus_cards_and_nodes_are_read_with_their_places(node) -> None:
         ("eth0", "ethernet", 0.125e9, None),
     ]
     assert [(item.number, item.cores, item.memory_bytes) for item in found.nodes] == [(0, "0-15", 2**30), (1, "16-31", 2**30)]
-    assert found.ways[0] == ("X", "NV18", "NV18", "NV18")
+    assert found.connections[0] == ("X", "NV18", "NV18", "NV18")
     assert found.fabric == "nvlink"
 
 

@@ -68,8 +68,8 @@ def test_what_it_is_not_told_keeps_its_usual_value(chosen: Candidate, words: str
 
 def test_only_a_pipeline_waits_by_itself() -> None:
     backend = program(TEXT.replace("layout: {", "layout: {pp: any, ")).backend
-    assert not backend.refusals(candidate(Layout(pp=2, dp_shard=2), postpone_gradient_sync=True), MODEL, WORKLOAD, FACTS)
-    (refused,) = backend.refusals(candidate(Layout(dp_shard=4), postpone_gradient_sync=True), MODEL, WORKLOAD, FACTS)
+    assert not backend.refusals(candidate(Layout(pp=2, dp_shard=2), no_sync=True), MODEL, WORKLOAD, FACTS)
+    (refused,) = backend.refusals(candidate(Layout(dp_shard=4), no_sync=True), MODEL, WORKLOAD, FACTS)
     assert "only a pipeline waits" in refused
 
 

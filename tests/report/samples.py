@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
-from strategist.contract.answer import Answer, Dropped, Way
+from strategist.contract.answer import Alternative, Answer, Dropped
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.knobs import Candidate, Knobs
@@ -49,7 +49,7 @@ def plan_with(layout: Layout, *, backends: tuple[str, ...] = ("native",), **knob
     return replace(PLAN, candidate=candidate, backends=backends).identified()
 
 
-OTHER = plan_with(Layout(pp=2, dp_replicate=2, tp=2), sequence_parallel=True, loss_parallel=True, postpone_gradient_sync=True)
+OTHER = plan_with(Layout(pp=2, dp_replicate=2, tp=2), sequence_parallel=True, loss_parallel=True, no_sync=True)
 ANSWER = Answer(
     request=Request(model="32b", gpus="8x24GB"), model=MODEL, cluster=CLUSTER,
     notes=("32b is resolved to qwen2.5-32b; name another preset to change it", "24GB is resolved to rtx4090"),
@@ -57,8 +57,8 @@ ANSWER = Answer(
     candidates=123_456,
     dropped=(Dropped(card="TP-003", policy="wide", because="Narrow matmuls waste the device.", candidates=700),),
     too_large=120_000, host_too_small=12, feasible=2_744, plans=(PLAN, OTHER),
-    ways=(
-        Way(title="LoRA adapters", flags=("--train", "lora"), note="trains 134 M of 32.8 B parameters", plan=OTHER,
+    alternatives=(
+        Alternative(title="LoRA adapters", flags=("--train", "lora"), note="trains 134 M of 32.8 B parameters", plan=OTHER,
             changes_convergence=True),
     ),
 )  # fmt: skip

@@ -57,7 +57,7 @@ def test_what_people_look_for_comes_in_this_order() -> None:
         "Memory of",
         "Time of",
         "Cards",
-        "Other ways",
+        "Alternatives",
         "Assumed",
     ]
     places = [text.index(mark) for mark in marks]
@@ -119,7 +119,7 @@ def test_parts_are_sorted_and_shown_against_the_capacity() -> None:
 
 def test_nothing_fits_still_says_what_would() -> None:
     text = look(answer_report(replace(ANSWER, plans=(), feasible=0)))
-    assert "Nearest ways that fit" in text
+    assert "Alternatives that fit" in text
     assert "LoRA adapters  --train lora" in text
     assert "5,516 tokens/s" in text
     assert "the trained model may differ" in text
@@ -128,7 +128,7 @@ def test_nothing_fits_still_says_what_would() -> None:
 
 
 def test_it_is_never_empty_handed() -> None:
-    assert "ask for more devices with --gpus" in look(answer_report(replace(ANSWER, plans=(), ways=(), feasible=0)))
+    assert "ask for more devices with --gpus" in look(answer_report(replace(ANSWER, plans=(), alternatives=(), feasible=0)))
     assert "ask for more devices" not in look(answer_report(ANSWER))
 
 

@@ -97,7 +97,7 @@ def test_what_is_at_its_default_takes_no_room() -> None:
 
 
 def test_stages_with_replicas_are_held_by_fsdp2() -> None:
-    lines = dict(spelled_out(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(postpone_gradient_sync=True)))))
+    lines = dict(spelled_out(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(no_sync=True)))))
     assert "in one shard, 4 replicas" in lines["FSDP2"]
     assert "DDP" not in lines
 

@@ -12,7 +12,7 @@ from strategist.report.simulated_timeline import timeline
 
 @pytest.mark.parametrize("pp", [2, 4])
 def test_a_pipeline_has_its_schedule_and_spans_of_every_rank(pp: int) -> None:
-    candidate = Candidate(layout=Layout(pp=pp, dp_shard=8 // pp), knobs=Knobs(postpone_gradient_sync=True))
+    candidate = Candidate(layout=Layout(pp=pp, dp_shard=8 // pp), knobs=Knobs(no_sync=True))
     columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
     [found] = simulated(DENSE, cluster(), WORKLOAD, columns)
     drawn = timeline(found)

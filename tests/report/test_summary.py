@@ -61,9 +61,9 @@ def test_a_step_is_bound_by_what_takes_most_of_it() -> None:
 
 
 def test_ways_that_a_back_end_runs_come_first() -> None:
-    way = ANSWER.ways[0]
-    open_way = replace(way, title="A back end is missing", plan=replace(PLAN, backends=()))
-    text = look(answer_summary(replace(ANSWER, ways=(open_way, way))), COLUMNS)
+    other = ANSWER.alternatives[0]
+    open_way = replace(other, title="A back end is missing", plan=replace(PLAN, backends=()))
+    text = look(answer_summary(replace(ANSWER, alternatives=(open_way, other))), COLUMNS)
     assert text.index("LoRA adapters") < text.index("A back end is missing")
     assert "no back end yet" in text
 

@@ -29,8 +29,8 @@ def test_a_line_of_the_timeline_is_what_the_rank_does() -> None:
         Span(rank=0, work="backward", start_seconds=2.0, end_seconds=4.0, stage=0, micro_batch=0),
         Span(rank=0, work="optimizer", start_seconds=4.0, end_seconds=5.0),
     )
-    played = Timeline(schedule="1f1b", micro_batches=1, step_seconds=5.0, spans=spans, bubble_seconds=(1.0,))
-    line, legend = (text.plain for text in timeline(played))
+    simulated_step = Timeline(schedule="1f1b", micro_batches=1, step_seconds=5.0, spans=spans, bubble_seconds=(1.0,))
+    line, legend = (text.plain for text in timeline(simulated_step))
     fifth = CELLS // 5
     assert line == "rank 0   " + "F" * fifth + "·" * fifth + "B" * 2 * fifth + "+" * fifth
     assert legend == "F forward, B backward, + what follows the last one, · waiting"

@@ -10,7 +10,7 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.expr.columns import row_of
 from strategist.files import yaml_file
-from strategist.rules.observe_policies import react, warnings
+from strategist.rules.observe_policies import observed_proposals, warnings
 
 ROW = row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=4)), 2)
 
@@ -36,26 +36,26 @@ def deck(effect: str, when: str = "observed.mfu < 0.3", phase: str = "observe") 
     ],
 )
 def test_a_proposal_changes_something_that_can_be_computed(effect: str, changes: dict[str, Any]) -> None:
-    proposals = react(deck(effect), {"observed.mfu": 0.1}, ROW)
+    proposals = observed_proposals(deck(effect), {"observed.mfu": 0.1}, ROW)
     assert [proposal.changes for proposal in proposals] == ([changes] if changes else [])
 
 
 def test_a_proposal_names_its_policy_and_reason() -> None:
-    (proposal,) = react(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW)
+    (proposal,) = observed_proposals(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW)
     assert (proposal.card, proposal.policy, proposal.because) == ("A-1", "p", "It was slow.")
 
 
 @pytest.mark.parametrize("facts", [{"observed.mfu": 0.5}, {}, {"observed.mfu": None}])
 def test_nothing_is_proposed_unless_the_condition_surely_holds(facts: dict[str, Any]) -> None:
-    assert react(deck("try: {recompute: full}"), facts, ROW) == ()
+    assert observed_proposals(deck("try: {recompute: full}"), facts, ROW) == ()
 
 
 def test_nothing_is_proposed_where_the_preconditions_do_not_hold() -> None:
-    assert react(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW | {"layout.dp_shard": 1}) == ()
+    assert observed_proposals(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW | {"layout.dp_shard": 1}) == ()
 
 
 def test_plan_policies_propose_nothing() -> None:
-    assert react(deck("prefer: {recompute: full}", "layout.dp_shard > 1", "plan"), {"observed.mfu": 0.1}, ROW) == ()
+    assert observed_proposals(deck("prefer: {recompute: full}", "layout.dp_shard > 1", "plan"), {"observed.mfu": 0.1}, ROW) == ()
 
 
 @pytest.mark.parametrize(("mfu", "said"), [(0.1, ["It was slow."]), (0.5, []), (None, [])])

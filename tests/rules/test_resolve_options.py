@@ -6,7 +6,7 @@ from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.contract.knobs import KnobValue
 from strategist.files import yaml_file
-from strategist.rules.resolve_options import settle
+from strategist.rules.resolve_options import resolve
 
 FACTS = {"layout.dp_replicate": 3, "options.pin_memory": True}
 CHECKPOINTS = ("sync", "async", "async_pinned")
@@ -33,7 +33,7 @@ def deck(*policies: str) -> Deck:
     ],
 )  # fmt: skip
 def test_laws_then_defaults_then_the_most_preferences_then_the_first(policies: list[str], value: KnobValue) -> None:
-    assert settle(deck(*policies), FACTS, "options.checkpoint", CHECKPOINTS) == value
+    assert resolve(deck(*policies), FACTS, "options.checkpoint", CHECKPOINTS) == value
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_laws_then_defaults_then_the_most_preferences_then_the_first(policies: l
     ],
 )
 def test_a_whole_number_may_be_named_or_computed_and_nothing_else(policy: str, value: KnobValue) -> None:
-    assert settle(deck(policy), FACTS, "options.bucket_cap_mb", (25,)) == value
+    assert resolve(deck(policy), FACTS, "options.bucket_cap_mb", (25,)) == value

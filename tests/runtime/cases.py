@@ -72,11 +72,11 @@ def cases() -> Iterator[tuple[str, Plan]]:
 
 def _data_parallel() -> Iterator[tuple[str, Plan]]:
     yield case("ddp", dp_replicate=2)
-    for postpone in (False, True):
-        several = {"micro_batch": 1, "postpone_gradient_sync": postpone}
-        yield case(f"ddp accumulation postponed {postpone}", dp_replicate=2, **several)
-        yield case(f"fsdp accumulation postponed {postpone}", dp_shard=2, **several)
-        yield case(f"hsdp accumulation postponed {postpone}", dp_replicate=2, dp_shard=2, **several, reshard_after_forward=False)
+    for no_sync in (False, True):
+        several = {"micro_batch": 1, "no_sync": no_sync}
+        yield case(f"ddp accumulation no_sync {no_sync}", dp_replicate=2, **several)
+        yield case(f"fsdp accumulation no_sync {no_sync}", dp_shard=2, **several)
+        yield case(f"hsdp accumulation no_sync {no_sync}", dp_replicate=2, dp_shard=2, **several, reshard_after_forward=False)
     yield case("ddp sgd", dp_replicate=2, optimizer="sgd")
     yield case("ddp recompute full", dp_replicate=2, recompute="full")
     yield case("ddp recompute selective", dp_replicate=2, recompute="selective", model="qwen")
@@ -97,7 +97,7 @@ def _tensor_parallel() -> Iterator[tuple[str, Plan]]:
     for sequence in (False, True):
         for loss in (False, True):
             yield case(f"tp sequence {sequence} loss {loss}", tp=2, sequence_parallel=sequence, loss_parallel=loss)
-    yield case("tp accumulation", tp=2, micro_batch=1, sequence_parallel=True, postpone_gradient_sync=True)
+    yield case("tp accumulation", tp=2, micro_batch=1, sequence_parallel=True, no_sync=True)
     yield case("tp recompute full", tp=2, sequence_parallel=True, loss_parallel=True, recompute="full")
     yield case("tp recompute selective", tp=2, sequence_parallel=True, loss_parallel=True, recompute="selective")
     yield case("tp qwen", tp=2, model="qwen")
@@ -115,7 +115,7 @@ def _mixtures() -> Iterator[tuple[str, Plan]]:
     yield case("fsdp tp accumulation full", dp_shard=2, tp=2, **both, micro_batch=1, recompute="full")
     yield case("fsdp tp qwen sgd", dp_shard=2, tp=2, **both, model="qwen", optimizer="sgd")
     yield case("replicate tp", dp_replicate=2, tp=2)
-    yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1, postpone_gradient_sync=True)
+    yield case("replicate tp both accumulation", dp_replicate=2, tp=2, **both, micro_batch=1, no_sync=True)
     yield case("tp apart", dp_shard=2, tp=2, **both, axis_order=("tp", "pp", "dp_replicate", "dp_shard", "cp"))
     yield case("hsdp tp", dp_replicate=2, dp_shard=2, tp=2, **both)
     yield case(
@@ -124,7 +124,7 @@ def _mixtures() -> Iterator[tuple[str, Plan]]:
         dp_shard=2,
         tp=2,
         micro_batch=1,
-        postpone_gradient_sync=True,
+        no_sync=True,
         model="qwen",
         recompute="full",
     )
@@ -147,7 +147,7 @@ def _bf16() -> Iterator[tuple[str, Plan]]:
 
 def _units() -> Iterator[tuple[str, Plan]]:
     """What FSDP2 gathers, when, and where it cuts; five layers leave a unit that is not full."""
-    yield case("fsdp alternate", dp_shard=2, recompute="alternate", model="deep")
+    yield case("fsdp every_second_layer", dp_shard=2, recompute="every_second_layer", model="deep")
     yield case("fsdp units of 2", dp_shard=2, layers_per_unit=2, model="deep")
     yield case("fsdp units of 2 prefetch 2", dp_shard=2, layers_per_unit=2, prefetch_units=2, recompute="full", model="deep")
     yield case("fsdp prefetch 3", dp_shard=2, prefetch_units=3, model="deep", micro_batch=1)
@@ -164,21 +164,21 @@ def _pipelines() -> Iterator[tuple[str, Plan]]:
         yield case(f"pp {schedule}", **alone, pp_schedule=schedule)
     for schedule in ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v"):
         yield case(f"pp {schedule}", **alone, pp_schedule=schedule, pp_virtual_stages=2, model="deep")
-        more = {"postpone_gradient_sync": True, "micro_batch": 1, "pp_virtual_stages": 2, "model": "deep"}
+        more = {"no_sync": True, "micro_batch": 1, "pp_virtual_stages": 2, "model": "deep"}
         keep = "zero" in schedule or "dual" in schedule
         yield case(f"pp fsdp {schedule}", pp=2, dp_shard=2, pp_schedule=schedule, **more, reshard_after_forward=not keep)
     yield case("pp tied", **alone, model="qwen")
-    yield case("pp fsdp tied", pp=2, dp_shard=2, postpone_gradient_sync=True, micro_batch=1, model="qwen")
+    yield case("pp fsdp tied", pp=2, dp_shard=2, no_sync=True, micro_batch=1, model="qwen")
     yield case("pp tied v", **alone, model="qwen deep", pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)
     yield case("pp 4", pp=4, micro_batch=1, model="deep")
     yield case("pp recompute", pp=2, micro_batch=2, recompute="full", model="deep")
-    yield case("pp replicas", pp=2, dp_replicate=2, micro_batch=1, postpone_gradient_sync=True, model="deep")
+    yield case("pp replicas", pp=2, dp_replicate=2, micro_batch=1, no_sync=True, model="deep")
     name, even = case("pp uneven", **alone, model="deep")
     yield name, replace(even, estimate=replace(even.estimate, pipeline_layers=(4, 1))).identified()
     both = {"sequence_parallel": True, "loss_parallel": True}
     yield case("pp tp", pp=2, tp=2, micro_batch=2, **both)
     yield case("pp tp plain", pp=2, tp=2, micro_batch=2)
-    three = {"pp": 2, "dp_shard": 2, "tp": 2, "micro_batch": 1, "postpone_gradient_sync": True, "model": "deep"}
+    three = {"pp": 2, "dp_shard": 2, "tp": 2, "micro_batch": 1, "no_sync": True, "model": "deep"}
     yield case("pp fsdp tp", **three, **both)
     yield case("pp fsdp tp keep full", **three, **both, reshard_after_forward=False, recompute="full")
     yield case("pp fsdp tp interleaved", **three, **both, pp_schedule="interleaved_1f1b", pp_virtual_stages=2)
@@ -189,7 +189,7 @@ def _pipelines() -> Iterator[tuple[str, Plan]]:
     )
     yield case("bf16 pp", **alone, precision="bf16")
     yield case("bf16 pp fsdp tp", **three, **both, precision="bf16")
-    yield case("compile pp fsdp", pp=2, dp_shard=2, postpone_gradient_sync=True, micro_batch=1, compile=True, fullgraph=True)
+    yield case("compile pp fsdp", pp=2, dp_shard=2, no_sync=True, micro_batch=1, compile=True, fullgraph=True)
 
 
 def _compiled() -> Iterator[tuple[str, Plan]]:
@@ -197,7 +197,7 @@ def _compiled() -> Iterator[tuple[str, Plan]]:
     whole = {"compile": True, "fullgraph": True}
     yield case("compile ddp", dp_replicate=2, **whole, micro_batch=1)
     yield case("compile ddp selective", dp_replicate=2, **whole, recompute="selective")
-    yield case("compile fsdp deepest", dp_shard=2, **whole, model="deepest", recompute="alternate")
+    yield case("compile fsdp deepest", dp_shard=2, **whole, model="deepest", recompute="every_second_layer")
     yield case("compile fsdp full", dp_shard=2, **whole, recompute="full", micro_batch=1)
     yield case("compile fsdp selective units", dp_shard=2, **whole, recompute="selective", layers_per_unit=2)
     yield case("compile fsdp budget", dp_shard=2, **whole, recompute="budget", recompute_budget_percent=20)

@@ -20,5 +20,5 @@ def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
     yield case("activations compiled", **away, dp_shard=2, compile=True)
     yield case("activations cp", **away, cp=2)
     yield case("activations pp", **away, pp=2, pp_schedule="1f1b")
-    yield case("activations pp fsdp recompute full", **away, pp=2, dp_shard=2, postpone_gradient_sync=True, recompute="full")
+    yield case("activations pp fsdp recompute full", **away, pp=2, dp_shard=2, no_sync=True, recompute="full")
     yield case("activations fsdp tp sp", **away, **tensor, dp_shard=2)

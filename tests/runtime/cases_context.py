@@ -15,7 +15,7 @@ MODELS = {
 
 Case = Callable[..., tuple[str, Plan]]
 BOTH = {"sequence_parallel": True, "loss_parallel": True}
-PIPE = {"pp": 2, "postpone_gradient_sync": True}
+PIPE = {"pp": 2, "no_sync": True}
 
 
 def cases(case: Case) -> Iterator[tuple[str, Plan]]:

@@ -46,7 +46,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
         yield _case(f"reference {model} adamw", model=model, micro_batch=8)
     sigmoid = {"model": "experts sigmoid"}
     kernel = {"grouped_gemm": True, "token_alignment": 8}
-    postponed = {"postpone_gradient_sync": True, "micro_batch": 1}
+    postponed = {"no_sync": True, "micro_batch": 1}
     yield _case("experts ddp grouped", dp_replicate=2, **kernel, **postponed)
     yield _case("experts fsdp", dp_shard=2, recompute="selective")
     yield _case("experts fsdp sigmoid grouped", dp_shard=2, **sigmoid, **kernel, recompute="full")

@@ -27,7 +27,7 @@ SHAPES = {
 BOTH: dict[str, KnobValue] = {"sequence_parallel": True, "loss_parallel": True}
 SPLIT: dict[str, KnobValue] = {
     "pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False,
-    "micro_batch": 1, "postpone_gradient_sync": True,
+    "micro_batch": 1, "no_sync": True,
 }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     for model in ("latent", "experts"):
         yield _case(f"reference lora {model} sgd", Layout(), model=model, micro_batch=8)
     yield _case("lora ddp", Layout(dp_replicate=2), optimizer="adamw", recompute="full")
-    yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, postpone_gradient_sync=True)
+    yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, no_sync=True)
     beside: dict[str, KnobValue] = {"offload": "optimizer", "optimizer_in_backward": True}
     yield _case("lora beside fsdp", Layout(dp_shard=2), optimizer="adamw", micro_batch=1, **beside)
     yield _case("lora tp sequence", Layout(tp=2), **BOTH)

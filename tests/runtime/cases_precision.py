@@ -33,7 +33,7 @@ def cases(case: Case) -> Iterator[tuple[str, Plan]]:
     yield from _optimizers(case)
     yield from _offloaded(case)
     yield case("sgd clipped fsdp tp", **SHARDED, optimizer="sgd")
-    yield case("sgd clipped pp fsdp", pp=2, dp_shard=2, **OFTEN, postpone_gradient_sync=True, optimizer="sgd")
+    yield case("sgd clipped pp fsdp", pp=2, dp_shard=2, **OFTEN, no_sync=True, optimizer="sgd")
     yield _experts("sgd clipped ep tp", Layout(dp_shard=2, tp=2, ep=2), micro_batch=2)
     yield _experts("fp16 auxiliary loss", Layout(dp_shard=2, ep=2), micro_batch=2, precision="fp16", optimizer="adamw")
     for hook in ("fp16", "bf16", "powersgd"):
@@ -74,9 +74,9 @@ def _optimizers(case: Case) -> Iterator[tuple[str, Plan]]:
 def _offloaded(case: Case) -> Iterator[tuple[str, Plan]]:
     yield case("offload all ddp", dp_replicate=2, offload="all", optimizer_kernel="fused")
     yield case("offload all fsdp", dp_shard=2, **OFTEN, offload="all", pin_memory=False)
-    yield case("offload all hsdp", dp_replicate=2, dp_shard=2, offload="all", postpone_gradient_sync=True, **OFTEN)
+    yield case("offload all hsdp", dp_replicate=2, dp_shard=2, offload="all", no_sync=True, **OFTEN)
     yield case("offload all fsdp tp", **SHARDED, offload="all", optimizer_kernel="fused")
-    yield case("offload all pp", pp=2, offload="all", postpone_gradient_sync=True)
-    yield case("offload optimizer ddp", dp_replicate=2, **OFTEN, offload="optimizer", postpone_gradient_sync=True)
+    yield case("offload all pp", pp=2, offload="all", no_sync=True)
+    yield case("offload optimizer ddp", dp_replicate=2, **OFTEN, offload="optimizer", no_sync=True)
     yield case("offload optimizer fsdp tp", **SHARDED, **OFTEN, offload="optimizer", optimizer_kernel="fused")
-    yield case("offload optimizer pp fsdp", pp=2, dp_shard=2, **OFTEN, offload="optimizer", postpone_gradient_sync=True)
+    yield case("offload optimizer pp fsdp", pp=2, dp_shard=2, **OFTEN, offload="optimizer", no_sync=True)

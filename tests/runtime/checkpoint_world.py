@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from strategist_runtime.training.checkpoint_protocol import OWNER, Agree, Rank, Steps
+from strategist_runtime.training.checkpoint_protocol import OWNER, CollectiveStep, Rank, Steps
 from strategist_runtime.training.retention import surplus
 
 from strategist.contract import checkpoint, codec
@@ -61,7 +61,7 @@ class Content:
     ranks: int
 
     def write(self, folder: Path) -> Steps[None]:
-        yield Agree(value=("torch", "plans"))  # its writers go on together, and each makes the folder
+        yield CollectiveStep(value=("torch", "plans"))  # its writers go on together, and each makes the folder
         yield partial(self.memory.make, folder)
         yield partial(self.memory.write, folder / f"part-{self.rank}", text_of(self.step, self.rank, self.ranks))
 
@@ -109,7 +109,7 @@ class Runner:
     again: Callable[[], Any] | None = None
     answer: Any = None
     error: Exception | None = None
-    agreement: Agree | None = None
+    agreement: CollectiveStep | None = None
     agreed: int = 0
     dead: bool = False
     done: bool = False
@@ -138,7 +138,7 @@ class Runner:
         error, self.error = self.error, None
         step = self.steps.throw(error) if error is not None else self.steps.send(self.answer)
         self.answer = None
-        if isinstance(step, Agree):
+        if isinstance(step, CollectiveStep):
             self.agreement = step
             self.agreed += 1
             self.session.values.setdefault(self.agreed, {})[self.number] = step.value

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from strategist_runtime.compat import context as compat_context
-from strategist_runtime.measure.traffic import Meter
+from strategist_runtime.measure.traffic import CollectiveCounter
 from strategist_runtime.model.attention import Core
 from strategist_runtime.process import leave
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -28,7 +28,7 @@ def exchanged(mesh: DeviceMesh, attention: str, rotate: str, dtype: torch.dtype)
     heads = (HEADS, KEY_HEADS, KEY_HEADS)
     parts = [torch.randn(ROWS, count, mine, HEAD_SIZE, dtype=dtype, requires_grad=True) for count in heads]
     mask = None if attention == "sdpa" else torch.ones(1, 1, mine, TOKENS, dtype=torch.bool)
-    with Meter() as meter:
+    with CollectiveCounter() as meter:
         core(*parts, mask).sum().backward()
     found = defaultdict(list)
     for call in meter.calls:

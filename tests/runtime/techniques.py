@@ -75,7 +75,7 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
         "FSDP2, explicit prefetch": setting("prefetch_units"),
         "HSDP": both(several("dp_replicate"), SHARDS),
         "accumulation": accumulates,
-        "accumulation, reductions postponed": both(accumulates, setting("postpone_gradient_sync", True)),
+        "accumulation, no_sync": both(accumulates, setting("no_sync", True)),
     },
     "Model parallel": {
         "tensor parallelism": TP,
@@ -103,7 +103,7 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
         "EP x TP x PP": both(EP, TP, PP),
     },
     "Memory": {
-        **{f"recompute, {kind}": setting("recompute", kind) for kind in ("full", "alternate", "selective", "budget")},
+        **{f"recompute, {kind}": setting("recompute", kind) for kind in ("full", "every_second_layer", "selective", "budget")},
         "recompute, other operations saved": lambda plan: plan.candidate.knobs.saved_operations != SAVED_OPERATIONS[0],
         "offload, all state (FSDP2)": setting("offload", "all"),
         "offload, optimizer": setting("offload", "optimizer"),

@@ -66,8 +66,8 @@ def legal_plans():
         sizes = {"seq_len": draw.choice((16, 24, 32)), "global_batch": 8, "document_tokens": draw.choice((0, 0, 6))}
         model, on, workload = draw.choice(MODELS), draw.choice(clusters), Workload(**kinds, **sizes)
         halves = {"compile": draw.choice((False, True)), "reduce_dtype": draw.choice(("fp32", "bf16"))}
-        walked = blocks(model, on, workload, {**halves, **draw.choice(often)})
-        for block in draw.sample(walked, min(EACH, len(walked))):
+        enumerated = blocks(model, on, workload, {**halves, **draw.choice(often)})
+        for block in draw.sample(enumerated, min(EACH, len(enumerated))):
             chosen = with_options(candidate(candidate_table([block]), draw.randrange(block.rows)), draw)
             if not chosen.violations(model, workload, on.devices):
                 found.append(replace(plan(), model=model, cluster=on, workload=workload, candidate=chosen))

@@ -33,7 +33,7 @@ TECHNIQUES = {
     "qlora": {"workload": replace(WORK, train="qlora")},
     "offload all": {"knobs": Knobs(offload="all")},
     "offload all in backward": {"knobs": Knobs(offload="all", optimizer_in_backward=True)},
-    "late update": {"knobs": Knobs(offload="streamed", recompute="full", late_update=True)},
+    "late update": {"knobs": Knobs(offload="streamed", recompute="full", async_optimizer_step=True)},
     "experts in one matmul": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
 }
 
@@ -60,7 +60,7 @@ def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
     ("layout", "parts"),
     [
         (Layout(tp=2), {"knobs": Knobs(sequence_parallel=True)}),
-        (Layout(pp=2), {"knobs": Knobs(postpone_gradient_sync=True)}),
+        (Layout(pp=2), {"knobs": Knobs(no_sync=True)}),
         (Layout(dp_shard=2), {}),
         (Layout(dp_shard=2, ep=2), {"model": EXPERTS}),
     ],
@@ -116,7 +116,7 @@ def test_a_machine_with_a_device_is_profiled(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "parts"),
     [
-        (Layout(pp=2, dp_shard=2), {"knobs": Knobs(postpone_gradient_sync=True, reshard_after_forward=False)}),
+        (Layout(pp=2, dp_shard=2), {"knobs": Knobs(no_sync=True, reshard_after_forward=False)}),
         (Layout(tp=2, dp_shard=2), {"knobs": Knobs(sequence_parallel=True)}),
         (Layout(dp_shard=4, ep=4), {"model": EXPERTS}),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from strategist_runtime.adapters.transformers_export import export_adopted
+from strategist_runtime.adapters.transformers_export import export_external_model
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.process import leave
 from strategist_runtime.training.trainer import make_trainer
@@ -51,8 +51,8 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield "gemma2 fsdp", _plan("gemma2", SHARDED, recompute="full")
     yield "gemma2 tp", _plan("gemma2", SPLIT, loss_parallel=True)
     yield "phi3 tp", _plan("phi3", SPLIT, recompute="selective")
-    yield "qwen3 tp", _plan("qwen3", SPLIT, micro_batch=1, postpone_gradient_sync=True)
-    yield "gpt2 ddp", _plan("gpt2", REPLICATED, recompute="alternate")
+    yield "qwen3 tp", _plan("qwen3", SPLIT, micro_batch=1, no_sync=True)
+    yield "gpt2 ddp", _plan("gpt2", REPLICATED, recompute="every_second_layer")
     yield "llama fsdp compile", _plan("llama", SHARDED, compile=True)
     yield "qwen3 fsdp weights", _plan("qwen3", SHARDED)
     yield "qwen3 lora tp weights", _plan("qwen3", SPLIT, train="lora")
@@ -73,7 +73,7 @@ def export(folder: Path, names: list[str]) -> None:
         settings, device = TrialSettings(hugging_face=str(folder / kind)), torch.device("cpu")
         trainer = make_trainer(chosen, settings, make_meshes(chosen.candidate.layout, "cpu", dist.get_rank()), device)
         trainer.step(trainer.batch(0))
-        export_adopted(trainer.parts[0], chosen, str(folder / f"{kind} of {dist.get_world_size()}"), device)
+        export_external_model(trainer.parts[0], chosen, str(folder / f"{kind} of {dist.get_world_size()}"), device)
 
 
 def main(folder: Path, names: list[str]) -> None:

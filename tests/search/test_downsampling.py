@@ -5,7 +5,7 @@ import pytest
 from search.test_rank import WORKLOAD, ranking
 from strategist.cards.deck import load_deck
 from strategist.paths import data_dir
-from strategist.search.downsampling import ALIKE, different, overview
+from strategist.search.downsampling import ALIKE, best_distinct, overview
 from strategist.search.rank import Ranking
 
 
@@ -47,7 +47,7 @@ def test_what_is_left_out_is_counted_and_the_front_stays(found: Ranking) -> None
 
 def test_of_candidates_that_are_alike_the_best_is_shown(found: Ranking) -> None:
     """Others that differ in the order of axes, the micro-batch or a knob of small effect stay away."""
-    shown = different(found, 5).tolist()
+    shown = best_distinct(found, 5).tolist()
     kinds = [tuple(found.columns.values[name][row] for name in ALIKE) for row in shown]
     places = [found.order.tolist().index(row) for row in shown]
     assert places == sorted(places)

@@ -78,7 +78,7 @@ def test_memory_as_objective_is_what_counts() -> None:
     assert proposed(ranked, [], goals=Goals(objectives=("memory",))) is ranked[0]
 
 
-@pytest.mark.parametrize("sampler", ["belief", "order"])
+@pytest.mark.parametrize("sampler", ["surrogate", "order"])
 def test_who_is_expected_to_leave_too_little_memory_comes_last(sampler: str) -> None:
     full, slow = plan(1.0, peak=800), plan(2.0, peak=600, micro_batch=2)
     assert proposed([full, slow], [], sampler=sampler) is full

@@ -13,7 +13,7 @@ from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.profiles.situation import Situation, situation
 from strategist.search.facts import situation_facts
 from strategist.search.rank import Ranking, in_order, rank
-from strategist.search.simulated_reranking import FINALISTS, finals
+from strategist.search.simulated_reranking import FINALISTS, reranked
 from strategist.search.space import Bounds
 
 NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
@@ -28,9 +28,9 @@ def ranking(asked: Situation) -> Ranking:
     )  # fmt: skip
 
 
-def played(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
+def simulated_step(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
     request = asked.request
-    return finals(
+    return reranked(
         before,
         asked.model,
         asked.cluster,
@@ -51,7 +51,7 @@ def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(requ
     found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
     priced = with_simulated(before.priced, found, pipes.tolist())
     every = order[in_order(priced, before.prefer, "throughput", order)]
-    after = played(asked, before)
+    after = simulated_step(asked, before)
     assert sorted(after.order.tolist()) == sorted(order.tolist())
     assert after.order[0] == every[0]
     assert after.priced.step_seconds[after.order[0]] == priced.step_seconds[every[0]]
@@ -60,7 +60,7 @@ def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(requ
 def test_only_time_of_pipelines_changes() -> None:
     asked = situation(HAS_SOME)
     before = ranking(asked)
-    after = played(asked, before)
+    after = simulated_step(asked, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
     assert 0 < len(changed) <= FINALISTS
     assert (before.columns.values["layout.pp"][changed] > 1).all()
@@ -70,11 +70,11 @@ def test_only_time_of_pipelines_changes() -> None:
 def test_without_pipelines_nothing_changes() -> None:
     asked = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
     before = ranking(asked)
-    assert played(asked, before).order.tolist() == before.order.tolist()
+    assert simulated_step(asked, before).order.tolist() == before.order.tolist()
 
 
 def test_the_memory_objective_keeps_its_order_of_memory() -> None:
     asked = situation(replace(NEEDS_PIPELINES, objective="memory"))
-    after = played(asked, ranking(asked), places=1)
+    after = simulated_step(asked, ranking(asked), places=1)
     memory = after.priced.peak_memory_bytes[after.order]
     assert memory[0] <= memory.min() * 1.04

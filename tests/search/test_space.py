@@ -82,9 +82,9 @@ def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
         knobs.reshard_after_forward is not True and layout.fsdp_ranks == layout.tp == 1,
         knobs.reshard_group_size != (inside if knobs.reshard_after_forward == "subgroup" else 1),
         layout.pp == 1 and knobs.pp_schedule != "1f1b",
-        layout.pp == 1 and knobs.postpone_gradient_sync and (not exchanges or times == 1),
-        layout.pp > 1 and not exchanges and knobs.postpone_gradient_sync != (knobs.offload == "all"),
-        knobs.offload == "streamed" and knobs.postpone_gradient_sync,
+        layout.pp == 1 and knobs.no_sync and (not exchanges or times == 1),
+        layout.pp > 1 and not exchanges and knobs.no_sync != (knobs.offload == "all"),
+        knobs.offload == "streamed" and knobs.no_sync,
         knobs.offload == "streamed" and layout.pp > 1 and knobs.pp_schedule != "gpipe",
         knobs.reduce_dtype != "fp32",
         knobs.recompute != "selective" and knobs.saved_operations != "matmul+attention",
@@ -212,7 +212,7 @@ def test_streamed_stages_are_dealt_to_all_devices_and_computed_again() -> None:
 
 
 def test_streamed_stages_are_updated_beside_the_backward_pass_whatever_the_micro_batches() -> None:
-    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True}, allow=("late_update",)))
+    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True}, allow=("async_optimizer_step",)))
     streamed = [one for one in beside if one.knobs.offload == "streamed"]
     assert {one.accumulation(SMALL) for one in streamed} >= {1, 2, 4}
     assert not any(one.violations(MODEL, SMALL, 4) for one in beside)
@@ -234,7 +234,7 @@ FIXED: tuple[dict[str, Any], ...] = (
     *({axis: 2} for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")),
     {"etp": 2, "tp": 2}, {"micro_batch": 3}, {"micro_batch": 6}, {"reshard_group_size": 2, "reshard_after_forward": "subgroup"},
     {"pp_virtual_stages": 2}, {"pp_schedule": "gpipe", "pp": 2}, {"reshard_after_forward": False}, {"recompute": "selective"},
-    {"sequence_parallel": True}, {"loss_parallel": True}, {"postpone_gradient_sync": True}, {"offload": "optimizer"},
+    {"sequence_parallel": True}, {"loss_parallel": True}, {"no_sync": True}, {"offload": "optimizer"},
     {"tp": 2, "dp_shard": 2, "recompute": "full"},
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
-from strategist.planning.planner import price_candidate, walked
+from strategist.planning.planner import enumerated, price_candidate
 from strategist.profiles.situation import Situation, situation
 from strategist.search.rank import Ranking, candidate
 from strategist.search.study import Tried, propose
@@ -42,7 +42,7 @@ def plans(count: int) -> list[Plan]:
 def walk() -> tuple[Situation, Ranking]:
     """All candidates in order."""
     asked = situation(REQUEST)
-    return asked, walked(asked, deck=DECK)
+    return asked, enumerated(asked, deck=DECK)
 
 
 def finished(plan: Plan, slowness: float) -> TrialRow:

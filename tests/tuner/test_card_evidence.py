@@ -16,7 +16,7 @@ from strategist.files import yaml_file
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.rules.evidence import PolicyEvidence
-from strategist.tuner.card_evidence import hear, sources
+from strategist.tuner.card_evidence import collect_evidence, sources
 from tests.contract.samples import MEASUREMENT, PLAN
 
 CARD = """
@@ -55,7 +55,7 @@ def keep(found: tuple[PolicyEvidence, ...]) -> PolicyEvidence:
 def test_pairs_are_formed_within_a_file_and_counted_over_all(tmp_path: Path) -> None:
     slow = write(tmp_path / "slow.jsonl", ("none", 10.0), ("full", 13.0))
     fast = write(tmp_path / "fast.jsonl", ("none", 1.0), ("full", 0.9), ("selective", None))
-    found = hear(DECK, [slow, fast])
+    found = collect_evidence(DECK, [slow, fast])
     said = keep(found.evidence)
     assert (said.applied, said.confirmed, said.contradicted) == (2, 2, 1)
     assert [(pair.followed, pair.ignored) for pair in said.pairs] == [
@@ -68,14 +68,14 @@ def test_pairs_are_formed_within_a_file_and_counted_over_all(tmp_path: Path) -> 
 def test_trials_that_say_nothing_of_their_plan_do_not_count(tmp_path: Path) -> None:
     file = write(tmp_path / "one.jsonl", ("none", 1.0))
     write(file, ("full", None), outcome=Outcome.INFRASTRUCTURE)
-    assert hear(DECK, [file]).trials == {str(file): 1}
-    assert keep(hear(DECK, [file]).evidence).pairs == ()
+    assert collect_evidence(DECK, [file]).trials == {str(file): 1}
+    assert keep(collect_evidence(DECK, [file]).evidence).pairs == ()
 
 
 def test_a_torn_line_is_a_finding(tmp_path: Path) -> None:
     file = write(tmp_path / "one.jsonl", ("none", 1.0))
     file.write_text(file.read_text() + '{"version": 1, "pl')
-    assert [finding.code for finding in hear(DECK, [file]).findings] == ["HIST001"]
+    assert [finding.code for finding in collect_evidence(DECK, [file]).findings] == ["HIST001"]
 
 
 def test_what_is_shipped_is_asked_where_nothing_is_named(tmp_path: Path) -> None:

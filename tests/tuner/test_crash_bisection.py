@@ -7,7 +7,7 @@ from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
-from strategist.tuner.crash_bisection import blamed, excluded, next_question
+from strategist.tuner.crash_bisection import crash_causes, excluded, next_question
 from strategist.tuner.result import TrialResult
 
 NUMBERS = count(1)
@@ -33,7 +33,7 @@ def trial(of: Plan, *, crashes: bool) -> TrialResult:
 def asked(first: list[TrialResult], space: list[Plan] = SPACE) -> list[TrialResult]:
     """The trials that follow, until the cause is known."""
     known = list(first)
-    while (question := next_question(known, [own for own in space if not excluded(own, blamed(known, space))])) is not None:
+    while (question := next_question(known, [own for own in space if not excluded(own, crash_causes(known, space))])) is not None:
         known.append(trial(question[0], crashes=guilty(question[0])))
         assert len(known) < 20
     return known
@@ -42,7 +42,7 @@ def asked(first: list[TrialResult], space: list[Plan] = SPACE) -> list[TrialResu
 def test_the_guilty_setting_is_found_among_several_in_a_few_trials() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
     known = asked([trial(ran, crashes=False), trial(crashed, crashes=True)])
-    (found,) = blamed(known, SPACE)
+    (found,) = crash_causes(known, SPACE)
     assert found.settings == {GUILTY: "full"}
     assert len(known) <= 5
     assert [own for own in SPACE if excluded(own, [found])] == [own for own in SPACE if guilty(own)]
@@ -51,7 +51,7 @@ def test_the_guilty_setting_is_found_among_several_in_a_few_trials() -> None:
 def test_a_single_crash_is_repeated_before_anything_is_blamed() -> None:
     ran, crashed = SPACE[0], next(own for own in SPACE if guilty(own))
     known = [trial(ran, crashes=False), trial(crashed, crashes=True)]
-    assert blamed(known, [ran, crashed]) == ()
+    assert crash_causes(known, [ran, crashed]) == ()
     question = next_question(known, [ran, crashed])
     assert question == (crashed, known[1].number)
 
@@ -59,14 +59,14 @@ def test_a_single_crash_is_repeated_before_anything_is_blamed() -> None:
 def test_a_crash_that_does_not_come_again_blames_nothing() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
     known = [trial(ran, crashes=False), trial(crashed, crashes=True), trial(crashed, crashes=False)]
-    assert blamed(known, SPACE) == ()
+    assert crash_causes(known, SPACE) == ()
     assert next_question(known, SPACE) is None
 
 
 def test_what_cannot_be_taken_apart_is_blamed_together() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
     known = asked([trial(ran, crashes=False), trial(crashed, crashes=True)], [ran, crashed])
-    (found,) = blamed(known, [ran, crashed])
+    (found,) = crash_causes(known, [ran, crashed])
     assert set(found.settings) == {GUILTY, "knobs.reshard_after_forward", "knobs.micro_batch"}
 
 

@@ -12,7 +12,7 @@ from chaos import Chaos
 from strategist.contract.measurement import Outcome
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.recovery import salvage
+from strategist.ledger.recovery import recover
 from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import repair
@@ -130,7 +130,7 @@ def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, s
 def rest(folder: Path) -> set[str]:
     """The keys of trials that a file has, where the request is lost and must be said again."""
     try:
-        return {trial.key for trial in salvage(folder).trials.values()}
+        return {trial.key for trial in recover(folder).trials.values()}
     except FileError:
         return set()
 

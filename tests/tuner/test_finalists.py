@@ -8,7 +8,7 @@ from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.search.goals import PLAIN
-from strategist.tuner.finalists import REPEAT, ROUNDS, confirmation, contenders, next_repeat
+from strategist.tuner.finalists import REPEAT, ROUNDS, confirmation, finalists, next_repeat
 from strategist.tuner.result import TrialResult
 
 NUMBERS = count(1)
@@ -23,24 +23,24 @@ def trial(of: Plan, seconds: float, *, repeat: bool = False, outcome: Outcome = 
 def turns(trials: list[TrialResult], seconds: dict[str, float], repeats: int = 2) -> list[TrialResult]:
     """The repeats that follow, each with what its candidate takes in truth."""
     held: list[TrialResult] = []
-    while (chosen := next_repeat(contenders([*trials, *held], PLAIN), repeats, len(held))) is not None:
+    while (chosen := next_repeat(finalists([*trials, *held], PLAIN), repeats, len(held))) is not None:
         own = chosen.trial.plan
         held.append(trial(own, seconds[own.id], repeat=True))
     return held
 
 
 def test_the_best_is_the_fastest() -> None:
-    assert [contender.trial.plan for contender in contenders([trial(A, 1.0), trial(B, 0.9)], PLAIN)] == [B, A]
+    assert [finalist.trial.plan for finalist in finalists([trial(A, 1.0), trial(B, 0.9)], PLAIN)] == [B, A]
 
 
 def test_finals_count_and_the_first_look_does_not_any_more() -> None:
     lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, repeat=True), trial(A, 1.0, repeat=True)]
-    assert contenders(lucky, PLAIN)[0].trial.plan is B
+    assert finalists(lucky, PLAIN)[0].trial.plan is B
 
 
 def test_a_candidate_that_failed_once_is_no_contender() -> None:
-    assert contenders([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], PLAIN) == ()
-    assert contenders([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
+    assert finalists([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], PLAIN) == ()
+    assert finalists([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
 
 
 def test_the_best_two_take_turns() -> None:
@@ -71,22 +71,22 @@ def test_steps_that_differ_much_leave_more_in_doubt() -> None:
 
 def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
     first = [trial(A, 1.0), trial(B, 1.02)]
-    sure = confirmation(contenders([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], PLAIN))
+    sure = confirmation(finalists([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], PLAIN))
     assert sure is not None
     assert sure.sure
     assert len(sure.pairs) == 2
     mixed = [trial(A, 1.0, repeat=True), trial(B, 0.99, repeat=True), trial(A, 1.0, repeat=True), trial(B, 1.03, repeat=True)]
-    unsure = confirmation(contenders([*first, *mixed], PLAIN))
+    unsure = confirmation(finalists([*first, *mixed], PLAIN))
     assert unsure is not None
     assert not unsure.sure
 
 
 def test_a_far_lead_is_sure_without_finals() -> None:
-    found = confirmation(contenders([trial(A, 1.0), trial(B, 2.0)], PLAIN))
+    found = confirmation(finalists([trial(A, 1.0), trial(B, 2.0)], PLAIN))
     assert found is not None
     assert found.sure
     assert not found.in_doubt
 
 
 def test_nobody_is_compared_with_nothing() -> None:
-    assert confirmation(contenders([trial(A, 1.0)], PLAIN)) is None
+    assert confirmation(finalists([trial(A, 1.0)], PLAIN)) is None

@@ -15,7 +15,7 @@ from search.plans import measured, plan
 from strategist.contract import codec
 from strategist.ledger.ledger import Ledger
 from strategist.search.goals import PLAIN
-from strategist.search.study import MOST_TOLD, Tried, telling
+from strategist.search.study import MAX_SURROGATE_TRIALS, Tried, informative_trials
 from tuner.grown import CONSIDERED, finished, plans
 
 TESTS = Path(__file__).parents[1]
@@ -45,12 +45,12 @@ def test_a_large_study_is_opened_and_searched(tmp_path: Path, chaos: Chaos) -> N
 
 
 def test_the_belief_hears_of_the_best_the_latest_and_what_runs() -> None:
-    running, *others = [Tried(plan=plan(1.0, dp_shard=size)) for size in range(1, 3 * MOST_TOLD + 1)]
-    assert telling(others[:MOST_TOLD], PLAIN) == others[:MOST_TOLD]
+    running, *others = [Tried(plan=plan(1.0, dp_shard=size)) for size in range(1, 3 * MAX_SURROGATE_TRIALS + 1)]
+    assert informative_trials(others[:MAX_SURROGATE_TRIALS], PLAIN) == others[:MAX_SURROGATE_TRIALS]
     ended = [replace(item, measurement=measured(item.plan, step_seconds=1.0 + place)) for place, item in enumerate(others)]
-    told = telling([running, *ended], PLAIN)
-    half = MOST_TOLD // 2
+    told = informative_trials([running, *ended], PLAIN)
+    half = MAX_SURROGATE_TRIALS // 2
     best = sorted(ended, key=lambda item: item.measurement.step_seconds)[:half]
-    assert (len(told), told[0]) == (MOST_TOLD, running)
+    assert (len(told), told[0]) == (MAX_SURROGATE_TRIALS, running)
     assert all(item in told for item in best)
     assert told[-half + 1 :] == [item for item in ended if item not in best][-half + 1 :]

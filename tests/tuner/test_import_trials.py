@@ -39,14 +39,14 @@ def candidates(study: Path) -> list[object]:
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.jsonl"])
 def test_what_one_study_exports_another_imports(study: Path, tmp_path: Path, name: str) -> None:
     export(study, str(tmp_path / name))
-    adopted = import_file(tmp_path / name, tmp_path / "study", deck=DECK, request=REQUEST)
-    assert (adopted.taken, adopted.known) == (3, 0)
+    imported = import_file(tmp_path / name, tmp_path / "study", deck=DECK, request=REQUEST)
+    assert (imported.imported, imported.duplicates) == (3, 0)
     assert candidates(tmp_path / "study") == candidates(study)
     ours, theirs = read(tmp_path / "study").trials, read(study).trials
     assert [trial.measurement.step_seconds for trial in ours] == [trial.measurement.step_seconds for trial in theirs]
     assert [trial.proposed_by for trial in ours] == [trial.proposed_by for trial in theirs]
     again = import_file(tmp_path / name, tmp_path / "study", deck=DECK)
-    assert (again.taken, again.known) == (0, 3)
+    assert (again.imported, again.duplicates) == (0, 3)
 
 
 @pytest.mark.full
@@ -77,9 +77,9 @@ def test_a_table_of_ones_own_needs_few_columns(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"(runs\.csv:4|runs\.parquet:3): .*must equal the 4 devices"):
             import_file(source, tmp_path / "study", deck=DECK, request=REQUEST)
         assert not (tmp_path / "study").exists()
-    adopted = import_file(written(tmp_path, *file.read_text().splitlines()[:3]), tmp_path / "study", deck=DECK, request=REQUEST)
+    imported = import_file(written(tmp_path, *file.read_text().splitlines()[:3]), tmp_path / "study", deck=DECK, request=REQUEST)
     first, second = read(tmp_path / "study").trials
-    assert adopted.taken == 2
+    assert imported.imported == 2
     assert first.plan.candidate.layout.dp_replicate == 4
     assert first.measurement.step_seconds == pytest.approx(128 * 16 / 2048)
     assert (second.outcome, second.measurement.step_seconds) == (Outcome.OOM, None)
@@ -146,16 +146,16 @@ def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
     one = tuned(tmp_path / "one", 3)
     two = tuned(tmp_path / "two", 1, StandIn(outcome=Outcome.CRASH))  # the first candidate of both is the same
     tuned(two, 2, StandIn(slowness=2.0))
-    adopted = merge([two, one], tmp_path / "both")
+    imported = merge([two, one], tmp_path / "both")
     merged = read(tmp_path / "both")
     tried = [trial.plan.candidate for trial in merged.trials]
-    assert adopted.taken == len(tried)
-    assert adopted.taken + adopted.known == 5
+    assert imported.imported == len(tried)
+    assert imported.imported + imported.duplicates == 5
     assert sorted(map(repr, tried)) == sorted({repr(candidate) for candidate in [*candidates(one), *candidates(two)]})
     assert [trial.ended for trial in merged.trials] == sorted(trial.ended for trial in merged.trials)
     assert merged.trials[0].outcome is read(one).trials[0].outcome  # it ended first
     again = merge([one, two], tmp_path / "both")
-    assert (again.taken, again.known) == (0, 5)
+    assert (again.imported, again.duplicates) == (0, 5)
     result = tune(
         REQUEST,
         study=tmp_path / "both",

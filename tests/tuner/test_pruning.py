@@ -4,7 +4,7 @@ from search.plans import measured, plan
 
 from strategist.contract.measurement import Kind, Outcome, TrialSettings
 from strategist.executors.executor import Progress
-from strategist.tuner.pruning import hopeless, pruned
+from strategist.tuner.pruning import pruned_measurement, pruning_reason
 from strategist.tuner.result import TrialResult
 
 PLAN = plan(1.0)
@@ -17,21 +17,21 @@ def progress(*seconds: float) -> Progress:
 
 
 def test_a_trial_whose_fastest_step_is_too_slow_is_hopeless() -> None:
-    why = hopeless(progress(2.0, 1.5, 1.8), SETTINGS, BEST)
+    why = pruning_reason(progress(2.0, 1.5, 1.8), SETTINGS, BEST)
     assert why == "after 3 of 10 steps the fastest took 1.5 s; 10% less is still more than the 1 s of trial 4"
 
 
 def test_one_fast_step_is_hope_enough() -> None:
-    assert not hopeless(progress(2.0, 2.0, 1.05, 2.0), SETTINGS, BEST)
+    assert not pruning_reason(progress(2.0, 2.0, 1.05, 2.0), SETTINGS, BEST)
 
 
 def test_nobody_is_judged_by_two_steps_nor_past_the_half() -> None:
-    assert not hopeless(progress(9.0, 9.0), SETTINGS, BEST)
-    assert not hopeless(progress(*[9.0] * 6), SETTINGS, BEST)
+    assert not pruning_reason(progress(9.0, 9.0), SETTINGS, BEST)
+    assert not pruning_reason(progress(*[9.0] * 6), SETTINGS, BEST)
 
 
 def test_what_was_seen_of_it_is_kept() -> None:
-    found = pruned(PLAN, Kind.REAL, progress(2.0, 1.5, 1.8), "why")
+    found = pruned_measurement(PLAN, Kind.REAL, progress(2.0, 1.5, 1.8), "why")
     assert (found.outcome, found.step_seconds, found.steps_measured) == (Outcome.PRUNED, 1.8, 3)
     assert found.tokens_per_second == PLAN.workload.tokens_per_step / 1.8
     assert found.evidence.message == "why"

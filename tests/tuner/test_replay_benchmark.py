@@ -10,7 +10,7 @@ from strategist.accuracy.sweep import Sweep
 from strategist.cli.main import main
 from strategist.cli.replay_report import replayed_plot
 from strategist.search.settings import SAMPLERS
-from strategist.tuner.replay_benchmark import START_SECONDS, STEPS, Replayed, Walk, summary, walk
+from strategist.tuner.replay_benchmark import START_SECONDS, STEPS, Replayed, SearchRun, search_run, summary
 from strategist.tuner.replay_documents import replay_document
 
 
@@ -21,14 +21,14 @@ def sweep() -> Sweep:
 
 def test_a_model_that_is_right_needs_one_trial(sweep: Sweep) -> None:
     right = replace(sweep, step_seconds=sweep.predicted_seconds, memory_ratio=np.full(len(sweep.cases), 0.3))
-    for sampler in ("belief", "order"):
-        assert walk(right, sampler, 0).regret == (0.0,)
+    for sampler in ("surrogate", "order"):
+        assert search_run(right, sampler, 0).regret == (0.0,)
 
 
 def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep: Sweep) -> None:
     seconds = sweep.predicted_seconds.copy()
     seconds[0] = np.inf
-    found = walk(replace(sweep, step_seconds=seconds), "order", 0)
+    found = search_run(replace(sweep, step_seconds=seconds), "order", 0)
     assert (found.trials, found.failed) == (2, 1)
     assert found.regret == (np.inf, 0.0)
     assert found.device_hours == pytest.approx(8 * (2 * START_SECONDS + STEPS * seconds[1]) / 3600)
@@ -37,26 +37,26 @@ def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep:
 def test_regret_is_that_of_the_best_so_far(sweep: Sweep) -> None:
     seconds = np.full(len(sweep.cases), 4.0)
     seconds[np.argsort(sweep.predicted_seconds)[:4]] = (3.0, 2.0, 2.5, 1.0)
-    assert walk(replace(sweep, step_seconds=seconds), "order", 0).regret == (2.0, 1.0, 1.0, 0.0)
+    assert search_run(replace(sweep, step_seconds=seconds), "order", 0).regret == (2.0, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "gp"])
 def test_every_sampler_comes_to_the_best(sweep: Sweep, sampler: str) -> None:
     seconds = np.full(len(sweep.cases), 5.0)
     seconds[-1] = 1.0
-    found = walk(replace(sweep, step_seconds=seconds), sampler, 3)
+    found = search_run(replace(sweep, step_seconds=seconds), sampler, 3)
     assert found.regret[-1] == 0.0
     assert found.trials <= len(sweep.cases)
 
 
 def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
-    def made(sampler: str, regret: tuple[float, ...], failed: int) -> Walk:
-        return Walk(sweep="s", sampler=sampler, seed=0, regret=regret, failed=failed, device_hours=float(len(regret)))
+    def made(sampler: str, regret: tuple[float, ...], failed: int) -> SearchRun:
+        return SearchRun(sweep="s", sampler=sampler, seed=0, regret=regret, failed=failed, device_hours=float(len(regret)))
 
-    walks = (made("belief", (0.0,), 0), made("belief", (1.0, 0.5, 0.0), 2), made("order", (1.0,) * 9, 9))
-    found = summary(walks, "belief")
-    assert (found.median_trials, found.most_trials, found.failed_share, found.walks) == (2, 3, 0.5, 2)
-    replayed = Replayed(walks=walks, summaries=(found, summary(walks, "order")), sweeps={"s": (20, 18)})
+    searches = (made("surrogate", (0.0,), 0), made("surrogate", (1.0, 0.5, 0.0), 2), made("order", (1.0,) * 9, 9))
+    found = summary(searches, "surrogate")
+    assert (found.median_trials, found.most_trials, found.failed_share, found.searches) == (2, 3, 0.5, 2)
+    replayed = Replayed(searches=searches, summaries=(found, summary(searches, "order")), sweeps={"s": (20, 18)})
     assert replay_document(replayed).samplers[0].most_trials == 3
     plot = replayed_plot(replayed)
     assert "best so far against trials" in plot.lower()
@@ -66,7 +66,7 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--samplers", "simplex"], "--samplers simplex: is no sampler; choose one of belief, order"),
+        (["--samplers", "simplex"], "--samplers simplex: is no sampler; choose one of surrogate, order"),
         (["--samplers", ""], "is no sampler"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--data", "/nowhere"], "/nowhere"),

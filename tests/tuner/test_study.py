@@ -11,7 +11,7 @@ from strategist.contract.measurement import Outcome
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.tuner.study import Stand, Study, find, read, summary
+from strategist.tuner.study import Study, StudyStatus, find, read, summary
 from tuner.studies import REQUEST, tuned
 
 
@@ -22,7 +22,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_tells_its_trials_and_the_best(folder: Path) -> None:
     study = read(folder)
-    assert (study.request.model, study.stand, [trial.number for trial in study.trials]) == ("tiny", Stand.FINISHED, [1, 2, 3])
+    assert (study.request.model, study.status, [trial.number for trial in study.trials]) == (
+        "tiny",
+        StudyStatus.FINISHED,
+        [1, 2, 3],
+    )
     assert study.best_trial.measurement.step_seconds == min(trial.measurement.step_seconds for trial in study.trials)
     assert all(trial.started <= trial.ended for trial in study.trials)
     assert codec.loads(Study, codec.dumps(study)) == study
@@ -33,13 +37,13 @@ def test_where_a_study_stands_is_told_by_its_leases(tmp_path: Path, server: str)
     study = tuned(tmp_path / "study", 1, server=server)
     with Ledger.open(study) as ledger:
         ledger.enqueue("another", ledger.trials()[0].plan_json, "test")
-        assert read(study).stand is Stand.WAITING
+        assert read(study).status is StudyStatus.WAITING
         claim = ledger.claim("w", 1000.0)
-        assert read(study).stand is Stand.RUNNING
+        assert read(study).status is StudyStatus.RUNNING
         ledger.renew(claim, -1.0)
-        assert read(study).stand is Stand.WAITING
+        assert read(study).status is StudyStatus.WAITING
         ledger.finish(claim, Outcome.CRASH, ledger.trials()[0].measurement_json)
-    assert read(study).stand is Stand.FINISHED
+    assert read(study).status is StudyStatus.FINISHED
 
 
 def test_a_study_where_nothing_ended_well_has_no_best(tmp_path: Path) -> None:

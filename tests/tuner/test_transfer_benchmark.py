@@ -49,8 +49,8 @@ def test_every_pair_that_differs_in_one_thing_is_walked_from_each_start(cases: l
 
 def test_what_the_sweep_before_showed_saves_trials_here(cases: list[Case]) -> None:
     found = crossed(STARTS[0], *(priced_by(NEUTRAL, own) for own in grouped(cases).values()))
-    assert len(found.walks) == len(AFTER)
-    cold, handful, everything = (walk.trials for walk in found.walks)
+    assert len(found.searches) == len(AFTER)
+    cold, handful, everything = (walk.trials for walk in found.searches)
     assert cold > handful
     assert cold > everything
     (line,) = saved([found])
@@ -60,8 +60,8 @@ def test_what_the_sweep_before_showed_saves_trials_here(cases: list[Case]) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--samplers", "order"], "--transfer --samplers: is of the belief alone"),
-        (["--plot", "a.svg"], "--transfer --plot: is of the belief alone"),
+        (["--samplers", "order"], "--transfer --samplers: is of the surrogate alone"),
+        (["--plot", "a.svg"], "--transfer --plot: is of the surrogate alone"),
     ],
 )
 def test_wrong_input_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

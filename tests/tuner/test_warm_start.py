@@ -47,7 +47,7 @@ def warmed(tmp_path: Path) -> Warmed:
     """``warmed(trials, *places)`` tunes on another cluster, in a study that those at the places warm."""
 
     def run(trials: int, *places: object, request: Request = LARGER, executor: StandIn | None = None, study="here", server=""):
-        warm = read([str(place) for place in places], Kind.REAL, "belief")
+        warm = read([str(place) for place in places], Kind.REAL, "surrogate")
         return tune(
             request, study=tmp_path / study, limits=Limits(trials=trials, confirm=0), settings=SETTINGS, deck=DECK,
             executor=executor or Stalling(), warm=warm, server=server,
@@ -129,10 +129,10 @@ def test_what_holds_nothing_to_use_is_refused(there: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match="5 trials failed alike"):
         tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
     for place, kind, sampler, said in (
-        (tmp_path / "nowhere", Kind.REAL, "belief", "there is no study in this folder"),
-        (new, Kind.REAL, "belief", "holds no request"),
-        (lost, Kind.REAL, "belief", "holds no finished trial that says anything"),
-        (there, shadows, "belief", "holds real trials, this study shadow ones"),
+        (tmp_path / "nowhere", Kind.REAL, "surrogate", "there is no study in this folder"),
+        (new, Kind.REAL, "surrogate", "holds no request"),
+        (lost, Kind.REAL, "surrogate", "holds no finished trial that says anything"),
+        (there, shadows, "surrogate", "holds real trials, this study shadow ones"),
         (there, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
     ):
         with pytest.raises((InputError, FileError), match=said) as caught:

@@ -9,7 +9,7 @@ from tuner_stand_in import StandIn
 
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.study import Stand
+from strategist.tuner.study import StudyStatus
 from strategist.tuner.watch import watch
 from tuner.studies import tuned
 
@@ -22,7 +22,7 @@ def test_each_trial_of_another_process_is_told_once_until_that_ends(tmp_path: Pa
     told: list[int] = []
     ended = watch(study, lambda _, fresh: told.extend(trial.number for trial in fresh), idle_seconds=120.0)
     assert sorted(told) == [1, 2, 3]
-    assert ended.stand is Stand.FINISHED
+    assert ended.status is StudyStatus.FINISHED
     assert (study / "result.json").exists()  # it did not wait for nothing
     tuner.join()
     assert tuner.exitcode == 0

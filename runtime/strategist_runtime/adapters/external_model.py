@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strategist_runtime.model.decoder import Layered, StageSpec
+from strategist_runtime.model.decoder import ParallelizableModel, StageSpec
 
 LAYERS = "layers"
 
@@ -27,7 +27,7 @@ class Layers:
         self.stack[int(number)] = layer
 
 
-class ExternalModel(Layered):
+class ExternalModel(ParallelizableModel):
     """Tokens [B, T] to whatever ``model`` makes of them. ``stack_name``: of its list of layers, from this module on."""
 
     embedding: nn.Module | None = None
@@ -37,7 +37,7 @@ class ExternalModel(Layered):
         self.model = model
         self.arithmetic = nullcontext
         self.stack_name = stack_name
-        self.piece = StageSpec(layers=range(len(self._stack())))
+        self.stage_spec = StageSpec(layers=range(len(self._stack())))
         self.shared = [places for places in _places(model).values() if len(places) > 1]
 
     @property

@@ -20,7 +20,7 @@ from strategist_runtime.compat.dtensor import local_part, paste
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec, plain_name, plain_names
 from strategist_runtime.model.lora import RowsOf
-from strategist_runtime.model.router import AlsoLoss
+from strategist_runtime.model.router import AddAuxiliaryLoss
 from strategist_runtime.weights.hugging_face import Place
 from strategist_runtime.weights.seeded import deviation, drawn
 from strategist_runtime.weights.source import BLOCK_ROWS, Source
@@ -34,7 +34,7 @@ STANDARD_DEVIATION = 0.02
 """Of matrices where the configuration names no ``initializer_range``."""
 
 
-class Causal(ExternalModel):
+class CausalLM(ExternalModel):
     """Tokens [B, T] to logits [B, T, V]. Where the configuration asks for an auxiliary loss of experts, its gradient is added times
     ``auxiliary_share``."""
 
@@ -54,7 +54,7 @@ class Causal(ExternalModel):
         with self.arithmetic():
             found = self.model(input_ids=tokens, use_cache=False)
             auxiliary = getattr(found, "aux_loss", None)
-            return found.logits if auxiliary is None else AlsoLoss.apply(found.logits, auxiliary * self.auxiliary_share)
+            return found.logits if auxiliary is None else AddAuxiliaryLoss.apply(found.logits, auxiliary * self.auxiliary_share)
 
 
 class Builder:
@@ -71,17 +71,17 @@ class Builder:
             reason = str(error).partition("\n")[0]
             raise InputError(f"--hf {self.folder}", f"is no configuration of transformers: {reason}", "give its folder") from None
 
-    def build(self, plan: Plan, piece: StageSpec) -> Causal:
-        """The whole model, on the meta device; ``piece`` is all of it."""
-        return Causal(self._model(), auxiliary_share=1 / plan.accumulation)
+    def build(self, plan: Plan, stage_spec: StageSpec) -> CausalLM:
+        """The whole model, on the meta device; ``stage_spec`` is all of it."""
+        return CausalLM(self._model(), auxiliary_share=1 / plan.accumulation)
 
-    def split(self, model: Causal, meshes: Meshes, plan: Plan) -> None:
+    def split(self, model: CausalLM, meshes: Meshes, plan: Plan) -> None:
         """Tensor parallelism, as the model's own plan has it."""
         if meshes.tensor is not None:
             apply_tensor_parallel(model, model.model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
             model.tie()
 
-    def fill(self, model: Causal, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
+    def fill(self, model: CausalLM, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         """Storage and first values, equal under every layout: matrices by the seed, the rest as transformers has it; or what the
         folder of ``weights`` holds, of which each rank reads its pieces."""
         model.to_empty(device=device)

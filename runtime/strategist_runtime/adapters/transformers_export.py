@@ -6,12 +6,12 @@ from transformers import AutoModelForCausalLM
 
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime.adapters.transformers import Causal
+from strategist_runtime.adapters.transformers import CausalLM
 from strategist_runtime.precision import compute_dtype
 from strategist_runtime.weights.export import gathered
 
 
-def export_adopted(model: Causal, plan: Plan, folder: str, device: torch.device) -> None:
+def export_external_model(model: CausalLM, plan: Plan, folder: str, device: torch.device) -> None:
     """Writes the whole model, in the type in which the plan computes; every rank calls it. Rank 0 holds it whole in host memory.
 
     Raises:

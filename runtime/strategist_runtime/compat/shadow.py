@@ -18,7 +18,7 @@ SPREAD = 0.03
 _library: list[torch.library.Library] = []
 
 
-def hear_oneself() -> None:
+def loop_back_collectives() -> None:
     """From now on what comes from peers is what this rank would send them, in one copy; from another stage, small random numbers.
 
     torch's fake group makes a copy for each peer, which takes a large group longer than computing does, and receives nothing, so

@@ -72,13 +72,13 @@ def _register_hook(reducer: Any, state: Any, comm_hook: Any) -> None:
     reducer.register_hook(state, comm_hook)
 
 
-def pin_nothing() -> None:
+def disable_pinned_memory() -> None:
     """From now on page-locked memory is memory like any other, which needs no driver. Not to be undone."""
     Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
 
 
 class AnyNumber(TorchDispatchMode):
-    """Within, a number that is read of a tensor without values is 1."""
+    """Context in which reading a number from a tensor without values returns 1."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return 1.0 if func is SCALAR else func(*args, **(kwargs or {}))

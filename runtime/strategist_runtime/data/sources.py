@@ -17,7 +17,7 @@ from strategist_runtime.data.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opener:
+class SourceOpener:
     """Opens sources for one plan and its settings; the tokenizer is loaded once."""
 
     plan: Plan
@@ -39,7 +39,7 @@ class Opener:
 
     def evaluation_text(self) -> Text:
         """What is held out: ends, and is read in its order, one source after the other."""
-        return Joined(texts=tuple(self._opened(self.settings.evaluation_data)))
+        return ConcatenatedText(texts=tuple(self._opened(self.settings.evaluation_data)))
 
     def _opened(self, data: Data) -> Iterator[Text]:
         return (self._open(source) for source in sources_of(data))
@@ -65,7 +65,7 @@ class Opener:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class ConcatenatedText:
     """Finite texts one after the other."""
 
     texts: tuple[Text, ...]

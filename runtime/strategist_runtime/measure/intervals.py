@@ -46,7 +46,7 @@ def length(intervals: Iterable[Interval]) -> int:
     return sum(end - begin for begin, end in intervals)
 
 
-class Left:
+class RemainingTime:
     """A stretch of time that is shared out: what one takes is not there for the next, so all that is taken, and what is left at
     last, add up to the whole."""
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from strategist_runtime.measure.collectives import Activity, Collective
-from strategist_runtime.measure.intervals import Interval, Left, intersect, length, subtract, union
+from strategist_runtime.measure.intervals import Interval, RemainingTime, intersect, length, subtract, union
 from strategist_runtime.measure.kernel_kinds import KINDS
 
 PIPELINE, WORLD = "pp", "world"
@@ -36,7 +36,7 @@ def by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, lis
 def share_out(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
     """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, what it does at ``work``,
     and ``hosts`` where it waits for its own update."""
-    left = Left(step)
+    left = RemainingTime(step)
     shares: dict[str, float] = defaultdict(float)
 
     def take(part: str, wanted: Iterable[Interval]) -> None:

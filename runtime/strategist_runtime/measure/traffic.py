@@ -37,7 +37,7 @@ def plain_name(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CollectiveCall:
     """One call of a collective: its group as torch describes it, its plain name, and the bytes of its message."""
 
     group: str
@@ -45,12 +45,12 @@ class Asked:
     message_bytes: int
 
 
-class Meter(DispatchMode):
-    """Within it every collective is counted, also those of the backward pass. It slows a step, so it gets one of its own."""
+class CollectiveCounter(DispatchMode):
+    """Context that counts every collective, also those of the backward pass. It slows a step, so it runs in an extra step."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[Asked] = []
+        self.calls: list[CollectiveCall] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator; a DTensor's is seen again as that of its parts."""
@@ -61,7 +61,9 @@ class Meter(DispatchMode):
         if group is not None:
             size = max(map(_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
             pair = compat_profile.IN_PAIRS.get(func)
-            self.calls += [Asked(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (2 if pair else 1)
+            self.calls += [CollectiveCall(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (
+                2 if pair else 1
+            )
         return result
 
 
@@ -69,7 +71,7 @@ def _bytes(argument: Any) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(argument) if isinstance(leaf, Tensor))
 
 
-def spelled(collectives: Sequence[Collective], calls: Sequence[Asked]) -> list[Collective]:
+def spelled(collectives: Sequence[Collective], calls: Sequence[CollectiveCall]) -> list[Collective]:
     """Collectives under the names by which torch called them, where a group has as many of one as of the other.
 
     Gloo runs a reduce-scatter as an all-reduce and notes it as one. The calls of a group are served in their order.
@@ -98,7 +100,7 @@ class _Row:
 
 
 def traffic(
-    axes: Mapping[str, Iterable[Collective]], calls: Iterable[Asked], computation: Sequence[Interval], axis_of: AxisOf
+    axes: Mapping[str, Iterable[Collective]], calls: Iterable[CollectiveCall], computation: Sequence[Interval], axis_of: AxisOf
 ) -> tuple[Traffic, ...]:
     """What each kind of collective took and carried along each axis, on this rank."""
     rows: dict[tuple[str, str], _Row] = defaultdict(_Row)
@@ -124,10 +126,10 @@ def traffic(
     )
 
 
-def counted(step: Callable[[], object], device: torch.device) -> list[Asked]:
+def counted(step: Callable[[], object], device: torch.device) -> list[CollectiveCall]:
     """The collectives of a step, run for this alone. Dynamo compiles nothing within such a mode, so compiled layers run as they are
     written, which calls the same collectives."""
-    with set_stance("force_eager"), Meter() as meter:
+    with set_stance("force_eager"), CollectiveCounter() as meter:
         step()
         synchronize(device)
     return meter.calls

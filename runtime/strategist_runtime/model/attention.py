@@ -35,14 +35,14 @@ class Attention(nn.Module):
         self.query_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
         self.key_norm = nn.RMSNorm(shape.head_size, eps=shape.norm_epsilon) if shape.qk_norm else None
 
-    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
+    def forward(self, x: Tensor, metadata: AttentionMetadata) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (-1, self.head_size)) for part in (self.query(x), self.key(x), self.value(x))
         )  # [B, T, N, D]; under tensor parallelism N counts this rank's heads
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        if scene.rotary is not None:
-            query, key = scene.rotary.turn(query), scene.rotary.turn(key)
+        if metadata.rotary is not None:
+            query, key = metadata.rotary.turn(query), metadata.rotary.turn(key)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        mixed = self.core(query, key, value, scene.windowed if self.windowed else scene.mask)
+        mixed = self.core(query, key, value, metadata.windowed if self.windowed else metadata.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

@@ -31,7 +31,7 @@ class AttentionMetadata:
     windowed: compat_context.Mask | None = None
 
 
-class Scenes:
+class MetadataBuilder:
     """Metadata of a part of a model. ``order`` [S] is that in which the ranks of a sequence, this one being number ``rank`` of
     ``ranks``, hold its tokens one after the other; ``masked`` asks for a mask where a kernel could do without; with a
     ``window`` below S some layers see so many tokens only."""
@@ -65,11 +65,11 @@ class Scenes:
         for tables in {id(tables): tables for tables in (self.whole, self.tables) if tables is not None}.values():
             yield from (tables.cos, tables.sin)
 
-    def on(self, device: torch.device) -> "Scenes":
+    def on(self, device: torch.device) -> "MetadataBuilder":
         """Those of the same part whose layers compute on another device than their weights lie on."""
         rotary = None if self.whole is None else self.whole.on(device)
         masked = self.plain.mask is not None
-        return Scenes(rotary, self.order.to(device), rank=self.rank, ranks=self.ranks, masked=masked, window=self.window)
+        return MetadataBuilder(rotary, self.order.to(device), rank=self.rank, ranks=self.ranks, masked=masked, window=self.window)
 
     def _own(self, whole: Tensor) -> Tensor:
         """This rank's part of what is said of each token of a sequence."""

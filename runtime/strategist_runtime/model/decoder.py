@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
-from strategist_runtime.model.attention_metadata import AttentionMetadata, Scenes
+from strategist_runtime.model.attention_metadata import AttentionMetadata, MetadataBuilder
 from strategist_runtime.model.layer import Layer
 from strategist_runtime.model.norms import norm_of
 
@@ -37,10 +37,10 @@ class ByNumber(Protocol):
     def __setitem__(self, number: str, layer: nn.Module) -> None: ...
 
 
-class Layered(nn.Module):
+class ParallelizableModel(nn.Module):
     """Interface that the parallelism techniques need of every model, native or external."""
 
-    piece: StageSpec
+    stage_spec: StageSpec
     layers: ByNumber
     embedding: nn.Module | None
     arithmetic: Callable[[], AbstractContextManager[None]]
@@ -50,28 +50,30 @@ class Layered(nn.Module):
         raise NotImplementedError
 
 
-class Decoder(Layered):
+class Decoder(ParallelizableModel):
     """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
-    last one). Build it on the meta device; ``scenes`` come with the weights. Names are those of the whole model.
+    last one). Build it on the meta device; ``metadata_builder`` come with the weights. Names are those of the whole model.
 
     ``arithmetic`` gives the context in which the forward pass computes, ``around`` that of one layer, by its number and with what
     it sees.
     """
 
-    scenes: Scenes
+    metadata_builder: MetadataBuilder
 
-    def __init__(self, shape: ModelShape, piece: StageSpec | None = None) -> None:
+    def __init__(self, shape: ModelShape, stage_spec: StageSpec | None = None) -> None:
         super().__init__()
-        self.piece = piece or StageSpec(layers=range(shape.layers))
+        self.stage_spec = stage_spec or StageSpec(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
         self.arithmetic = nullcontext
         self.around: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = nothing_around
-        self.embedding: nn.Embedding | None = nn.Embedding(shape.vocab_size, shape.hidden_size) if self.piece.embedding else None
-        learned = shape.learned_positions if self.piece.embedding else 0
+        self.embedding: nn.Embedding | None = (
+            nn.Embedding(shape.vocab_size, shape.hidden_size) if self.stage_spec.embedding else None
+        )
+        learned = shape.learned_positions if self.stage_spec.embedding else 0
         self.positions = nn.Embedding(learned, shape.hidden_size) if learned else None
-        self.layers: nn.ModuleDict = nn.ModuleDict({str(index): Layer(shape, index) for index in self.piece.layers})
-        self.norm = norm_of(shape) if self.piece.head else None
-        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.piece.head else None
+        self.layers: nn.ModuleDict = nn.ModuleDict({str(index): Layer(shape, index) for index in self.stage_spec.layers})
+        self.norm = norm_of(shape) if self.stage_spec.head else None
+        self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if self.stage_spec.head else None
         self.tie()
 
     def tie(self) -> None:
@@ -82,15 +84,15 @@ class Decoder(Layered):
 
     def forward(self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None) -> Tensor:
         """``documents`` and ``order`` are what ``Batch`` says of these rows."""
-        scene = self.scenes.of(documents, order)
+        metadata = self.metadata_builder.of(documents, order)
         with self.arithmetic():
             if self.embedding is not None:
                 x = self.embedding(x)
             if self.positions is not None:
-                x = x + self.positions(torch.atleast_2d(scene.positions))
-            for number, layer in zip(self.piece.layers, self.layers.values(), strict=True):
-                with self.around(number, layer, scene):
-                    x = layer(x, scene)
+                x = x + self.positions(torch.atleast_2d(metadata.positions))
+            for number, layer in zip(self.stage_spec.layers, self.layers.values(), strict=True):
+                with self.around(number, layer, metadata):
+                    x = layer(x, metadata)
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
 
 

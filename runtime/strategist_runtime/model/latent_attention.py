@@ -36,7 +36,7 @@ class LatentAttention(nn.Module):
         self.output = nn.Linear(heads * sizes.value_head_size, shape.hidden_size, bias=False)
         self.core = Core()
 
-    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
+    def forward(self, x: Tensor, metadata: AttentionMetadata) -> Tensor:
         sizes = self.sizes
         head = sizes.nope_head_size + sizes.rope_head_size
         if self.query_down is None or self.query_norm is None:
@@ -44,15 +44,15 @@ class LatentAttention(nn.Module):
         else:
             query = self.query(self.query_norm(self.query_down(x)))
         plain, turned = query.unflatten(-1, (-1, head)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
-        assert scene.rotary is not None
-        query = torch.cat((plain, scene.rotary.turn(turned)), dim=-1) * self.correction  # [B, T, N, D]
+        assert metadata.rotary is not None
+        query = torch.cat((plain, metadata.rotary.turn(turned)), dim=-1) * self.correction  # [B, T, N, D]
 
         latent, shared = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
         unfolded = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
         plain, value = unfolded.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
-        turned = scene.rotary.turn(local_share(shared).unsqueeze(-2))
+        turned = metadata.rotary.turn(local_share(shared).unsqueeze(-2))
         key = torch.cat((plain, turned.expand(*plain.shape[:-1], -1)), dim=-1)
 
         value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels want values as wide as keys
-        mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scene.mask)
+        mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), metadata.mask)
         return self.output(mixed[..., : sizes.value_head_size].transpose(1, 2).flatten(2))

@@ -32,6 +32,6 @@ class Layer(nn.Module):
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = feed_forward_of(shape, index)
 
-    def forward(self, x: Tensor, scene: AttentionMetadata) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), scene)
+    def forward(self, x: Tensor, metadata: AttentionMetadata) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), metadata)
         return x + self.feed_forward(self.feed_forward_norm(x))

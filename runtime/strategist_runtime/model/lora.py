@@ -16,7 +16,7 @@ RowsOf = Callable[[str, int, range], Iterator[tuple[int, Tensor]]]
 """Blocks of whole rows of the matrix of a name, with so many columns, that cover a range: the first row of each, and its values."""
 
 
-class Adapted(nn.Linear):
+class LoRALinear(nn.Linear):
     """``x W^T + scale (x A^T) B^T``: A [rank, in] and B [out, rank] learn, W [out, in] does not, nor the bias.
 
     A and B are kept in fp32 and used in the type of ``x``. Under tensor parallelism W is cut by columns (its outputs: then B is cut
@@ -51,7 +51,7 @@ class Adapted(nn.Linear):
         return F.linear(x, self.weight if self.cut is None else local(self.weight))
 
 
-class Quantised(Adapted):
+class Quantised(LoRALinear):
     """The same with W in 4 bits, in three tensors of bytes."""
 
     codes: nn.Parameter
@@ -96,8 +96,8 @@ def linears(layers: Iterable[nn.Module]) -> Iterator[nn.Linear]:
 def _adapt(linear: nn.Linear, rank: int, scale: float) -> None:
     """In place, as hooks of tensor parallelism are on it; A and B are kept in fp32."""
     weight = linear.weight
-    linear.__class__ = Adapted
-    assert isinstance(linear, Adapted)
+    linear.__class__ = LoRALinear
+    assert isinstance(linear, LoRALinear)
     linear.scale, linear.cut = scale, _cut(weight)
     whole = Replicate()
     placements = {0: (whole, Shard(0)), 1: (Shard(1), whole), None: (whole, whole)}[linear.cut]

@@ -71,7 +71,7 @@ class Router(nn.Module):
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         if self.balance_loss:
             loss = self._unbalance(scores, visits) * self.balance_loss
-            weights = AlsoLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
+            weights = AddAuxiliaryLoss.apply(weights, loss if self.loss_scale is None else self.loss_scale.applied(loss))
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
     def hold_balance_on(self, device: torch.device) -> None:
@@ -105,8 +105,8 @@ class Router(nn.Module):
         return (shares * likely).sum(-1).mean()
 
 
-class AlsoLoss(torch.autograd.Function):
-    """``x`` as it is; in the backward pass ``loss`` has a gradient as if it had been added to the loss of the step."""
+class AddAuxiliaryLoss(torch.autograd.Function):
+    """Identity on ``x``; in the backward pass ``loss`` has a gradient as if it had been added to the loss of the step."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, loss: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 Named = tuple[str, nn.Parameter]
 
 
-class Together(torch.optim.Optimizer):
+class CombinedOptimizer(torch.optim.Optimizer):
     """Has the groups and the states of all its parts, the same objects, so that it is saved and loaded like one optimizer."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:

@@ -12,11 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist_runtime.compat.data_parallel import leave_gradients_alone
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.combined import Together
+from strategist_runtime.optimizers.combined import CombinedOptimizer
 from strategist_runtime.parallel.comm_hooks import Hook
 
 
-class InBackward(Together):
+class InBackward(CombinedOptimizer):
     """An optimizer for each parameter. The norm of the whole gradient is summed up on the way, too late to clip by it; ``copies``
     of parameters count once."""
 

@@ -15,7 +15,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.optimizers.adamw import AdamWBf16
-from strategist_runtime.optimizers.combined import Named, Together
+from strategist_runtime.optimizers.combined import CombinedOptimizer, Named
 from strategist_runtime.optimizers.host_in_backward import HostInBackward
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
@@ -97,7 +97,7 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
 
         optimizer.register_step_post_hook(find_scales)
     replicas = isinstance(parts[0], DistributedDataParallel)
-    once = knobs.postpone_gradient_sync and (replicas or uses_fsdp(layout, knobs.offload))
+    once = knobs.no_sync and (replicas or uses_fsdp(layout, knobs.offload))
     reductions = 1 if once else plan.accumulation
     if isinstance(optimizer, InBackward):
         optimizer.attach(parts, comm_hook(plan), reductions)
@@ -127,7 +127,7 @@ def _optimizer(named: Sequence[Named], *, recipe: Recipe) -> torch.optim.Optimiz
         parts.append(Muon([matrix for _, matrix in matrices], lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
         parts.append(_elementwise(others, recipe))
-    return parts[0] if len(parts) == 1 else Together(parts)
+    return parts[0] if len(parts) == 1 else CombinedOptimizer(parts)
 
 
 def _elementwise(named: Sequence[Named], recipe: Recipe) -> torch.optim.Optimizer:

@@ -20,7 +20,7 @@ from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.dtensor import arrived, like, local, times_changed
 from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.parallel.copy_streams import Copy, Lane, Turns
+from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
 
 LEAST_BYTES = {"cuda": 1 << 18, "cpu": 0}
 """Below this starting a copy takes longer than the copy."""
@@ -30,7 +30,7 @@ PLAIN = (Tensor, nn.Parameter)
 """What has memory of its own; other kinds of tensors stay."""
 
 
-class Kept:
+class OffloadedTensor:
     """One saved tensor: on the device, or on the host, and from ``fetch`` on being copied back. Only autograd refers to it."""
 
     def __init__(self, tensor: Tensor, away: Copy | None) -> None:
@@ -56,8 +56,8 @@ class OffloadBuffer:
     before: "OffloadBuffer | None"
     stays: bool
     layer: nn.Module
-    scene: AttentionMetadata
-    kept: "WeakValueDictionary[Any, Kept]" = field(default_factory=WeakValueDictionary)
+    metadata: AttentionMetadata
+    kept: "WeakValueDictionary[Any, OffloadedTensor]" = field(default_factory=WeakValueDictionary)
     sent: torch.cuda.Event | None = None
     begun: bool = False
 
@@ -76,8 +76,8 @@ class OffloadBuffer:
         key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, times_changed(tensor))
         kept = self.kept.get(key)
         if kept is None:
-            kept = self.kept[key] = Kept(mine.detach(), None if self.stays else self.send(mine.detach()))
-        return Saved(shelf=self, kept=kept, wrapped=like(tensor))
+            kept = self.kept[key] = OffloadedTensor(mine.detach(), None if self.stays else self.send(mine.detach()))
+        return Saved(buffer=self, kept=kept, wrapped=like(tensor))
 
     def begin(self) -> None:
         """The layer's turn in backward: what is not here comes, and the layer's before it. Then the host waits for the turn before
@@ -106,8 +106,13 @@ class OffloadBuffer:
 
     def _resident(self) -> set[int]:
         """Where the layer's parameters and buffers lie now: FSDP2 gathers and frees while the layer runs."""
-        rotary = self.scene.rotary
-        shared = [self.scene.positions, self.scene.mask, self.scene.windowed, *((rotary.cos, rotary.sin) if rotary else ())]
+        rotary = self.metadata.rotary
+        shared = [
+            self.metadata.positions,
+            self.metadata.mask,
+            self.metadata.windowed,
+            *((rotary.cos, rotary.sin) if rotary else ()),
+        ]
         found = [tensor for tensor in shared if isinstance(tensor, Tensor)]
         for module in self.layer.modules():
             found += [local(tensor) for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
@@ -118,13 +123,13 @@ class OffloadBuffer:
 class Saved:
     """A place on a shelf; ``wrapped`` makes of a rank's part what was saved."""
 
-    shelf: OffloadBuffer
-    kept: Kept
+    buffer: OffloadBuffer
+    kept: OffloadedTensor
     wrapped: Any
 
     def unpack(self) -> Tensor:
-        self.shelf.begin()
-        self.kept.fetch(self.shelf.owner.incoming)
+        self.buffer.begin()
+        self.kept.fetch(self.buffer.owner.incoming)
         tensor: Tensor = self.wrapped(self.kept.on_device())
         return tensor
 
@@ -135,24 +140,24 @@ def unpack(saved: "Tensor | Saved") -> Tensor:
 
 
 class OffloadBuffers:
-    """Those of a part of a model on one rank."""
+    """Activation offload of one rank's part of a model: an ``OffloadBuffer`` for each layer and forward pass."""
 
     def __init__(self, model: Decoder, device: torch.device) -> None:
         self.device = device
         self.outgoing, self.incoming = Lane(device), Lane(device)
-        self.last = max(model.piece.layers, default=-1) if model.piece.head else -1
-        self.first = min(model.piece.layers, default=-1)
+        self.last = max(model.stage_spec.layers, default=-1) if model.stage_spec.head else -1
+        self.first = min(model.stage_spec.layers, default=-1)
         self.current: OffloadBuffer | None = None
-        self.turns = Turns(device)
+        self.turns = CopyThrottle(device)
 
     @contextmanager
-    def around(self, number: int, layer: nn.Module, scene: AttentionMetadata) -> Iterator[None]:
+    def around(self, number: int, layer: nn.Module, metadata: AttentionMetadata) -> Iterator[None]:
         """Around one layer's forward pass. The host waits until the layer before the one before has sent all."""
         before = None if number == self.first else self.current
         if before is not None and before.before is not None and before.before.sent is not None:
             before.before.sent.synchronize()
-        self.current = shelf = OffloadBuffer(owner=self, before=before, stays=number == self.last, layer=layer, scene=scene)
-        with saved_tensors_hooks(shelf.pack, unpack):
+        self.current = buffer = OffloadBuffer(owner=self, before=before, stays=number == self.last, layer=layer, metadata=metadata)
+        with saved_tensors_hooks(buffer.pack, unpack):
             yield
 
     def pack(self, tensor: Tensor) -> "Tensor | Saved":
@@ -161,9 +166,9 @@ class OffloadBuffers:
         return self.current.pack(tensor)
 
 
-def offload_activations(model: Decoder, shelves: OffloadBuffers) -> None:
+def offload_activations(model: Decoder, buffers: OffloadBuffers) -> None:
     """Has what the layers of ``model`` save wait on the host."""
-    model.around = partial(OffloadBuffers.around, shelves)
+    model.around = partial(OffloadBuffers.around, buffers)
 
 
 def _address(tensor: Tensor) -> int:

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from strategist.contract.plan import Plan
 from strategist_runtime.compat import context as compat_context
 from strategist_runtime.data.batch import Batch
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder
 
 
@@ -32,10 +32,10 @@ class Context:
             core = getattr(attention, "sinks", None) or attention.get_submodule("core")
             compat_context.share_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
-    def scenes(self, whole: Scenes) -> Scenes:
+    def metadata_builder(self, whole: MetadataBuilder) -> MetadataBuilder:
         """Those of this rank's slices."""
         masked = self.options.cp_attention == "flex"
-        return Scenes(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
+        return MetadataBuilder(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
 
     def cut(self, rows: Batch) -> Batch:
         """This rank's slice of each row. Documents are known whole: keys of other slices have theirs."""

@@ -74,7 +74,7 @@ class Copy:
         return self.tensor
 
 
-class Turns:
+class CopyThrottle:
     """Holds the host back, which would ask for the copies of all turns at once: when it begins one, the device has done all but the
     one before."""
 

@@ -16,13 +16,13 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.data_parallel import shard_quantised_weights, shared_reshard_groups
 from strategist_runtime.compat.dtensor import local_part
 from strategist_runtime.compat.recompute import hide_gathers
-from strategist_runtime.model.decoder import Layered
+from strategist_runtime.model.decoder import ParallelizableModel
 from strategist_runtime.parallel.comm_hooks import call, comm_hook
 from strategist_runtime.parallel.experts import mixtures
 from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
 
 
-def shard(model: Layered, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
+def shard(model: ParallelizableModel, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
     """FSDP2 on each layer, its experts apart where they have a mesh of their own, then on the root: embedding, last norm and head.
 
     The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
@@ -45,7 +45,7 @@ def shard(model: Layered, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh 
         _prefetch(sharded, options.prefetch_units)
 
 
-def _shard_experts(model: Layered, mesh: DeviceMesh, plan: Plan) -> None:
+def _shard_experts(model: ParallelizableModel, mesh: DeviceMesh, plan: Plan) -> None:
     """Cuts whole experts apart where ``mesh`` divides them, else each expert in even pieces."""
     placement = partial(_experts_or_even, ranks=mesh.size(-1))
     for mixture in mixtures(model):
@@ -89,7 +89,7 @@ def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
     return Shard(max(even, key=lambda dimension: lengths[dimension])) if even else None
 
 
-def replicate(model: Layered, plan: Plan) -> nn.Module:
+def replicate(model: ParallelizableModel, plan: Plan) -> nn.Module:
     """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
     options = plan.candidate.options
     wrapped = DistributedDataParallel(
@@ -113,7 +113,7 @@ def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]
     """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded for the
     last one. Parameters that are not resharded after the forward pass then wait gathered, too."""
     knobs = plan.candidate.knobs
-    wanted = last or not knobs.postpone_gradient_sync
+    wanted = last or not knobs.no_sync
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(wanted)
         model.set_reshard_after_backward(wanted or knobs.reshard_after_forward is not False)

@@ -11,7 +11,7 @@ from strategist_runtime.model.decoder import plain_names
 
 
 class EmbeddingAndHead:
-    """Each end holds a copy of the weight; the sum of their gradients keeps the copies equal.
+    """Tied embedding and head on different stages: each has a copy of the weight, and summed gradients keep the copies equal.
 
     ``pairs`` are the ranks with the first and with the last stage of each pipeline, ranks that hold both as one. Every rank must
     make it, at the same time.

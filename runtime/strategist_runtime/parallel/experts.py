@@ -117,12 +117,12 @@ def _share_out(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
     if plan.candidate.layout.etp == 1:
         styles: dict[str, ParallelStyle] = {"": _tokens_shared_out(between)}
         if layer.shared is not None:
-            styles["shared"] = OwnTokens()
+            styles["shared"] = ShardedTokens()
     else:
-        styles = {"": TokensWhole(between)}
+        styles = {"": ReplicatedTokens(between)}
         if layer.shared is not None:
             styles |= {
-                "shared": OneInput(),
+                "shared": ReplicatedInput(),
                 "shared.up": ColwiseParallel(),
                 "shared.down": RowwiseParallel(output_layouts=Partial()),
             }
@@ -143,7 +143,7 @@ def _tokens_shared_out(between: Placement) -> ParallelStyle:
     )
 
 
-class TokensWhole(ParallelStyle):
+class ReplicatedTokens(ParallelStyle):
     """Each rank of tp takes all tokens, and its results are its share of a sum; so is the gradient of what it took."""
 
     def __init__(self, between: Placement) -> None:
@@ -165,7 +165,7 @@ class TokensWhole(ParallelStyle):
         return module
 
 
-class OwnTokens(ParallelStyle):
+class ShardedTokens(ParallelStyle):
     """Each rank has all parameters and takes its own part of every sequence, as rows of tokens: torch 2.11 multiplies no sequences
     that are cut."""
 
@@ -179,7 +179,7 @@ class OwnTokens(ParallelStyle):
         return distribute_module(module, device_mesh, None, before, after)  # type: ignore[arg-type]
 
 
-class OneInput(ParallelStyle):
+class ReplicatedInput(ParallelStyle):
     """What all ranks have alike enters as one DTensor; the gradient that leaves is each rank's share."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

@@ -27,7 +27,7 @@ SCHEDULES = {
 """The knob's values as torch names its schedules."""
 
 
-def pieces(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
+def stage_specs(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
     """What the stages of one rank of the pipeline hold, in the order of the model."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages

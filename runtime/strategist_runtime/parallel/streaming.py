@@ -27,7 +27,7 @@ from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.loss import Loss
-from strategist_runtime.parallel.copy_streams import Copy, Lane, Turns
+from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
 from strategist_runtime.parallel.embedding_and_head import EmbeddingAndHead
 from strategist_runtime.parallel.experts import apply_expert_parallel, mixtures
 from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtype, store
@@ -52,18 +52,18 @@ def stages(plan: Plan) -> list[StageSpec]:
 def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, make: Make, fill: Fill) -> tuple[Decoder, ...]:
     """The stages of one rank with their first weights, on the host; they turn positions on the device."""
     found: list[Decoder] = []
-    for piece in stages(plan)[rank :: plan.candidate.layout.pp]:
-        part = make(plan, piece)
+    for stage_spec in stages(plan)[rank :: plan.candidate.layout.pp]:
+        part = make(plan, stage_spec)
         store(part, plan)
         if plan.workload.train != "full":
             lora.freeze(part, model_dtype(plan))
-        if plan.workload.train != "full" and piece.layers:
+        if plan.workload.train != "full" and stage_spec.layers:
             lora.adapt(part.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=False)
         if plan.candidate.knobs.compile:
             compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())
         fill(part, plan, settings, torch.device("cpu"))
-        part.scenes = found[0].scenes if found else part.scenes.on(device)
+        part.metadata_builder = found[0].metadata_builder if found else part.metadata_builder.on(device)
         for layer in mixtures(part):
             layer.router.hold_balance_on(device)
         found.append(part)
@@ -140,7 +140,7 @@ class Streaming:
         self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
         self.incoming, self.outgoing = Lane(device), Lane(device)
         self.inputs = Lane(device)  # of micro-batches, which would wait for the weights of the next stage
-        self.turns, self.micro_turns = Turns(device), Turns(device)
+        self.turns, self.micro_turns = CopyThrottle(device), CopyThrottle(device)
         directions = ("down", "up") if self.ranks > 1 else ()
         self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
         last = (self.count - 1) % self.ranks
@@ -148,7 +148,7 @@ class Streaming:
         self.sent: list[tuple[dist.Work, Tensor]] = []
         self.given_back: tuple[Stage, dict[str, Copy]] | None = None
         self.gradients: dict[nn.Parameter, Tensor] = {}
-        self.update_at_once, self.late = update_at_once, plan.candidate.knobs.late_update
+        self.update_at_once, self.late = update_at_once, plan.candidate.knobs.async_optimizer_step
         self.updater = ThreadPoolExecutor(1) if self.late or update_at_once else None
         self.updating: list[Future[None]] = []
         self.kept: dict[tuple[int, int], Copy] = {}
@@ -216,7 +216,7 @@ class Streaming:
 
     def _stored(self, part: nn.Module) -> dict[str, Tensor]:
         """Parameters in the type of computation, page-locked where a device will fetch them."""
-        late = self.plan.candidate.knobs.late_update  # what travels must not change under way
+        late = self.plan.candidate.knobs.async_optimizer_step  # what travels must not change under way
         pinned = self.device.type == "cuda" and self.plan.candidate.options.pin_memory
         found = {}
         for name, parameter in part.named_parameters():

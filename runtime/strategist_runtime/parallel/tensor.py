@@ -23,10 +23,10 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
     """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
     between = Shard(1) if knobs.sequence_parallel else Replicate()
     if model.embedding is not None:
-        model.embedding = RowsOfEmbedding(model.embedding, mesh, between)
+        model.embedding = VocabParallelEmbedding(model.embedding, mesh, between)
     if model.positions is not None:
-        model.positions = RowsOfEmbedding(model.positions, mesh, between)
-    parallelize_module(model, mesh, _outside_styles(model.piece, between, knobs))
+        model.positions = VocabParallelEmbedding(model.positions, mesh, between)
+    parallelize_module(model, mesh, _outside_styles(model.stage_spec, between, knobs))
     model.tie()
     for layer in model.layers.values():
         styles = _attention_styles(shape, between) | _feed_forward_styles(layer.get_submodule("feed_forward"), between)
@@ -35,7 +35,7 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
         parallelize_module(layer, mesh, styles)
 
 
-class RowsOfEmbedding(nn.Embedding):
+class VocabParallelEmbedding(nn.Embedding):
     """A share of an embedding's rows. Each rank looks up the tokens that it has, the others are zeros, and the sum is whole.
 
     Of what torch's ``RowwiseParallel`` does with an embedding the gradient has all rows on every rank, and stays so where FSDP2
@@ -58,16 +58,16 @@ class RowsOfEmbedding(nn.Embedding):
         return whole.redistribute(placements=[self.between], async_op=True).to_local()
 
 
-def _outside_styles(piece: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
+def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
     """Of what a stage holds besides its layers and embeddings."""
     styles: dict[str, ParallelStyle] = {}
-    if piece.head:
+    if stage_spec.head:
         styles["head"] = ColwiseParallel(
             input_layouts=between,
             output_layouts=Shard(-1) if knobs.loss_parallel else Replicate(),
             use_local_output=not knobs.loss_parallel,
         )
-    if piece.head and knobs.sequence_parallel:
+    if stage_spec.head and knobs.sequence_parallel:
         styles["norm"] = SequenceParallel()
     return styles
 
@@ -81,10 +81,12 @@ def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str
     }
     if shape.mla is not None:
         latents = ("latent", "latent_norm", *(("query_down", "query_norm") if shape.mla.query_rank else ()))
-        return styles | {f"attention.{name}": Whole() for name in latents} | {"attention.key_value": ColwiseParallel()}
+        return (
+            styles | {f"attention.{name}": ReplicatedParameters() for name in latents} | {"attention.key_value": ColwiseParallel()}
+        )
     styles |= {"attention.key": ColwiseParallel(), "attention.value": ColwiseParallel()}
     if shape.attention_sinks:
-        styles["attention.core"] = OfHeads()
+        styles["attention.core"] = HeadShardedParameters()
     if shape.qk_norm:
         # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
@@ -92,14 +94,14 @@ def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str
     return styles
 
 
-class Whole(ParallelStyle):
+class ReplicatedParameters(ParallelStyle):
     """Parameters that each rank has whole, for an input that each has whole."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return distribute_module(module, device_mesh)
 
 
-class OfHeads(ParallelStyle):
+class HeadShardedParameters(ParallelStyle):
     """Parameters of which each rank has those of its heads, used locally."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

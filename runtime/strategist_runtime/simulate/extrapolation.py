@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from strategist_runtime.simulate.timeline import Instant, Timeline
+from strategist_runtime.simulate.timeline import MemorySnapshot, Timeline
 from strategist_runtime.simulate.traced_step import Traced
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Of a step: periods of equal layers in the middle of each stage, and micro-batches."""
+    """Size of a step: periods of equal layers in the middle of each stage, and micro-batches."""
 
     middle: int
     micro_batches: int
@@ -67,7 +67,7 @@ def _sum(steps: Weighted) -> Traced:
     common = [moment for moment in steps[0][1].instants if all(moment in step.instants for _, step in steps)]
     return Traced(
         instants={
-            moment: Instant(
+            moment: MemorySnapshot(
                 parts=_each([(weight, step.instants[moment].parts) for weight, step in steps]),
                 modules=_each([(weight, step.instants[moment].modules) for weight, step in steps]),
             )

@@ -16,8 +16,8 @@ from strategist_runtime.model.decoder import unwrapped
 from strategist_runtime.simulate import host_memory
 from strategist_runtime.simulate.host_memory import HOST
 from strategist_runtime.simulate.races import Races
-from strategist_runtime.simulate.stream_memory import Readers
-from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.stream_memory import StreamReaders
+from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE
 from strategist_runtime.simulate.virtual_streams import Order
 
@@ -43,7 +43,7 @@ class Live(DispatchMode):
     def __init__(self, races: Races | None = None, order: Order | None = None) -> None:
         super().__init__()
         self.races, self.order = races, order
-        self._readers = Readers(order) if order is not None and races is None else None
+        self._readers = StreamReaders(order) if order is not None and races is None else None
         self.timeline, self.flops, self.updating = Timeline(), 0, False
         self.over = False  # what is freed after the step is no part of it
         self.module = self.place = ""
@@ -57,7 +57,7 @@ class Live(DispatchMode):
     def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
         """Counts what is there already."""
         for storage in storages([tensor]):
-            self._see(storage, Birth(part=part, module=module))
+            self._see(storage, StorageOrigin(part=part, module=module))
 
     @property
     def held_bytes(self) -> int:
@@ -79,7 +79,7 @@ class Live(DispatchMode):
             number = self._numbers.get(key_of(storage))
             if number is not None:
                 births = self.timeline.births
-                births[number] = Birth(part=part, module=births[number].module if module is None else module)
+                births[number] = StorageOrigin(part=part, module=births[number].module if module is None else module)
 
     @contextmanager
     def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
@@ -110,7 +110,7 @@ class Live(DispatchMode):
         result = func(*args, **(kwargs or {}))
         if not compat_simulate.propagating():
             there = self.races is not None and self._is_of_host(func, given)
-            birth = Birth(part=HOST, module="") if there else self._birth(func.namespace)
+            birth = StorageOrigin(part=HOST, module="") if there else self._birth(func.namespace)
             for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
                 self._see(storage, birth)
             if self.races is not None:
@@ -144,7 +144,7 @@ class Live(DispatchMode):
             self.races.make(key, self.races.order.current.line) if storage.nbytes() else self.races.free(key)
         self._see(storage, self._birth(""))
 
-    def _birth(self, namespace: str) -> Birth:
+    def _birth(self, namespace: str) -> StorageOrigin:
         """Recomputation runs in the backward pass with gradients enabled, as nothing else there does."""
         if host_memory.born():
             part = host_memory.born()
@@ -154,9 +154,9 @@ class Live(DispatchMode):
             part = "temporaries"
         else:
             part = "logits" if self.module in AFTER_LAYERS else "activations"
-        return Birth(part=part, module=OPTIMIZER if self.updating else self.place)
+        return StorageOrigin(part=part, module=OPTIMIZER if self.updating else self.place)
 
-    def _see(self, storage: torch.UntypedStorage, birth: Birth) -> None:
+    def _see(self, storage: torch.UntypedStorage, birth: StorageOrigin) -> None:
         key, size = key_of(storage), storage.nbytes()
         before = self._bytes.get(key)
         if before == size or key in self._on_host:

@@ -103,8 +103,8 @@ class OwnBuilder:
         self.styles: Mapping[str, ParallelStyle] = {}
         self.function: LossFunction | None = None
 
-    def build(self, plan: Plan, piece: StageSpec) -> ExternalModel:
-        """The whole module; ``piece`` is all of it."""
+    def build(self, plan: Plan, stage_spec: StageSpec) -> ExternalModel:
+        """The whole module; ``stage_spec`` is all of it."""
         module, self.function, self.styles = self.own.made()
         stack = largest_list(module)
         if stack is None:

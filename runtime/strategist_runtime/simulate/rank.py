@@ -16,7 +16,7 @@ from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
 from strategist_runtime.builder import Native
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.mesh import Meshes, make_meshes
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.simulate import kernels, unsupported
@@ -42,13 +42,13 @@ class WithoutValues(Native):
     def __init__(self, layers: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self._layers = layers
 
-    def build(self, plan: Plan, piece: StageSpec) -> Decoder:
-        return Decoder(plan.model, replace(piece, layers=self._layers(piece.layers)))
+    def build(self, plan: Plan, stage_spec: StageSpec) -> Decoder:
+        return Decoder(plan.model, replace(stage_spec, layers=self._layers(stage_spec.layers)))
 
     def fill(self, model: Decoder, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
         seq_len = plan.workload.seq_len
         order = torch.arange(seq_len, device=device)
-        model.scenes = Scenes(rotary_of(plan.model, seq_len, device), order, window=plan.model.sliding_window)
+        model.metadata_builder = MetadataBuilder(rotary_of(plan.model, seq_len, device), order, window=plan.model.sliding_window)
 
 
 def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None = None) -> SimulatedRank:
@@ -104,7 +104,7 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.join_alone(rank, layout.world_size, gloo=False)
-    compat_simulate.pin_nothing()
+    compat_simulate.disable_pinned_memory()
     compat_simulate.replace_reducer(Reducer, Logger)
     order = keep_apart()
     found = Races(order=order)

@@ -16,7 +16,7 @@ STAYING = ("parameters", "optimizer")
 
 @dataclass(frozen=True, kw_only=True)
 class Middle:
-    """Of a stage: its layers that were traced, in order, and where the first of two equal periods in their middle begins."""
+    """Traced ``layers`` of a stage, in order, and the ``first`` layer of two equal periods in their middle."""
 
     layers: Sequence[int]
     first: int

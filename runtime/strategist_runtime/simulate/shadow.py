@@ -22,7 +22,7 @@ from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import StepResult, Trainer, make_trainer
 
 
-class Unjudged(Trainer):
+class UncheckedTrainer(Trainer):
     """Takes every step, whatever its figures are, and clips in every one where the settings clip at all."""
 
     def reduced(self, loss: Tensor) -> StepResult:
@@ -43,14 +43,14 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
     recorder.figures.versions = dict(library_versions())
     _check_memory(plan, device)
     compat_simulate.join_alone(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
-    compat_shadow.hear_oneself()
+    compat_shadow.loop_back_collectives()
     experts = plan.model.moe is not None
     meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
     wake_up(device)
     limit_memory(planned.usable_memory_bytes, device)
     recorder.enter("build")
     trainer = make_trainer(plan, settings, meshes, device)
-    begin(Unjudged(**vars(trainer)), recorder).run()
+    begin(UncheckedTrainer(**vars(trainer)), recorder).run()
     recorder.enter("done")
 
 

@@ -16,8 +16,8 @@ from strategist_runtime.simulate.virtual_streams import Known, Order
 
 
 @dataclass(eq=False)
-class Readers:
-    """Those of each storage, by its key; ``waiting``: events that freed, and what has to be over on other streams."""
+class StreamReaders:
+    """Streams that read each storage, by its key. ``waiting``: events that free memory, and what must finish first."""
 
     order: Order
     timeline: Timeline = field(default_factory=Timeline)

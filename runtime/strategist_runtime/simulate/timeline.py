@@ -9,15 +9,15 @@ from strategist.contract.rank_observation import Moment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Birth:
-    """What a storage is for: its part of memory, and the module whose pass made it, or whose it is."""
+class StorageOrigin:
+    """Origin of a storage: its part of memory, and the module that owns it or whose pass made it."""
 
     part: str
     module: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instant:
+class MemorySnapshot:
     """Memory peak of a moment: live bytes by part and by module."""
 
     parts: Mapping[str, int]
@@ -35,7 +35,7 @@ class Timeline:
     where it isn't the one that computes. ``delays``: by the index of an event that frees what another stream reads, after how many
     more events that is surely over."""
 
-    births: list[Birth] = field(default_factory=list)
+    births: list[StorageOrigin] = field(default_factory=list)
     events: list[tuple[int, int, Moment]] = field(default_factory=list)
     begin: int = 0
     streams: dict[int, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Timeline:
     def peak_memory_bytes(self) -> int:
         return max(accumulate(change for _, change, _ in self.events), default=0)
 
-    def instants(self) -> dict[Moment, Instant]:
+    def instants(self) -> dict[Moment, MemorySnapshot]:
         """Each moment's fullest instant, of equal ones the first."""
         fullest = {event: moment for moment, event in self._fullest().items()}
         parts: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class Timeline:
             modules[birth.module] += change
             if index in fullest:
                 held = {name: size for name, size in modules.items() if size}
-                found[fullest[index]] = Instant(parts=dict(parts), modules=held)
+                found[fullest[index]] = MemorySnapshot(parts=dict(parts), modules=held)
         return found
 
     def _fullest(self) -> dict[Moment, int]:

@@ -8,7 +8,7 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.pipeline_stages import AWAY_WINDOW
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
-from strategist_runtime.parallel.pipeline import pieces
+from strategist_runtime.parallel.pipeline import stage_specs
 from strategist_runtime.simulate.extrapolation import Size
 from strategist_runtime.simulate.repeated_layers import Middle
 
@@ -46,8 +46,10 @@ class Reduction:
 def reduction(plan: Plan, stage_rank: int) -> Reduction:
     """Of what ``stage_rank`` of the pipeline holds."""
     options, knobs, moe = plan.candidate.options, plan.candidate.knobs, plan.model.moe
-    period = math.lcm(options.layers_per_unit, 2 if knobs.recompute == "alternate" else 1, max(plan.model.full_attention_every, 1))
-    stages = [piece.layers for piece in pieces(plan, stage_rank)]
+    period = math.lcm(
+        options.layers_per_unit, 2 if knobs.recompute == "every_second_layer" else 1, max(plan.model.full_attention_every, 1)
+    )
+    stages = [stage_spec.layers for stage_spec in stage_specs(plan, stage_rank)]
     dense = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
     ahead = options.prefetch_units * options.layers_per_unit + (AWAY_WINDOW if knobs.activation_offload else 0)
     lead = dense + 1 + ahead

@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Moment
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.measure import memory
-from strategist_runtime.measure.traffic import Meter, traffic
+from strategist_runtime.measure.traffic import CollectiveCounter, traffic
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizers.in_backward import InBackward
@@ -25,7 +25,7 @@ from strategist_runtime.simulate.host_memory import HOST, born_as, hosts, in_tur
 from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, place_of
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
-from strategist_runtime.simulate.timeline import Instant, Timeline
+from strategist_runtime.simulate.timeline import MemorySnapshot, Timeline
 from strategist_runtime.simulate.virtual_streams import Order
 from strategist_runtime.training.checkpoint_state import finished_state_of
 from strategist_runtime.training.profiling import tables
@@ -40,7 +40,7 @@ class Traced:
     """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes. ``timeline`` may
     be that of a step of fewer layers or micro-batches."""
 
-    instants: Mapping[Moment, Instant]
+    instants: Mapping[Moment, MemorySnapshot]
     calls: Mapping[Kind, int]
     message_bytes: Mapping[Kind, int]
     flops: int
@@ -64,7 +64,7 @@ def traced(trainer: Trainer, races: Races | None = None, order: Order | None = N
     offload = on_host(trainer.plan)
     gc.disable()  # nothing is freed later than its last use
     try:
-        with Meter() as meter, live.following(trainer.parts):
+        with CollectiveCounter() as meter, live.following(trainer.parts):
             with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
                 loss = trainer.accumulate(rows)
             _own(live, trainer)

@@ -25,7 +25,7 @@ from strategist.errors import FileError
 from strategist_runtime.compat.device import library_versions, staging
 from strategist_runtime.compat.groups import checkpoint_group
 from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, drive, in_one_line
-from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, settle, state_of
+from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, reload_copies, state_of
 from strategist_runtime.training.retention import surplus
 from strategist_runtime.training.trainer import Trainer
 
@@ -115,7 +115,7 @@ class Checkpoints:
             raise FileError(path, f"cannot be read, it is damaged: {first_failure(error)}") from None
         except (OSError, EOFError, RuntimeError) as error:
             raise FileError(path, f"cannot be read, it is damaged: {error}") from None
-        settle(trainer)
+        reload_copies(trainer)
         if trainer.loss.scale is not None and training.loss_scale is not None:
             trainer.loss.scale.value, trainer.loss.scale.good_steps = training.loss_scale, training.loss_scale_steps
         return replace(trainer, first_sample=training.samples - training.step * self.plan.workload.global_batch)

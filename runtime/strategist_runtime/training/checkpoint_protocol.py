@@ -46,13 +46,13 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree:
+class CollectiveStep:
     """A step that all ranks take together: each gives a value and gets the values of all, by rank."""
 
     value: Any
 
 
-Steps = Generator[Agree | Callable[[], Any], Any, T]
+Steps = Generator[CollectiveStep | Callable[[], Any], Any, T]
 """Steps of one rank that come to a T: each is a call on the storage, or an agreement."""
 
 
@@ -118,7 +118,7 @@ class Rank:
     def _told(self, steps: Steps[T]) -> Steps[tuple[str, T]]:
         """The owner's token, and what its steps come to."""
         problem, found = (yield from _tried(steps)) if self.owner else ("", None)
-        problem, token, found = (yield Agree(value=(problem, self.token, found)))[OWNER]
+        problem, token, found = (yield CollectiveStep(value=(problem, self.token, found)))[OWNER]
         if problem:
             raise StrategistError(problem)
         return token, cast(T, found)
@@ -144,13 +144,13 @@ class Rank:
         draft = self._partial(final)
         if self.owner and not problem:
             problem, _ = yield from _tried(_call(partial(self.storage.make, draft)))
-        if problem := _first((yield Agree(value=problem))):
+        if problem := _first((yield CollectiveStep(value=problem))):
             return problem
         problem, _ = yield from _tried(self._written(draft, content))
-        problem = _first((yield Agree(value=problem)))
+        problem = _first((yield CollectiveStep(value=problem)))
         if self.owner:
             problem = yield from self._settled(draft, final, problem, content)
-        problem = (yield Agree(value=problem))[OWNER]
+        problem = (yield CollectiveStep(value=problem))[OWNER]
         if self.owner and not problem:
             yield from _tried(self._cleared(content))
         return problem
@@ -216,7 +216,7 @@ def drive(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
             result: T = end.value
             return result
         try:
-            act = partial(steps.send, agree(step.value) if isinstance(step, Agree) else step())
+            act = partial(steps.send, agree(step.value) if isinstance(step, CollectiveStep) else step())
         except Exception as error:  # what becomes of it is for the steps to say
             act = partial(steps.throw, error)
 

@@ -87,7 +87,7 @@ def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
     trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
 
 
-def settle(trainer: Trainer) -> None:
+def reload_copies(trainer: Trainer) -> None:
     """Reloads parameters into objects with copies of them: optimizers and stages in host memory."""
     optimizer = trainer.optimizer
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends

@@ -7,7 +7,7 @@ import torch
 
 from strategist.errors import InputError
 from strategist_runtime.data.reader import Reader
-from strategist_runtime.data.sources import Opener
+from strategist_runtime.data.sources import SourceOpener
 from strategist_runtime.parallel.data_parallel import reshard
 from strategist_runtime.training.trainer import Trainer
 
@@ -46,7 +46,7 @@ def make_evaluation(trainer: Trainer) -> Evaluation | None:
     settings, meshes = trainer.settings, trainer.meshes
     if not settings.evaluation_data:
         return None
-    text = Opener(plan=trainer.plan, settings=settings).evaluation_text()
+    text = SourceOpener(plan=trainer.plan, settings=settings).evaluation_text()
     samples, batch = text.samples or 0, trainer.plan.workload.global_batch
     if settings.evaluation_batches is not None:
         samples = min(samples, settings.evaluation_batches * batch)

@@ -12,11 +12,11 @@ from strategist_runtime.compat.device import peak_bytes
 from strategist_runtime.measure import memory, profile, trace
 from strategist_runtime.measure.parts import by_axis
 from strategist_runtime.measure.spans import DATA, span
-from strategist_runtime.measure.traffic import Asked, counted, spelled, traffic
+from strategist_runtime.measure.traffic import CollectiveCall, counted, spelled, traffic
 from strategist_runtime.mesh import axis_of
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.rank_record import Recorder
-from strategist_runtime.training.schedule import set_learning_rate
+from strategist_runtime.training.learning_rate_schedule import set_learning_rate
 from strategist_runtime.training.trainer import StepResult, Trainer
 
 
@@ -77,12 +77,14 @@ def _note(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None
         figures.peak_memory_bytes = static_bytes + found.allocated_bytes
 
 
-def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[Asked], axis: Callable[[str], str]) -> None:
+def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[CollectiveCall], axis: Callable[[str], str]) -> None:
     pieces = by_axis(spelled(found.activity.collectives, calls), axis) or {}
     recorder.figures.traffic = traffic(pieces, calls, found.activity.computation, axis)
 
 
 def tables(trainer: Trainer) -> list[Tensor]:
     """What a model keeps beside parameters and buffers."""
-    found = (getattr(module, "scenes", None) for part in trainer.parts for module in part.modules())
-    return [table for scenes in found if isinstance(scenes, Scenes) for table in scenes.tensors()]
+    found = (getattr(module, "metadata_builder", None) for part in trainer.parts for module in part.modules())
+    return [
+        table for metadata_builder in found if isinstance(metadata_builder, MetadataBuilder) for table in metadata_builder.tensors()
+    ]

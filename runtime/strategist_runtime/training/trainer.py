@@ -14,7 +14,7 @@ from strategist_runtime.builder import Builder
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.data.reader import Reader
-from strategist_runtime.data.sources import Opener
+from strategist_runtime.data.sources import SourceOpener
 from strategist_runtime.measure.spans import PASSES, UPDATE, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
@@ -213,7 +213,7 @@ def make_trainer(
 
 def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
     """What this rank reads."""
-    text = Opener(plan=plan, settings=settings).training_text()
+    text = SourceOpener(plan=plan, settings=settings).training_text()
     return Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
 
 

@@ -18,7 +18,7 @@ from strategist.contract.hugging_face_config import config_of
 from strategist.contract.plan import Plan
 from strategist.errors import FileError, InputError
 from strategist_runtime.model.decoder import balance_biases, plain_name, plain_names
-from strategist_runtime.model.lora import Adapted
+from strategist_runtime.model.lora import LoRALinear
 from strategist_runtime.precision import compute_dtype
 from strategist_runtime.weights.hugging_face import NAMES
 from strategist_runtime.weights.shards import Shards
@@ -92,7 +92,7 @@ def gathered(
 def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[Held]:
     """Parameters and saved buffers, each once: a head that is the embedding has no name of its own."""
     with torch.no_grad():
-        adapted = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, Adapted)}
+        adapted = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, LoRALinear)}
         for name, parameter in plain_names(parts):
             if name.endswith(("lora_a", "lora_b")) or (name == "head.weight" and plan.model.tied_embeddings):
                 continue
@@ -112,7 +112,7 @@ def _whole(tensor: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def _merged(linear: Adapted) -> Tensor:
+def _merged(linear: LoRALinear) -> Tensor:
     """W + scale B A (arXiv 2106.09685, section 4.1)."""
     weight, a, b = (_whole(part) for part in (linear.weight, linear.lora_a, linear.lora_b))
     return weight.float() + linear.scale * (b.float() @ a.float())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.compat.dtensor import local_part, paste
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.weights.source import load
@@ -27,7 +27,9 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
     model.tie()
     for buffer in model.buffers():  # what routers count, and the biases that balance their experts
         buffer.zero_()
-    model.scenes = Scenes(rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window)
+    model.metadata_builder = MetadataBuilder(
+        rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window
+    )
     with torch.no_grad():
         for name, parameter in plain_names([model]):
             local, lengths, offsets = local_part(parameter)

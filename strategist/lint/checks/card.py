@@ -1,4 +1,4 @@
-"""What a card is called and made of."""
+"""Checks of a card's id, file name, status and required entries."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a card's knowledge comes from, and what it is tied to."""
+"""Checks of a card's sources, evidence and interactions with other cards."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What a card says to people."""
+"""Checks of a card's texts: reasons, and both languages."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

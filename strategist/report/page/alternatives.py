@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from strategist.contract.answer import Way
+from strategist.contract.answer import Alternative
 from strategist.contract.plan import Plan
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
@@ -25,18 +25,18 @@ def ranking(plans: Sequence[Plan]) -> Html:
     return table("This plan, and those planned beside it", head, rows, words=(0, 1, 2, 3, 9))
 
 
-def ways(found: Sequence[Way]) -> Html:
+def alternatives(found: Sequence[Alternative]) -> Html:
     """What could be changed about the request, as the command line says it, and what that brings."""
     rows = [
         (
-            way.title, " ".join(way.flags) or "-", tokens(way.plan.estimate.tokens_per_second),
-            show_seconds(way.plan.estimate.step_seconds), gib(way.plan.estimate.peak_memory_bytes), change_words(way.plan),
-            "; ".join(filter(None, (way.note, "the trained model may differ" if way.changes_convergence else ""))),
+            other.title, " ".join(other.flags) or "-", tokens(other.plan.estimate.tokens_per_second),
+            show_seconds(other.plan.estimate.step_seconds), gib(other.plan.estimate.peak_memory_bytes), change_words(other.plan),
+            "; ".join(filter(None, (other.note, "the trained model may differ" if other.changes_convergence else ""))),
         )
-        for way in found
+        for other in found
     ]  # fmt: skip
-    head = ("way", "ask with", "tokens/s", "step", "GiB", "plan", "note")
-    return table("Other ways", head, rows, words=(0, 1, 5, 6))
+    head = ("alternative", "options", "tokens/s", "step", "GiB", "plan", "note")
+    return table("Alternatives", head, rows, words=(0, 1, 5, 6))
 
 
 def notes(lines: Sequence[str]) -> Html:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from strategist.cards.card import ENGLISH
 from strategist.contract.estimate import SURE, Fit
 from strategist.contract.report import PlanReport
-from strategist.report.page.alternatives import notes, ranking, ways
+from strategist.report.page.alternatives import alternatives, notes, ranking
 from strategist.report.page.candidates import candidates
 from strategist.report.page.communication import communication
 from strategist.report.page.frame import Section, document
@@ -82,8 +82,8 @@ def _sections(report: PlanReport) -> Iterator[Section]:
         yield Section(title="Candidates", lead="", body=element("p", report.no_space))
     lead = "What every other value of a setting would bring; settings that it needs follow it."
     yield Section(title="Why not", lead=lead, body=why_not(report.explanation))
-    if len(report.plans) > 1 or report.ways:
-        body = join([ranking(report.plans), ways(report.ways) if report.ways else Html()])
+    if len(report.plans) > 1 or report.alternatives:
+        body = join([ranking(report.plans), alternatives(report.alternatives) if report.alternatives else Html()])
         yield Section(title="Other plans", lead="", body=body)
     yield Section(title="Reproduce", lead="", body=_reproduce(report))
 

@@ -28,7 +28,7 @@ def study_page(report: StudyReport) -> str:
     """The page whole."""
     request = report.request
     title = f"{request.model} on {request.gpus}"
-    told = f"Study {report.study}: {report.stand}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
+    told = f"Study {report.study}: {report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     head = join([element("h1", title), element("p", told, class_="lead"), _headline(report)])
     return document(f"{title}, a study", head, list(_sections(report)))
 
@@ -45,7 +45,7 @@ def _headline(report: StudyReport) -> Html:
     hours = sum(item.device_hours for item in report.spent)
     if hours:
         found.append(Figure(name="device hours", value=f"{hours:.3g}"))
-    return headline(report.stand, GOOD if report.stand == "finished" else UNSURE, _outcome(best), found)
+    return headline(report.status, GOOD if report.status == "finished" else UNSURE, _outcome(best), found)
 
 
 def _outcome(best: TriedPlan | None) -> str:

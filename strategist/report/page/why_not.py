@@ -1,6 +1,6 @@
 """Why not another value: each setting's other values with the reasons against them."""
 
-from strategist.contract.explanation import Alternative, Explanation
+from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.knobs import show_value
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
@@ -11,7 +11,7 @@ ID = "why-not-table"
 
 def why_not(explanation: Explanation) -> Html:
     """The table, in the order in which the settings were decided, with filters by setting and by obstacle."""
-    found = [(decision, other) for decision in explanation.decisions for other in decision.alternatives]
+    found = [(decision, other) for decision in explanation.decisions for other in decision.why_not]
     if not found:
         return element("p", "No setting of this plan has another value that is legal.")
     fields = [_fields(other) for _, other in found]
@@ -24,5 +24,5 @@ def why_not(explanation: Explanation) -> Html:
     return join([filters(ID, values_of(fields), "the other values"), grid])
 
 
-def _fields(other: Alternative) -> dict[str, str]:
+def _fields(other: WhyNot) -> dict[str, str]:
     return {"setting": other.setting, "verdict": other.obstacle.value}

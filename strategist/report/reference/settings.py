@@ -53,7 +53,7 @@ def _setting(name: str, deck: Deck) -> Iterator[str]:
 
 def _cards(full: str, deck: Deck) -> list[str]:
     """The cards with an effect on the setting, or with a control point of its name."""
-    acting = {voice.card.id for voice in deck.voices.get(full, ())}
+    acting = {ref.card.id for ref in deck.policy_refs.get(full, ())}
     known = frozenset(card.id for card in deck.cards)
     about = {card.id for card in deck.cards if any(point.path == full for point in card.control_points)}
     return [card_link(card_id, known) for card_id in sorted(acting | about)]

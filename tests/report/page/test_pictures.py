@@ -88,17 +88,17 @@ def test_of_many_nodes_a_box_is_a_node_or_several(nodes: int, boxes: int) -> Non
 
 
 def test_boxes_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
-    played = pipeline().timeline
-    assert played is not None
-    picture = timeline(played)
+    simulated_step = pipeline().timeline
+    assert simulated_step is not None
+    picture = timeline(simulated_step)
     boxes = re.findall(r"</title></rect>", picture)
-    assert len(boxes) == len(played.spans)
-    assert max(span.end_seconds for span in played.spans) == pytest.approx(played.step_seconds)
+    assert len(boxes) == len(simulated_step.spans)
+    assert max(span.end_seconds for span in simulated_step.spans) == pytest.approx(simulated_step.step_seconds)
     for rank in range(4):
-        own = sorted((span.start_seconds, span.end_seconds) for span in played.spans if span.rank == rank)
+        own = sorted((span.start_seconds, span.end_seconds) for span in simulated_step.spans if span.rank == rank)
         assert all(begin >= end - 1e-9 for (_, end), (begin, _) in pairwise(own))
-        idle = played.step_seconds - sum(end - begin for begin, end in own)
-        assert idle == pytest.approx(played.bubble_seconds[rank], abs=1e-6)
+        idle = simulated_step.step_seconds - sum(end - begin for begin, end in own)
+        assert idle == pytest.approx(simulated_step.bubble_seconds[rank], abs=1e-6)
 
 
 def test_thousands_of_boxes_are_a_few_shapes() -> None:
@@ -106,8 +106,8 @@ def test_thousands_of_boxes_are_a_few_shapes() -> None:
         Span(rank=0, work="forward", start_seconds=float(at), end_seconds=at + 1.0, stage=0, micro_batch=at)
         for at in range(TITLED + 1)
     )
-    played = Timeline(schedule="", micro_batches=TITLED + 1, step_seconds=TITLED + 1.0, spans=spans, bubble_seconds=(0.0,))
-    picture = timeline(played)
+    simulated_step = Timeline(schedule="", micro_batches=TITLED + 1, step_seconds=TITLED + 1.0, spans=spans, bubble_seconds=(0.0,))
+    picture = timeline(simulated_step)
     assert picture.count('<path d="M0.0 0h') == 1
     assert picture.count("<rect") == 1
     assert f"{TITLED + 1:,} times" in picture
@@ -155,7 +155,7 @@ def test_the_funnel_ends_with_what_fits() -> None:
 def test_every_other_value_says_what_stands_against_it() -> None:
     explanation = pipeline().explanation
     page = Reader(why_not(explanation))
-    others = [other for decision in explanation.decisions for other in decision.alternatives]
+    others = [other for decision in explanation.decisions for other in decision.why_not]
     assert page.of("data-of-verdict") == [other.obstacle.value for other in others]
     cells = set(page.texts["td"])
     assert all(other.text in cells for other in others if other.text)

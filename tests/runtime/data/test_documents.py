@@ -9,7 +9,7 @@ from strategist_runtime.data.documents import SyntheticDocuments
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.attention_metadata import Scenes, within_documents
+from strategist_runtime.model.attention_metadata import MetadataBuilder, within_documents
 from strategist_runtime.model.rotary import Rotary
 from strategist_runtime.training.trainer import make_reader
 
@@ -69,11 +69,11 @@ def test_all_ranks_read_the_documents_of_one_process():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks):
     rotary, follow = Rotary(8, 4, 10000.0, torch.device("cpu")), torch.arange(8)
-    whole = Scenes(rotary, follow).of(DOCUMENTS)
+    whole = MetadataBuilder(rotary, follow).of(DOCUMENTS)
     order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(2)])
     for rank in range(ranks):
         mine = order.chunk(ranks, dim=1)[rank]
-        part = Scenes(rotary, follow, rank=rank, ranks=ranks, masked=True).of(DOCUMENTS, order)
+        part = MetadataBuilder(rotary, follow, rank=rank, ranks=ranks, masked=True).of(DOCUMENTS, order)
         assert torch.equal(part.positions, whole.positions.gather(1, mine))
         for row in range(2):
             assert torch.equal(part.mask[row, 0], whole.mask[row, 0][mine[row]][:, order[row]])
@@ -104,9 +104,9 @@ def test_blocks_on_a_gpu_show_what_pairs_show_on_a_cpu(heads):
     parts = [torch.randn(2, count, 512, 32, generator=generator) for count in (4, heads, heads)]
     found = []
     for on in (torch.device("cpu"), torch.device("cuda")):
-        scene = Scenes(None, torch.arange(512, device=on)).of(documents.to(on))
+        metadata = MetadataBuilder(None, torch.arange(512, device=on)).of(documents.to(on))
         inputs = [part.to(on).requires_grad_() for part in parts]
-        mixed = masked_attention(*inputs, scene.mask)
+        mixed = masked_attention(*inputs, metadata.mask)
         mixed.square().sum().backward()
         found.append([mixed.detach().cpu(), *(part.grad.cpu() for part in inputs)])
     for one, other in zip(*found, strict=True):

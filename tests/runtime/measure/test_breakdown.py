@@ -69,7 +69,7 @@ def test_tensor_parallelism(tmp_path: Path) -> None:
 
 def test_a_pipeline_shows_the_bubble_of_each_stage(tmp_path: Path) -> None:
     """Four micro-batches of each direction go over the one border, and both stages wait for the other."""
-    knobs = Knobs(micro_batch=2, pp_schedule="1f1b", postpone_gradient_sync=True)
+    knobs = Knobs(micro_batch=2, pp_schedule="1f1b", no_sync=True)
     shown = measured(Layout(pp=2), knobs, tmp_path)
     message = 4 * 2 * WORK.seq_len * MODEL.hidden_size
     assert carried(shown)["pp", "send"] == carried(shown)["pp", "recv"] == 4 * message

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime import capability
-from strategist_runtime.model.attention_metadata import Scenes
+from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.attention_sinks import SinkCore
 from strategist_runtime.model.decoder import Decoder, balance_biases
 from strategist_runtime.model.feed_forward import ACTIVATIONS
@@ -140,7 +140,7 @@ def test_latent_attention_depends_on_how_far_apart_tokens_are_only():
 def test_sinks_under_a_mask_of_blocks_are_those_under_one_of_pairs():
     tokens, window = 256, 100
     places = {place: torch.arange(tokens, device=place) for place in ("cpu", "cuda")}
-    masks = {place: Scenes(None, order, window=window).plain.windowed for place, order in places.items()}
+    masks = {place: MetadataBuilder(None, order, window=window).plain.windowed for place, order in places.items()}
     core, given = SinkCore(4), [torch.randn(2, heads, tokens, 32) for heads in (4, 2, 2)]
     with torch.no_grad():
         core.sinks.copy_(torch.randn(4))

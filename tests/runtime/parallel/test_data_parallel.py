@@ -74,7 +74,13 @@ def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
 
 @pytest.mark.parametrize(
     ("recompute", "wrapped"),
-    [("none", []), ("budget", []), ("alternate", [0, 2, 4, 6, 8]), ("full", list(range(9))), ("selective", list(range(9)))],
+    [
+        ("none", []),
+        ("budget", []),
+        ("every_second_layer", [0, 2, 4, 6, 8]),
+        ("full", list(range(9))),
+        ("selective", list(range(9))),
+    ],
 )
 def test_layers_that_are_recomputed(recompute, wrapped):
     model = built("deepest")

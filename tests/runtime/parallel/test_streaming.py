@@ -70,8 +70,8 @@ def test_documents_of_a_row_do_not_see_each_other():
     assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in whole], rel=1e-5)
 
 
-def test_a_late_update_is_of_the_gradients_one_step_before():
-    late, plain = trainer(sgd(late_update=True)), trainer(sgd())
+def test_a_async_optimizer_step_is_of_the_gradients_one_step_before():
+    late, plain = trainer(sgd(async_optimizer_step=True)), trainer(sgd())
     before = weights(plain)  # what a step computes with, one update behind
     for index in range(3):
         late.step(late.batch(index))
@@ -93,8 +93,8 @@ def restore(of: Trainer, values: dict[str, torch.Tensor]) -> None:
     of.pipeline.refresh()
 
 
-def test_a_failed_late_update_is_raised():
-    one = trainer(sgd(late_update=True))
+def test_a_failed_async_optimizer_step_is_raised():
+    one = trainer(sgd(async_optimizer_step=True))
     one.optimizer.step = lambda: 1 / 0
     one.step(one.batch(0))
     with pytest.raises(ZeroDivisionError):
@@ -158,9 +158,9 @@ def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
 def test_the_host_asks_for_one_stage_and_two_micro_batches_ahead(monkeypatch):
     """Each lane is a queue on a device: inputs that stood in that of weights would wait for the next stage's."""
     asked = []
-    to_device, begin = streaming.Lane.to_device, streaming.Turns.begin
+    to_device, begin = streaming.Lane.to_device, streaming.CopyThrottle.begin
     monkeypatch.setattr(streaming.Lane, "to_device", lambda lane, source: (asked.append(lane), to_device(lane, source))[1])
-    monkeypatch.setattr(streaming.Turns, "begin", lambda turns: (asked.append(turns), begin(turns))[1])
+    monkeypatch.setattr(streaming.CopyThrottle, "begin", lambda turns: (asked.append(turns), begin(turns))[1])
     one = trainer(sgd())
     one.accumulate(one.batch(0))
     of = one.pipeline

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from strategist_runtime.parallel.tensor import RowsOfEmbedding
+from strategist_runtime.parallel.tensor import VocabParallelEmbedding
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -27,7 +27,7 @@ def own(mesh):
 
 def test_a_rank_looks_up_the_tokens_that_it_has_and_leaves_the_others_to_their_ranks(mesh):
     values = torch.arange(1.0, 2 * ROWS + 1).view(ROWS, 2)
-    rows = RowsOfEmbedding(nn.Embedding(ROWS, 2), mesh, Replicate())
+    rows = VocabParallelEmbedding(nn.Embedding(ROWS, 2), mesh, Replicate())
     with torch.no_grad():
         rows.weight.to_local().copy_(values[own(mesh)])
     found = rows(torch.arange(ROWS).view(1, ROWS))  # nobody adds to a sum of fake ranks
@@ -37,7 +37,7 @@ def test_a_rank_looks_up_the_tokens_that_it_has_and_leaves_the_others_to_their_r
 
 
 def test_the_gradient_has_the_rows_of_the_rank_and_no_others(mesh):
-    rows = RowsOfEmbedding(nn.Embedding(ROWS, 2), mesh, Replicate())
+    rows = VocabParallelEmbedding(nn.Embedding(ROWS, 2), mesh, Replicate())
     rows(torch.tensor([[0, 5, 5, 17]])).sum().backward()
     gradient = rows.weight.grad
     assert isinstance(gradient, DTensor)
@@ -50,4 +50,4 @@ def test_the_gradient_has_the_rows_of_the_rank_and_no_others(mesh):
 
 def test_what_is_frozen_stays_frozen(mesh):
     whole = nn.Embedding(ROWS, 2).requires_grad_(False)
-    assert not RowsOfEmbedding(whole, mesh, Shard(1)).weight.requires_grad
+    assert not VocabParallelEmbedding(whole, mesh, Shard(1)).weight.requires_grad

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategist_runtime.simulate.allocator import MIB, Allocator, reserved_bytes
-from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 
 from strategist.contract import codec
 from strategist.contract.knobs import Knobs
@@ -148,8 +148,8 @@ FORWARD, UPDATE = Moment(phase="forward", module="head"), Moment(phase="optimize
 
 def timeline(*steps, streams=None):
     """Of parameters and states of 40 MiB each, and storages from number 2 on, in MiB."""
-    births = [Birth(part="parameters", module=""), Birth(part="optimizer", module="")]
-    births += [Birth(part="activations", module="") for _ in range(2, 1 + max(number for number, _, _ in steps))]
+    births = [StorageOrigin(part="parameters", module=""), StorageOrigin(part="optimizer", module="")]
+    births += [StorageOrigin(part="activations", module="") for _ in range(2, 1 + max(number for number, _, _ in steps))]
     events = [(0, 40 * MIB, FORWARD), (1, 40 * MIB, FORWARD)] + [(number, change * MIB, moment) for number, change, moment in steps]
     return Timeline(births=births, events=events, begin=2, streams=streams or {})
 

@@ -2,7 +2,7 @@
 
 import pytest
 from strategist_runtime.simulate.extrapolation import Size, extended
-from strategist_runtime.simulate.timeline import Instant
+from strategist_runtime.simulate.timeline import MemorySnapshot
 from strategist_runtime.simulate.traced_step import Traced
 
 from strategist.contract.rank_observation import Moment
@@ -16,8 +16,8 @@ def step(size: Size, bend: int = 10**9) -> Traced:
     kept = {"activations": 3 * layers * min(rows, bend), "parameters": 5 * layers}
     return Traced(
         instants={
-            FIRST: Instant(parts=kept, modules={"layers": sum(kept.values())}),
-            LAST: Instant(parts={"gradients": 7 * layers}, modules={"layers": 7 * layers}),
+            FIRST: MemorySnapshot(parts=kept, modules={"layers": sum(kept.values())}),
+            LAST: MemorySnapshot(parts={"gradients": 7 * layers}, modules={"layers": 7 * layers}),
         },
         calls={("dp_shard", "all_gather"): layers * rows},
         message_bytes={("dp_shard", "all_gather"): 10 * layers * rows},

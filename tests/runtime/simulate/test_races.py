@@ -25,7 +25,7 @@ IN_BACKWARD = {"optimizer_in_backward": True, "micro_batch": 2}
 PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "sharded": (SHARDED, {"micro_batch": 2}, {}),
     "prefetched": (SHARDED, {"micro_batch": 2}, {"prefetch_units": 2, "layers_per_unit": 2}),
-    "accumulated": (SHARDED, {"micro_batch": 1, "postpone_gradient_sync": True}, {}),
+    "accumulated": (SHARDED, {"micro_batch": 1, "no_sync": True}, {}),
     "states on the host": (SHARDED, {"offload": "optimizer", "micro_batch": 2}, {}),
     "all on the host": (SHARDED, {"offload": "all", "micro_batch": 2}, {}),
     "all on the host, page-locked": (SHARDED, {"offload": "all", "micro_batch": 2}, {"pin_memory": True}),
@@ -39,7 +39,7 @@ PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "in backward with states on the host": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {}),
     "in backward with all on the host": (SHARDED, {**IN_BACKWARD, "offload": "all"}, {"pin_memory": True}),
     "a pipeline with states on the host": (
-        Layout(pp=2, dp_shard=2), {"offload": "optimizer", "micro_batch": 2, "postpone_gradient_sync": True}, {},
+        Layout(pp=2, dp_shard=2), {"offload": "optimizer", "micro_batch": 2, "no_sync": True}, {},
     ),
     "tensors cut, all on the host": (
         Layout(dp_shard=2, tp=2), {"offload": "all", "activation_offload": True, "sequence_parallel": True, "micro_batch": 2}, {},
@@ -47,14 +47,14 @@ PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "streamed": (Layout(), STREAMED, {}),
     "streamed over two ranks": (Layout(pp=2), STREAMED, {}),
     "streamed and updated at once": (Layout(pp=2), {**STREAMED, "optimizer_in_backward": True}, {}),
-    "streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {}),
+    "streamed and updated late": (Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {}),
     "saved beside the next step": (SHARDED, {"micro_batch": 2}, {"checkpoint": "async"}),
     "saved from page-locked copies, states on the host": (
         SHARDED, {"offload": "optimizer", "micro_batch": 2}, {"checkpoint": "async_pinned", "pin_memory": True},
     ),
     "saved while all is on the host": (SHARDED, {"offload": "all", "micro_batch": 2}, {"checkpoint": "async"}),
     "saved while updated in backward": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {"checkpoint": "async"}),
-    "saved while streamed and updated late": (Layout(pp=2), {**STREAMED, "late_update": True}, {"checkpoint": "async"}),
+    "saved while streamed and updated late": (Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {"checkpoint": "async"}),
 }  # fmt: skip
 IN_EVERY_RUN = ("selective with activations on the host", "streamed and updated at once")
 

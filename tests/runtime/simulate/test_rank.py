@@ -41,7 +41,7 @@ def test_one_rank_of_a_thousand(tmp_path):
     layout = Layout(dp_shard=128, tp=2, pp=4)
     asked = plan(
         layout=layout,
-        knobs=Knobs(pp_schedule="1f1b", postpone_gradient_sync=True),
+        knobs=Knobs(pp_schedule="1f1b", no_sync=True),
         model=MODEL,
         workload=replace(WORKLOAD, global_batch=512),
     )

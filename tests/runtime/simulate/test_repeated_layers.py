@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from strategist_runtime.simulate.repeated_layers import Middle, repeated
-from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 
 from strategist.contract.rank_observation import Moment
 
@@ -16,7 +16,7 @@ class Step(Timeline):
     """Written as it would be traced."""
 
     def make(self, size, phase, module, *, stream=0, part="activations"):
-        self.births.append(Birth(part=part, module=""))
+        self.births.append(StorageOrigin(part=part, module=""))
         self._note(len(self.births) - 1, size, phase, module, stream)
         return len(self.births) - 1, size
 

@@ -20,7 +20,7 @@ EXPERTS = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=2, expert_ffn
 LLAMA_8B = ModelShape(
     name="llama3-8b", layers=32, hidden_size=4096, heads=32, kv_heads=8, head_size=128, ffn_size=14336, vocab_size=128256
 )
-STAGES = Knobs(pp_schedule="1f1b", postpone_gradient_sync=True, reshard_after_forward=False)
+STAGES = Knobs(pp_schedule="1f1b", no_sync=True, reshard_after_forward=False)
 LOOPED = replace(STAGES, pp_schedule="interleaved_1f1b", pp_virtual_stages=2)
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.simulate.allocator import MIB, reserved_bytes
-from strategist_runtime.simulate.stream_memory import Readers
-from strategist_runtime.simulate.timeline import Birth, Timeline
+from strategist_runtime.simulate.stream_memory import StreamReaders
+from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import Order, Stream
 
 from strategist.contract.rank_observation import Moment
@@ -13,12 +13,12 @@ from strategist.contract.rank_observation import Moment
 pytestmark = pytest.mark.torch
 
 NOW = Moment(phase="forward")
-BIRTH = Birth(part="activations", module="")
+BIRTH = StorageOrigin(part="activations", module="")
 
 
 def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> None:
     order, timeline, tensor = Order(), Timeline(), torch.ones(4)
-    readers, lane = Readers(order), Stream(order)
+    readers, lane = StreamReaders(order), Stream(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())
     readers.made(key)
@@ -35,7 +35,7 @@ def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> N
 
 def test_what_only_its_own_stream_reads_serves_at_once() -> None:
     order, timeline, tensor = Order(), Timeline(events=[(0, -16, NOW)]), torch.ones(4)
-    readers = Readers(order)
+    readers = StreamReaders(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())
     readers.made(key)

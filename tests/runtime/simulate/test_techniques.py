@@ -27,7 +27,7 @@ ON_GPUS = {"model": replace(MODEL, layers=2), "workload": replace(LARGE, seq_len
 REAL = {
     "ddp": plan(
         layout=REPLICAS,
-        knobs=Knobs(micro_batch=1, comm_hook="bf16", postpone_gradient_sync=True),
+        knobs=Knobs(micro_batch=1, comm_hook="bf16", no_sync=True),
         options=Options(bucket_cap_mb=1),
         model=MODEL,
         workload=LARGE,

@@ -27,7 +27,7 @@ EXPERTS = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=8, expert_ffn
 """Every token visits every expert, so that routing has one outcome."""
 LONG = replace(WORKLOAD, seq_len=256, precision="bf16")
 PARALLEL = {"sequence_parallel": True, "loss_parallel": True}
-ONCE = {"postpone_gradient_sync": True}
+ONCE = {"no_sync": True}
 
 FSDP, HSDP, TP, WIDE = Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=4, tp=2), Layout(tp=8)
 CP, PP, DEEP = Layout(dp_shard=2, cp=4), Layout(pp=4, dp_shard=2), Layout(pp=8)

@@ -52,17 +52,17 @@ SEQUENCE = {"micro_batch": 2, "sequence_parallel": True}
 HANDED_ON = {
     "deep": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
-        (8, DEEP, Layout(pp=2, dp_shard=2), {"postpone_gradient_sync": True}, {"checkpoint": "async_pinned"}),
+        (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
     ),
     "deep, with tensors cut": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
         (6, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
-        (8, DEEP, Layout(pp=2, dp_shard=2), {"postpone_gradient_sync": True}, {"checkpoint": "async_pinned"}),
+        (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
     ),
     "experts": (
         (3, EXPERTS, Layout(dp_replicate=2, dp_shard=2, ep=2), {"micro_batch": 2}, {"checkpoint": "async"}),
         (4, EXPERTS, Layout(dp_shard=2, tp=2, ep=2, etp=2), SEQUENCE, {}),
-        (6, EXPERTS, Layout(pp=2, dp_shard=2, ep=2), {"postpone_gradient_sync": True}, {}),
+        (6, EXPERTS, Layout(pp=2, dp_shard=2, ep=2), {"no_sync": True}, {}),
         (8, EXPERTS, Layout(dp_shard=2, tp=2), {"micro_batch": 2, "offload": "optimizer"}, {}),
     ),
 }

@@ -44,7 +44,7 @@ PAIRS = {
 
 FOURS = {
     "context": plan(layout=Layout(cp=2, dp_shard=2), knobs=Knobs(micro_batch=2), options=FLEX),
-    "replicas": plan(layout=Layout(dp_replicate=4), knobs=Knobs(micro_batch=1, postpone_gradient_sync=True)),
+    "replicas": plan(layout=Layout(dp_replicate=4), knobs=Knobs(micro_batch=1, no_sync=True)),
     "pipeline of shards": plan(model=DEEP, layout=Layout(pp=2, dp_shard=2), knobs=Knobs(micro_batch=1, recompute="full")),
     "streamed": plan(
         model=DEEP, layout=Layout(pp=4), knobs=Knobs(micro_batch=2, offload="streamed", recompute="full", pp_schedule="gpipe")
@@ -138,9 +138,9 @@ def test_one_process_trains_as_a_loop_of_plain_torch(tmp_path, tokenizer):  # no
 
 def evaluated(model, settings, run):
     """The mean over all held-out targets, one sample after the other."""
-    from strategist_runtime.data.sources import Opener
+    from strategist_runtime.data.sources import SourceOpener
 
-    text = Opener(plan=run, settings=settings).evaluation_text()
+    text = SourceOpener(plan=run, settings=settings).evaluation_text()
     total, count = 0.0, 0
     for number in range(text.samples):
         sample = text.sample(number)

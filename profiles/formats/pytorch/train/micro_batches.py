@@ -20,12 +20,12 @@ def run_micro_batches(part, tokens, targets):
     for micro_batch, target in pairs:
     # end: not accumulates
         # if: fsdp and accumulates
-        sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
+        sync = index == ACCUMULATION - 1 or not NO_SYNC
         part.set_requires_gradient_sync(sync)
         part.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
         # end: fsdp and accumulates
         # if: ddp and accumulates
-        part.require_backward_grad_sync = index == ACCUMULATION - 1 or not POSTPONE_GRADIENT_SYNC
+        part.require_backward_grad_sync = index == ACCUMULATION - 1 or not NO_SYNC
         # end: ddp and accumulates
         loss = loss_of(part(micro_batch), target)
         loss.backward()

@@ -40,12 +40,12 @@ def selective():
 # end: selective
 def apply_recompute(part):
     """Activation checkpointing: the forward pass of a layer runs again in its backward pass (arXiv 1604.06174)."""
-    # if: alternate
+    # if: every_second_layer
     layers = [layer for index, layer in part.layers.items() if int(index) % 2 == 0]
-    # end: alternate
-    # if: not alternate
+    # end: every_second_layer
+    # if: not every_second_layer
     layers = part.layers.values()
-    # end: not alternate
+    # end: not every_second_layer
     for layer in layers:
         layer.forward = recomputed(layer.forward)
 

@@ -22,11 +22,11 @@ IN_ENVIRONMENT = frozenset(f"options.{name}" for name in (*VARIABLES, *NUMBERS))
 NEEDED = ("workload.seq_len", "workload.global_batch")
 """What has no usual value: a program that is not told trains something else than was planned."""
 
-POSTPONED = "knobs.postpone_gradient_sync"
+NO_SYNC = "knobs.no_sync"
 _ALONE = Refusal(
-    when=condition(f"layout.pp == 1 and {POSTPONED}"),
+    when=condition(f"layout.pp == 1 and {NO_SYNC}"),
     because="nothing tells the program, and by itself only a pipeline waits",
-    do="choose postpone_gradient_sync false",
+    do="choose no_sync false",
 )
 
 
@@ -42,8 +42,8 @@ def backend_of(declared: Backend, told: frozenset[str], choices: Sequence[Choice
         if setting not in known and setting not in told | free | IN_ENVIRONMENT:
             limits[setting] = (_usual(setting),)
     refuses = declared.refuses
-    if limits.get(POSTPONED) == (False,) and limits.get("layout.pp") != (1,):
-        del limits[POSTPONED]
+    if limits.get(NO_SYNC) == (False,) and limits.get("layout.pp") != (1,):
+        del limits[NO_SYNC]
         refuses = (*refuses, _ALONE)
     return replace(declared, limits=limits, refuses=refuses)
 

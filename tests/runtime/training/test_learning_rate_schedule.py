@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from strategist_runtime.training.schedule import learning_rate_share, set_learning_rate
+from strategist_runtime.training.learning_rate_schedule import learning_rate_share, set_learning_rate
 
 from strategist.contract.measurement import TrialSettings
 
