@@ -34,7 +34,7 @@ SETTINGS = TrialSettings(steps=4, max_restarts=1, elastic=True, save_every=SAVE_
 REAL_STEPS = 200
 LAYOUTS: tuple[dict[str, object], ...] = (
     {},
-    {"pp": 2, "dp_shard": 2},
+    {"pp": 2, "dp_shard": 2, "postpone_gradient_sync": True},
     {"tp": 2, "dp_shard": 2, "checkpoint": "async"},
     {"dp_replicate": 4, "dp_shard": 1, "checkpoint": "async"},
 )
@@ -42,10 +42,12 @@ LAYOUTS: tuple[dict[str, object], ...] = (
 
 @dataclass(eq=False)
 class Killer(threading.Thread):
-    """Kills processes of this process's trainings, each time after a while that is drawn."""
+    """Kills processes of this process's trainings, each time after a while that is drawn; a ``patient`` one mostly waits for a step
+    of the part first."""
 
     chances: random.Random
     most_seconds: float = 1.5
+    patient: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
     meant: dict[str, list[frozenset[int]]] = field(default_factory=lambda: defaultdict(list))
     """By part, for which ranks each kill stands."""
@@ -56,6 +58,10 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(self.chances.uniform(0.0, self.most_seconds)):
+            if self.patient and self.chances.random() < 0.8:
+                while not any(steps(Path(part)) for _, _, part in running()) and not self.over.wait(0.2):
+                    pass
+                self.over.wait(self.chances.uniform(0.0, self.most_seconds))
             self.strike(self.chances.choice(KINDS))
 
     def strike(self, kind: str) -> None:
@@ -202,7 +208,7 @@ def test_real_ranks_killed_at_random_train_as_undisturbed_ones(plan: Plan, tmp_p
         folder, found = place / f"{len(deaths)}", Deaths()
         given = on_devices(plan, RANKS, **LAYOUTS[len(deaths) % len(LAYOUTS)])
         settings = replace(alone, elastic=True, save=str(folder / "save"), log=str(folder / "log"))
-        while not found.train(given, folder, settings, executor, Killer(random.Random(chances.random()), most_seconds=20.0)):
+        while not found.train(given, folder, settings, executor, Killer(random.Random(chances.random()), 6.0, patient=True)):
             found.by_hand += 1
         found.deviation = max(abs(loss / other - 1) for loss, other in zip(losses(folder / "log"), expected, strict=True))
         deaths.append(found)
