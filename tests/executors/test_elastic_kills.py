@@ -221,5 +221,5 @@ def test_real_ranks_killed_at_random_train_as_undisturbed_ones(plan: Plan, tmp_p
     chaos.found(f"losses within {total.deviation:.0e} of those of one rank that nothing befell")
     assert not total.wrong
     assert not total.stuck
-    assert total.repeated <= SAVE_EVERY
+    assert total.repeated < 2 * SAVE_EVERY  # an asynchronous save is published before the next one begins
     assert total.deviation <= 1e-5
