@@ -2,7 +2,8 @@
 
 A test marked ``chaos(section, property)`` takes the fixture ``chaos``, which gives sizes and a seed and hears what was found. With
 ``--weekly`` sizes are those of the page, and tests marked ``weekly`` run too; with ``--figures PAGE`` the rows of what ran are
-written into it, and those of other tests stay.
+written into it, and those of other tests stay. With ``--kept FOLDER`` a test that can be stopped keeps there what it did, and
+goes on from it when it is called again.
 """
 
 import ast
@@ -65,6 +66,7 @@ class Chaos:
     weekly: bool
     seed: int
     seconds: float = float("inf")
+    kept: Path | None = None
     begun: float = field(default_factory=time.monotonic)
     said: list[str] = field(default_factory=list)
 
@@ -92,6 +94,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, help="where their chances begin; if not given another one each week, always the same in every run"
     )
     group.addoption("--minutes", type=float, default=float("inf"), help="after which those that try many times try no more")
+    group.addoption("--kept", type=Path, metavar="FOLDER", help="where those that can be stopped keep what they did")
     group.addoption("--figures", type=Path, metavar="PAGE", help="write what they found into this page")
 
 
@@ -116,7 +119,8 @@ def chaos(request: pytest.FixtureRequest) -> Iterator[Chaos]:
     weekly: bool = request.config.getoption("weekly")
     given: int | None = request.config.getoption("seed")
     other = random.randrange(10**6) if weekly else crc32(request.node.nodeid.encode()) % 10**6
-    made = Chaos(weekly, other if given is None else given, 60 * request.config.getoption("minutes"))
+    options = request.config.option
+    made = Chaos(weekly, other if given is None else given, 60 * options.minutes, options.kept)
     print("seed", made.seed)
     yield made
     marker = request.node.get_closest_marker("chaos")

@@ -26,6 +26,7 @@ ASCII = str.maketrans({"█": "#", "·": ".", "•": "+", "…": "~"})
 """What is drawn where a terminal shows ASCII only."""
 
 _ERASE = "\r\x1b[2K"
+_SAID_BY = "strategist: "
 _PRINTING = threading.Lock()
 _drawn: list[str] = []
 """The line that stands below what was printed, if one does."""
@@ -178,12 +179,16 @@ def complain(error: object) -> None:
     _print(f"strategist: {' '.join(words)}", file=sys.stderr)
 
 
+def status_width() -> int:
+    """Characters of a line that :func:`status` draws."""
+    return (os.get_terminal_size(sys.stderr.fileno()).columns or USUAL) - len(_SAID_BY) - 1
+
+
 def status(text: str) -> None:
     """Draws a line on the terminal in place of the one before; what is printed next takes its place, and so does nothing."""
     with _PRINTING:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or USUAL
         if text:
-            sys.stderr.write(f"{_ERASE}strategist: {text}"[: columns + len(_ERASE) - 1])
+            sys.stderr.write(f"{_ERASE}{_SAID_BY}{text[: status_width()]}")
         elif _drawn:
             sys.stderr.write(_ERASE)
         sys.stderr.flush()

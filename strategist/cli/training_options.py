@@ -223,7 +223,7 @@ def _held_out(text: str) -> DataSource:
 
 def _rate(text: str) -> float:
     if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII) or not 0 < float(text) < 1e6:
-        raise InputError(f"--learning-rate {text}", "a number above 0 is needed", "write e.g. --learning-rate 3e-4")
+        raise InputError(f"--learning-rate {text}", "a number above 0 and below 1e6 is needed", "write e.g. --learning-rate 3e-4")
     return float(text)
 
 

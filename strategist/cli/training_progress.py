@@ -18,6 +18,9 @@ from strategist.units import show_bytes, show_seconds
 RECENT_STEPS = 20
 """Steps whose median time says what the rest takes."""
 
+LEFT_OUT = ("grad_norm", "evaluation_loss", "memory_bytes", "mfu", "tokens")
+"""Parts that a narrow terminal does without, the first to go first."""
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -41,25 +44,33 @@ class TrainingProgress:
         if not self.training:
             return
         self.recent.append(event.latest.get("seconds", 0.0))
-        self.stage.note = ", ".join(self._words(event.latest))
+        self.stage.note = self._note(event.latest)
         now, last = time.monotonic(), self.stage.done == self.stage.total
         if not render.has_screen() and (self.said_at is None or last or now - self.said_at >= self.every_seconds):
             self.said_at = now
             render.remark(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
 
-    def _words(self, latest: dict[str, float]) -> Iterator[str]:
+    def _note(self, latest: dict[str, float]) -> str:
+        """All of it, or what fits a terminal."""
+        parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.what}, "
+        for name in LEFT_OUT if render.has_screen() else ():
+            if len(steps + ", ".join(parts.values())) > render.status_width():
+                parts.pop(name, None)
+        return ", ".join(parts.values())
+
+    def _parts(self, latest: dict[str, float]) -> Iterator[tuple[str, str]]:
         for name, text in {"loss": "loss", "grad_norm": "gradient norm", "evaluation_loss": "evaluation loss"}.items():
             if name in latest:
-                yield f"{text} {latest[name]:.4g}"
+                yield name, f"{text} {latest[name]:.4g}"
         seconds, estimate = statistics.median(self.recent), self.plan.estimate
         if seconds > 0:
-            yield f"{self.plan.workload.tokens_per_step / seconds:,.0f} tokens/s"
+            yield "tokens", f"{self.plan.workload.tokens_per_step / seconds:,.0f} tokens/s"
             if estimate.step_seconds > 0:
-                yield f"MFU {100 * estimate.mfu * estimate.step_seconds / seconds:.2g}%"
+                yield "mfu", f"MFU {100 * estimate.mfu * estimate.step_seconds / seconds:.2g}%"
         if "memory_bytes" in latest:
-            yield show_bytes(latest["memory_bytes"])
+            yield "memory_bytes", show_bytes(latest["memory_bytes"])
         if self.stage.done < self.stage.total:
-            yield f"about {show_seconds(seconds * (self.stage.total - self.stage.done))} left"
+            yield "left", f"{show_seconds(seconds * (self.stage.total - self.stage.done))} left"
 
 
 @contextmanager

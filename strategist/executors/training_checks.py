@@ -90,7 +90,8 @@ def _check_resumed(plan: Plan, settings: TrialSettings) -> Path:
     path = checkpoint.find(settings.resume)
     training = checkpoint.read(path)
     checkpoint.check(training, path, plan.model, plan.workload)
-    if settings.total_steps is not None and training.step >= settings.total_steps:
+    least = training.step + (not settings.export)  # what is only exported trains no more
+    if settings.total_steps is not None and settings.total_steps < least:
         raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {training.step} already", "ask for more")
     if training.settings.seed != settings.seed:
         law = f"{path} was trained with seed {training.settings.seed}, which gives the order of its data"

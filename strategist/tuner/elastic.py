@@ -7,8 +7,9 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import checkpoint, codec
+from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.cluster import Cluster
-from strategist.contract.measurement import Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import Evidence, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
@@ -61,12 +62,14 @@ def train(
     """Runs ``plan`` and, when it fails, goes on from the last checkpoint; each part in ``part-<n>`` of the folder.
 
     A plan is run again as often as it may be restarted, then the best one for the ranks that are left takes its place. Where all
-    were lost, as they are with their launcher, their devices are there still: the same plan goes on.
+    were lost, as they are with their launcher, their devices are there still: the same plan goes on. A request to stop ends it
+    between two parts as well.
 
     Raises:
         InputError: there is no plan for those that are left.
         FileError: the folder cannot be written.
     """
+    (folder / STOP_FILE).unlink(missing_ok=True)
     restarts = vain = saved = 0
     for part in itertools.count():
         measurement = replace(executor.execute(plan, folder / f"part-{part}", settings, on_event), restarts=part)
@@ -83,6 +86,12 @@ def train(
             break
         if on_shrink is not None:
             on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=saved))
+        if (folder / STOP_FILE).exists():
+            more = f"; to go on: --resume {settings.save}" if saved else ""
+            message = f"stopped at step {saved} of {settings.total_steps}, as asked{more}"
+            measurement = replace(measurement, outcome=Outcome.CANCELLED, evidence=Evidence(message=message))
+            codec.save(measurement, folder / "measurement.json")
+            break
     return measurement
 
 

@@ -204,7 +204,8 @@ def test_steps_of_a_run_that_exports_are_all_that_it_trains(plan_file: Path, tmp
         (["--trace", "DIR/file"], "--trace DIR/file: cannot be written: File exists"),
         (["--log", "DIR/file/new"], "--log DIR/file/new: cannot be written"),
         (["--export-weights", "DIR/file/new", "--steps", "4"], "--export-weights DIR/file/new: cannot be written"),
-        (["--learning-rate", "fast"], "--learning-rate fast: a number above 0 is needed"),
+        (["--learning-rate", "fast"], "--learning-rate fast: a number above 0 and below 1e6 is needed"),
+        (["--learning-rate", "1e6"], "--learning-rate 1e6: a number above 0 and below 1e6 is needed"),
         (["--learning-rate-schedule", "cosine"], "cosine: ends with a training, and this is a trial"),
         (
             ["--learning-rate-warmup-steps", "9", "--save", "DIR/new", "--steps", "4"],

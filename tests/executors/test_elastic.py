@@ -9,6 +9,7 @@ from executors.conftest import in_full
 
 from strategist.api import BACKEND, load_cards
 from strategist.contract import codec
+from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.settings import with_settings
@@ -104,6 +105,17 @@ def test_ranks_that_may_start_again_are_replaced_first(make_executor: MakeExecut
     settings, whole = replace(SETTINGS, save=str(tmp_path / "save"), max_restarts=1), on_devices(plan, 4)
     measurement, (heard,) = trained(make_executor("keeper-killed-in-the-first-part"), whole, tmp_path, deck, settings)
     assert (measurement.plan_id, heard.plan.id, heard.lost, heard.ranks) == (whole.id, whole.id, (1,), 4)
+
+
+def test_a_request_to_stop_that_comes_between_two_parts_is_heard(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck):
+    settings, executor = replace(SETTINGS, save=str(tmp_path / "save")), make_executor("killed-in-the-first-part")
+    measurement = train(
+        on_devices(plan, 4), tmp_path, settings, deck=deck, executor=executor, backend=BACKEND,
+        on_shrink=lambda shrink: (tmp_path / STOP_FILE).touch(),
+    )  # fmt: skip
+    assert (measurement.outcome, measurement.restarts) == (Outcome.CANCELLED, 0)
+    assert measurement.evidence.message == "stopped at step 0 of 20, as asked"
+    assert codec.load(Measurement, tmp_path / "measurement.json") == measurement
 
 
 def test_a_training_that_loses_all_ranks_each_time_ends(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck):

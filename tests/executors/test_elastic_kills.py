@@ -8,7 +8,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors import processes
 from strategist.executors.local import LocalExecutor
-from strategist.tuner.elastic import Shrink, train
+from strategist.tuner.elastic import IN_VAIN, Shrink, train
 
 RANKS = 4
 ABOVE = ("launcher", "keeper of the trial")
@@ -30,12 +30,24 @@ KINDS = ("trainer", "keeper", "trainer and keeper", "two trainers", "two keepers
 ALL = frozenset(range(RANKS))
 """The ranks that what is above them takes along."""
 
+SETTINGS = TrialSettings(steps=4, max_restarts=1, elastic=True, save_every=SAVE_EVERY, wall_timeout_seconds=None)
+REAL_STEPS = 200
+LAYOUTS: tuple[dict[str, object], ...] = (
+    {},
+    {"pp": 2, "dp_shard": 2, "postpone_gradient_sync": True},
+    {"tp": 2, "dp_shard": 2, "checkpoint": "async"},
+    {"dp_replicate": 4, "dp_shard": 1, "checkpoint": "async"},
+)
+
 
 @dataclass(eq=False)
 class Killer(threading.Thread):
-    """Kills processes of this process's trainings, each time after a while that is drawn."""
+    """Kills processes of this process's trainings, each time after a while that is drawn; a ``patient`` one mostly waits for a step
+    of the part first."""
 
     chances: random.Random
+    most_seconds: float = 1.5
+    patient: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
     meant: dict[str, list[frozenset[int]]] = field(default_factory=lambda: defaultdict(list))
     """By part, for which ranks each kill stands."""
@@ -45,7 +57,11 @@ class Killer(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(self.chances.uniform(0.0, 1.5)):
+        while not self.over.wait(self.chances.uniform(0.0, self.most_seconds)):
+            if self.patient and self.chances.random() < 0.8:
+                while not any(steps(Path(part)) for _, _, part in running()) and not self.over.wait(0.2):
+                    pass
+                self.over.wait(self.chances.uniform(0.0, self.most_seconds))
             self.strike(self.chances.choice(KINDS))
 
     def strike(self, kind: str) -> None:
@@ -98,44 +114,112 @@ def named_wrongly(part: Path, meant: list[frozenset[int]]) -> bool:
     return not lost or not lost <= (frozenset().union(*meant) & ranks)
 
 
+@dataclass
+class Deaths:
+    """What came of trainings under kills."""
+
+    wrong: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    repeated: int = 0
+    by_hand: int = 0
+    deviation: float = 0.0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: "Deaths") -> "Deaths":
+        return Deaths(
+            wrong=self.wrong + other.wrong, stuck=self.stuck + other.stuck, repeated=max(self.repeated, other.repeated),
+            by_hand=self.by_hand + other.by_hand, deviation=max(self.deviation, other.deviation), kinds=self.kinds + other.kinds,
+        )  # fmt: skip
+
+    def train(self, plan: Plan, folder: Path, settings: TrialSettings, executor: LocalExecutor, killer: Killer) -> bool:
+        """Runs an elastic training while ``killer`` is at work; whether it came to its end."""
+        heard: list[Shrink] = []
+        killer.start()
+        measurement = train(
+            plan, folder, settings, deck=load_cards(), executor=executor, backend=BACKEND, on_shrink=heard.append
+        )  # fmt: skip
+        killer.over.set()
+        killer.join()
+        parts, reached = [folder / f"part-{number}" for number in range(len(heard) + 1)], 0
+        for part, shrink in zip(parts, (None, *heard), strict=True):
+            if done := steps(part):
+                self.repeated = max(self.repeated, reached - done[0])
+                assert shrink is None or done[0] == shrink.step
+                reached = max(done) + 1
+        self.wrong += [str(part) for part in parts if named_wrongly(part, killer.meant[str(part)])]
+        self.stuck += [str(part) for part in parts if codec.load(Measurement, part / "measurement.json").outcome is Outcome.TIMEOUT]
+        self.kinds += killer.kinds
+        assert measurement.outcome is Outcome.OK or len(heard) >= IN_VAIN - 1, measurement
+        return measurement.outcome is Outcome.OK
+
+    def said(self) -> tuple[str, str]:
+        """The kills, and what they led to."""
+        kinds = (f"{count} of {'' if kind.startswith('two') else 'a '}{kind}" for kind, count in sorted(self.kinds.items()))
+        found = f"{len(self.stuck)} stuck, {len(self.wrong)} wrong names, at most {self.repeated} steps repeated"
+        return f"{self.kinds.total()} kills ({', '.join(kinds)})", found
+
+
 @pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.chaos("Trials", "an elastic training under SIGKILL of whichever of its processes, at random moments")
 def test_whatever_is_killed_at_random(
     make_executor: Callable[..., LocalExecutor], plan: Plan, tmp_path: Path, chaos: Chaos
 ) -> None:
-    chances, deck, wrong, repeated, kinds, trainings = chaos.random(), load_cards(), [], [0], Counter[str](), 0
-    while kinds.total() < chaos.size(3, 200) and chaos.more():
+    chances, deaths, trainings = chaos.random(), Deaths(), 0
+    while deaths.kinds.total() < chaos.size(3, 200) and chaos.more():
         folder = tmp_path / f"{trainings}"
         trainings += 1
-        settings = TrialSettings(
-            steps=4, total_steps=120, max_restarts=1, elastic=True, save=str(folder / "save"), wall_timeout_seconds=None
-        )
-        heard: list[Shrink] = []
+        settings = replace(SETTINGS, total_steps=120, save=str(folder / "save"))
         killer = Killer(random.Random(chances.random()))
-        killer.start()
-        measurement = train(
-            on_devices(plan, RANKS), folder, settings, deck=deck, executor=make_executor("trains", "kills"), backend=BACKEND,
-            on_shrink=heard.append,
-        )  # fmt: skip
-        killer.over.set()
-        killer.join()
-        parts = [folder / f"part-{number}" for number in range(len(heard) + 1)]
-        wrong += [part for part in parts if named_wrongly(part, killer.meant[str(part)])]
-        reached = 0
-        for part, shrink in zip(parts, (None, *heard), strict=True):
-            if done := steps(part):
-                repeated.append(reached - done[0])
-                assert shrink is None or done[0] == shrink.step
-                reached = max(done) + 1
-        assert measurement.outcome is Outcome.OK or len(heard) >= 4, measurement
-        kinds += killer.kinds
-    assert not wrong
-    assert max(repeated) <= SAVE_EVERY
-    said = ", ".join(
-        f"{count} of a {kind}" if not kind.startswith("two") else f"{count} of {kind}" for kind, count in kinds.items()
-    )
-    chaos.found(
-        f"{kinds.total()} kills ({said}) in {trainings} trainings of {RANKS} stand-in ranks, saved every {SAVE_EVERY} steps"
-    )
-    chaos.found(f"0 stuck, {len(wrong)} wrong names, at most {max(repeated)} steps repeated")
+        deaths.train(on_devices(plan, RANKS), folder, settings, make_executor("trains", "kills"), killer)
+    kills, found = deaths.said()
+    assert not deaths.wrong
+    assert deaths.repeated <= SAVE_EVERY
+    chaos.found(f"{kills} in {trainings} trainings of {RANKS} stand-in ranks, saved every {SAVE_EVERY} steps")
+    chaos.found(found)
+
+
+def read(line: str) -> Deaths:
+    """What an earlier call came to."""
+    found = Deaths(**json.loads(line))
+    found.kinds = Counter(found.kinds)
+    return found
+
+
+def losses(log: Path) -> list[float]:
+    """One for each step, in order."""
+    rows = [json.loads(line) for line in (log / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows] == list(range(REAL_STEPS))
+    return [row["loss"] for row in rows]
+
+
+@pytest.mark.weekly
+@pytest.mark.torch
+@pytest.mark.timeout(7200)
+@pytest.mark.chaos("Trials", "losses of trainings by torchrun and gloo under SIGKILL of whichever of their processes")
+def test_real_ranks_killed_at_random_train_as_undisturbed_ones(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+    chances, executor, place = chaos.random(), LocalExecutor(study="kills"), chaos.kept or tmp_path
+    alone = replace(SETTINGS, elastic=False, total_steps=REAL_STEPS, log=str(place / "undisturbed"))
+    if not (place / "undisturbed" / "measurement.json").exists():
+        assert executor.execute(on_devices(plan, 1), place / "undisturbed", alone).outcome is Outcome.OK
+    expected, book = losses(place / "undisturbed"), place / "trainings.jsonl"
+    deaths = [read(line) for line in book.read_text(encoding="utf-8").splitlines()] if book.exists() else []
+    while sum(deaths, Deaths()).kinds.total() < 200 and chaos.more():
+        folder, found = place / f"{len(deaths)}", Deaths()
+        given = on_devices(plan, RANKS, **LAYOUTS[len(deaths) % len(LAYOUTS)])
+        settings = replace(alone, elastic=True, save=str(folder / "save"), log=str(folder / "log"))
+        while not found.train(given, folder, settings, executor, Killer(random.Random(chances.random()), 6.0, patient=True)):
+            found.by_hand += 1
+        found.deviation = max(abs(loss / other - 1) for loss, other in zip(losses(folder / "log"), expected, strict=True))
+        deaths.append(found)
+        with book.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(vars(found)) + "\n")
+    total = sum(deaths, Deaths())
+    kills, said = total.said()
+    chaos.found(f"{kills} in {len(deaths)} trainings of {RANKS} real ranks, {REAL_STEPS} steps each, saved every {SAVE_EVERY}")
+    chaos.found(f"{said}, {total.by_hand} resumed by hand")
+    chaos.found(f"losses within {total.deviation:.0e} of those of one rank that nothing befell")
+    assert not total.wrong
+    assert not total.stuck
+    assert total.repeated < 2 * SAVE_EVERY  # an asynchronous save is published before the next one begins
+    assert total.deviation <= 1e-5

@@ -195,7 +195,8 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
             path, training = source
             first = training.step
             over = settings.total_steps is not None and first >= settings.total_steps
-            if over and not (first == settings.total_steps and path.parent == Path(settings.save)):  # ours, after a restart
+            ended_well = settings.export or path.parent == Path(settings.save)  # ours, after a restart
+            if over and not (first == settings.total_steps and ended_well):
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
     recorder.stop.armed = bool(settings.save)

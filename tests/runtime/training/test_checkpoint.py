@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.training.checkpoint import make_states
@@ -168,6 +170,17 @@ def test_a_training_that_is_done_says_so(interrupted, tmp_path):
     code, record, _ = run_alone(plan(model=DEEP), tmp_path, settings)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
     assert "is at step 8 already" in record.message
+
+
+def test_a_checkpoint_is_exported_as_it_is_where_no_step_is_left(interrupted, tmp_path):
+    source, model = checkpoint.find(interrupted("deep")[0]), tmp_path / "model"
+    settings = replace(SETTINGS, total_steps=8, resume=str(source), export=str(model))
+    code, record, errors = run_alone(plan(model=DEEP), tmp_path, settings)
+    assert (code, record.outcome, record.step_seconds) == (0, Outcome.OK, ()), record.message + errors
+    saved = {"model.embedding.weight": torch.empty(DEEP.vocab_size, DEEP.hidden_size)}
+    dcp.load(saved, checkpoint_id=source, no_dist=True)
+    exported = load_file(model / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(exported, saved["model.embedding.weight"])
 
 
 def test_ranks_that_begin_again_when_all_is_saved_end_well(interrupted, tmp_path):

@@ -33,7 +33,7 @@ LAYOUTS = {
 }
 KINDS = ("sync", "async", "async_pinned")
 SESSION_SAVES = 40
-SAVE_SECONDS = 0.15
+SAVE_SECONDS = 0.08
 """About what one takes; a death comes at any time of a session."""
 
 
