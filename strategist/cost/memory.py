@@ -44,6 +44,12 @@ def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: 
     return found
 
 
+def kept_states(stage: Stage, context: MemoryContext) -> Floats:
+    """Bytes of parameters and optimizer states that stay on the device all step long."""
+    parameters, timeline = _states(stage, context)
+    return parameters + timeline.optimizer
+
+
 def needed_memory(parts: Parts) -> Floats:
     """What a device must have."""
     return total({name: part for name, part in parts.items() if name != "cache"})

@@ -86,7 +86,7 @@ class Priced:
 
     def fits_with(self, confidence: float) -> Mask:
         """Whether it fits so surely: measured memory is spread around the prediction like a logarithmic normal distribution."""
-        needed = self.peak_memory_bytes * _margin(self.memory_spread, confidence)
+        needed = self.peak_memory_bytes * memory_margin(self.memory_spread, confidence)
         return np.asarray(needed <= self.room_bytes, dtype=np.bool_)
 
     def fit_confidence(self, row: int) -> float:
@@ -146,7 +146,7 @@ def price(
 
     With a ``confidence``, the time of those that do not fit so surely may be left out: it is then NaN.
     """
-    most = None if confidence is None else _margin(calibration.memory_spread, confidence)
+    most = None if confidence is None else memory_margin(calibration.memory_spread, confidence)
     chunks = [
         _price_chunk(
             model,
@@ -183,13 +183,18 @@ def price(
     )
 
 
-def _margin(spread: float, confidence: float) -> float:
+def memory_margin(spread: float, confidence: float) -> float:
     """How much memory must be left over the prediction, as a factor, for a candidate to fit so surely."""
     return float(np.exp(spread * NormalDist().inv_cdf(confidence)))
 
 
 def _room(capacity_bytes: float, communicator_bytes: Floats) -> Floats:
     return np.maximum(capacity_bytes - communicator_bytes, 1.0)
+
+
+def fitting_bytes(device: Device, columns: Columns) -> Floats:
+    """What each candidate may take of a device: of its usable memory what further communicators leave."""
+    return _room(float(device.usable_memory_bytes), _communicators(device, columns))
 
 
 def _communicators(device: Device, columns: Columns) -> Floats:
@@ -207,7 +212,7 @@ def _price_chunk(
 ) -> Chunk:
     """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half."""
     v = view(columns, workload)
-    work = _work(model, cluster, workload, stack, v)
+    work = work_on(model, cluster, workload, stack, v)
     ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
     context = memory_context(model, workload, stack, work, v)
     found = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
@@ -217,17 +222,18 @@ def _price_chunk(
     host = host_memory(ends[0], context, cluster)
     rows: Counts | None = None
     if margin is not None:
-        room = _room(float(cluster.device.usable_memory_bytes), _communicators(cluster.device, columns))
+        room = fitting_bytes(cluster.device, columns)
         fits = needed_memory(memory) * margin <= room
         rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows else None
     if rows is not None:
         v = view(columns.take(rows), workload)
-        work = _work(model, cluster, workload, stack, v)
+        work = work_on(model, cluster, workload, stack, v)
     timed = step(step_inputs(model, calibration.linked(cluster), workload, stack, v, work), calibration.factors)
     timed = timed if rows is None else timed.spread(rows, columns.rows)
     return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)
 
 
-def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
+def work_on(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
+    """The work of every candidate on the devices of a cluster."""
     documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
     return work_of(model, replace(workload, document_tokens=documents), stack, v)

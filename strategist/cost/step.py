@@ -133,6 +133,14 @@ def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
     )
 
 
+def layer_step_seconds(inputs: StepInputs, factors: Factors) -> Floats:
+    """Seconds of one layer and micro-batch: what it computes, and what it waits for that no schedule hides."""
+    shared = _shared(inputs, factors)
+    layer, links = shared.layer, shared.links
+    computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + shared.waits
+    return computed + links.tp + links.cp + links.ep
+
+
 def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
     """What shows of tensor and expert collectives, and the share of a layer's computing that hides the rest: no more fits beside
     it than it takes. Rings inside the node leave the ports to shards that lie across nodes."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
 import numpy as np
 
@@ -319,7 +320,7 @@ def _alternative(
 ) -> Alternative | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
-        plan = _best(asked, deck, calibration, spaces)
+        plan = _best(asked, deck, calibration, spaces, _within_seconds(asked, change, best))
         if plan is None:
             continue
         resolved = change.resolve(asked, plan)
@@ -333,10 +334,21 @@ def _alternative(
     return None
 
 
-def _best(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> Plan | None:
-    """The best plan where anything fits."""
+def _within_seconds(asked: Situation, change: Change, best: Plan | None) -> float:
+    """How long a step may take for a change to be worth naming, and a near tie longer, in which preferences decide; endless where
+    something else than time orders plans."""
+    if best is None or not change.gain or asked.request.objective not in ("throughput", "cost"):
+        return inf
+    needed = change.gain * best.estimate.tokens_per_second
+    return (1 + NEAR_TIE) * asked.request.workload.tokens_per_step / needed
+
+
+def _best(
+    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, within_seconds: float = inf
+) -> Plan | None:
+    """The best plan where anything fits, of those ``within_seconds`` at least."""
     try:
-        ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS)
+        ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS, within_seconds=within_seconds)
         return best_of(asked, ranking, deck, calibration) if len(ranking.order) else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

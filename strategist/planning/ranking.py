@@ -1,6 +1,7 @@
 """Rankings of the candidates of a request: the space of its situation, its cards, its prices, its first places simulated."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from strategist.cards.deck import Deck
@@ -60,9 +61,10 @@ def ranking_of(
     *,
     all_timed: bool = False,
     first: int | None = None,
+    within_seconds: float = inf,
 ) -> Ranking:
     """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``. Of large
-    tables the ``first`` places alone, where only they matter."""
+    tables the ``first`` places alone, where only they matter, and they only with a step ``within_seconds``."""
     request, bounds = asked.request, bounds_of(asked.request)
     key = (
         asked.model,
@@ -73,15 +75,22 @@ def ranking_of(
         request.confidence,
         all_timed,
         first,
+        within_seconds,
     )
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed, first)
+        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed, first, within_seconds)
     return spaces.last[1]
 
 
 def _new_ranking(
-    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, all_timed: bool, first: int | None
+    asked: Situation,
+    deck: Deck,
+    calibration: Calibration | None,
+    spaces: Spaces,
+    all_timed: bool,
+    first: int | None,
+    within_seconds: float,
 ) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
     bounds, stack = bounds_of(request), stack_of(asked.request.backend)
@@ -95,7 +104,7 @@ def _new_ranking(
         model, cluster, request.workload,
         bounds=bounds, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
-        stack=stack or TORCH, all_timed=all_timed, first=first,
+        stack=stack or TORCH, all_timed=all_timed, first=first, within_seconds=within_seconds,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:

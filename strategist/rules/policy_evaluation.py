@@ -30,10 +30,12 @@ class Rejection:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a deck forbids of a table: the rows allowed, and the number of rejections by policy."""
+    """What a deck forbids of a table: the rows allowed, the number of rejections by policy, and whether some default would have
+    left nothing."""
 
     allowed: Mask
     dropped: tuple[Rejection, ...]
+    gave_way: bool
 
 
 @dataclass(frozen=True)
@@ -140,17 +142,18 @@ def judge(
         if part is not columns:
             alive.refresh()
         parts.append(alive)
-    masks, by_defaults = [alive.mask() for alive in parts], _Tally()
+    masks, by_defaults, gave_way = [alive.mask() for alive in parts], _Tally(), False
     if defaults:
         free = frozenset(name.name for name in map(setting_named, fixed) if name)
-        masks, by_defaults = _with_defaults(deck, facts, parts, free)
-    return Judgement(allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops))
+        masks, by_defaults, gave_way = _with_defaults(deck, facts, parts, free)
+    return Judgement(allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops), gave_way=gave_way)
 
 
-def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: frozenset[str]) -> tuple[list[Mask], _Tally]:
-    """What defaults leave of each part of a table. That one of them leaves nothing of a table shows once all parts were narrowed:
-    then they are narrowed again without it."""
+def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: frozenset[str]) -> tuple[list[Mask], _Tally, bool]:
+    """What defaults leave of each part of a table, and whether one of them gave way. That one leaves nothing of a table shows once
+    all parts were narrowed: then they are narrowed again without it."""
     giving_way: set[tuple[int, int]] = set()
+    alone = False
     while True:
         tally, masks, after = _Tally(), [], []
         for part in parts:
@@ -160,6 +163,7 @@ def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: froz
             for rule in _rules(deck, facts, alive, (EffectKind.SET,), free):
                 kept = _kept(rule, facts, alive.columns)
                 empties = len(parts) == 1 and alive.any and not np.any(alive.allowed & kept)
+                alone = alone or empties
                 if rule.number not in giving_way and not empties:
                     tally.add(rule, alive.keep(kept))
                     left[rule.number] = alive.any
@@ -167,7 +171,7 @@ def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: froz
             after.append(left)
         number = _leaving_nothing([part.any for part in parts], after)
         if number is None:
-            return masks, tally
+            return masks, tally, alone or bool(giving_way)
         giving_way.add(number)
 
 

@@ -75,6 +75,14 @@ def table_of(blocks: Sequence[Block], knobs: Columns, left: Left) -> Columns:
     return Columns(values=values, categories=_CATEGORIES, runs=runs, run_rows=rows)
 
 
+def rows_at(blocks: Sequence[Block], knobs: Columns, of: Array, places: Array) -> Columns:
+    """Some candidates of the blocks: the numbers of their blocks, which grow, and the places of their combinations of knobs."""
+    rows, runs = np.bincount(of, minlength=len(blocks)), _in_block(blocks)
+    values = Gathered([(runs, of), (knobs.values, places)])
+    own = Gathered([(runs, np.flatnonzero(rows))])
+    return Columns(values=values, categories=_CATEGORIES, runs=own, run_rows=rows[rows > 0])
+
+
 def _in_block(blocks: Sequence[Block]) -> dict[str, Array]:
     counts = np.array([block.counts for block in blocks], dtype=np.int64).reshape(len(blocks), len(IN_BLOCK))
     return dict(zip(IN_BLOCK, np.ascontiguousarray(counts.T), strict=True))

@@ -1,8 +1,7 @@
 """Ranking: cards reject, the cost model prices, the objective orders, preferences break near ties."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,13 +18,14 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.heterogeneous_nodes import price_mixed
-from strategist.cost.price import Priced
-from strategist.errors import InputError
+from strategist.cost.least import least
+from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
-from strategist.search.candidate_tables import block_table, knob_table, table_of
+from strategist.search.allowed import Allowed, Terms, allowed_of, left_out, narrowed_of
 from strategist.search.options import decided
+from strategist.search.promising import Within
 from strategist.search.space import Block, Bounds, space
 from strategist.units import GIB
 
@@ -75,135 +75,134 @@ def rank(
     stack: Stack = TORCH,
     all_timed: bool = True,
     first: int | None = None,
+    within_seconds: float = np.inf,
 ) -> Ranking:
     """Walks the whole space. Equal input gives equal order.
 
     ``confidence`` is how surely a candidate must fit; what does not may go without a time, unless ``all_timed``. ``stack`` is the
     system whose runs are priced; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
-    Where only the ``first`` places matter, a large table keeps little else: the other candidates and their counts are left out.
+    Where only the ``first`` places matter, and they only with a step ``within_seconds``, the other candidates and their counts are
+    left out as far as they need not be looked at.
 
     Raises:
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
+    price = partial(
+        price_mixed,
+        model,
+        cluster,
+        workload,
+        calibration=calibration,
+        stack=stack,
+        confidence=None if all_timed else confidence,
+    )
+    within = Within(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
+    bound = None if cluster.groups else partial(least, model, cluster, workload, calibration=calibration, stack=stack)
+    terms = Terms(deck=deck, facts=facts, bounds=bounds, within=within, least=bound)
+    ranked = partial(
+        _ranked, price=price, terms=terms, objective=objective, confidence=confidence, all_timed=all_timed, first=first
+    )
+    candidates = sum(block.rows for block in blocks)
+    if first and (few := _promising(blocks, terms, ranked)):
+        return replace(few, candidates=candidates)
     for defaults in (True, False):
-        columns, dropped, refused = _allowed(blocks, deck, facts, bounds, defaults=defaults)
-        price = partial(
-            price_mixed,
-            model,
-            cluster,
-            workload,
-            calibration=calibration,
-            stack=stack,
-            confidence=None if all_timed else confidence,
-        )
-        if first and columns.rows > PART_ROWS:
-            columns = _first(columns, price, objective, confidence, first)
-        priced = price(columns)
-        fits, hosts = priced.fits_with(confidence), priced.fits_host
-        fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
-        prefer[fitting] = preferences(deck, facts, columns.take(fitting))
-        if len(fitting) or not refused:
+        allowed, dropped, refused = allowed_of(blocks, terms, defaults=defaults)
+        found = ranked(allowed, dropped=dropped, candidates=candidates - refused)
+        if len(found.order) or not refused:
             break  # else what the back end refuses may be what the cards' defaults have left
+    return found
+
+
+def _ranked(
+    allowed: Allowed,
+    *,
+    price: Callable[[Columns], Priced],
+    terms: Terms,
+    objective: str,
+    confidence: float,
+    all_timed: bool,
+    first: int | None,
+    dropped: tuple[Rejection, ...] = (),
+    candidates: int = 0,
+) -> Ranking:
+    """The candidates that the cards allow, priced and in order; of a large table, unless ``all_timed``, those that fit alone."""
+    columns, counts = allowed.columns, None
+    if columns.rows > PART_ROWS and not all_timed:
+        columns, *counts = _fitting(columns, allowed.could(terms), price, objective, confidence, first)
+    priced = price(columns)
+    fits, hosts = priced.fits_with(confidence), priced.fits_host
+    fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
+    prefer[fitting] = preferences(terms.deck, terms.facts, columns.take(fitting))
+    too_large, host_too_small = counts or map(np.count_nonzero, (~fits, fits & ~hosts))
     return Ranking(
         columns=columns,
         priced=priced,
         prefer=prefer,
         order=fitting[in_order(priced, prefer, objective, fitting)],
-        candidates=sum(block.rows for block in blocks) - refused,
+        candidates=candidates,
         dropped=dropped,
-        too_large=int(np.count_nonzero(~fits)),
-        host_too_small=int(np.count_nonzero(fits & ~hosts)),
+        too_large=int(too_large),
+        host_too_small=int(host_too_small),
     )
 
 
-def _first(columns: Columns, price: Callable[[Columns], Priced], objective: str, confidence: float, places: int) -> Columns:
-    """The candidates that fit and may come on one of the first ``places``, with the near ties of the last of them. One that does
-    not fit stands for all where none does."""
-    best, rows, values = np.zeros(0), [], []
+def _promising(blocks: Sequence[Block], terms: Terms, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
+    """The ranking of the candidates alone that could keep within what is asked, where it is sure to begin as that of all does: no
+    default of the cards gives way among them, so none does among all, and some fit; or none fit by the cards' laws alone."""
+    known, found = {**terms.facts, **decided(terms.bounds)}, None
+    for defaults in (True, False):
+        narrowed = narrowed_of(blocks, terms, defaults=defaults)
+        some = narrowed.families(terms)
+        if some is None:
+            return None
+        columns = some.candidates
+        _, out = left_out(terms.bounds, known, columns)
+        judgement = judge(terms.deck, terms.facts, columns, fixed=terms.bounds.open, among=~out, defaults=defaults)
+        found = ranked(Allowed(columns=columns.take(judgement.allowed)))
+        if len(found.order):
+            return found if defaults and not judgement.gave_way else None
+    return found
+
+
+def _fitting(
+    columns: Columns, could: Mask, price: Callable[[Columns], Priced], objective: str, confidence: float, places: int | None
+) -> tuple[Columns, int, int]:
+    """The candidates that fit, of those that ``could``; with ``places``, those that may come on one of so many first, and near ties
+    of the last of them. Where none fits, those nearest to it stand for all. Then how many are too large for their devices, and
+    of the others for the hosts."""
+    best, rows, values, nearest, too_large, host_too_small = np.zeros(0), [], [], [], columns.rows, 0
     for place, part in columns.parts(PART_ROWS):
-        priced = price(part)
-        fitting = np.flatnonzero(priced.fits_with(confidence) & priced.fits_host)
+        own = np.flatnonzero(could[place])
+        priced = price(part.take(own))
+        fits, hosts = priced.fits_with(confidence), priced.fits_host
+        fitting = np.flatnonzero(fits & hosts)
         value = spent(priced, objective)[fitting]
         best = np.sort(np.append(best, value))[:places]
         near = value <= _limit(best, places)
-        rows.append(place.start + fitting[near])
+        rows.append(place.start + own[fitting[near]])
         values.append(value[near])
+        nearest.append(place.start + own[_smallest(priced)])
+        too_large -= int(np.count_nonzero(fits))
+        host_too_small += int(np.count_nonzero(fits & ~hosts))
     found = np.concatenate(rows)[np.concatenate(values) <= _limit(best, places)]
-    return columns.take(found if len(found) else np.zeros(1, dtype=np.int64))
+    if not len(found) and not could.all():
+        return _fitting(columns, np.ones_like(could), price, objective, confidence, places)
+    return columns.take(found if len(found) else np.concatenate(nearest)), too_large, host_too_small
 
 
-def _limit(best: Floats, places: int) -> float:
-    return float(best[-1]) * (1 + NEAR_TIE) if len(best) == places else np.inf
+def _smallest(priced: Priced) -> Array:
+    """Of some candidates the one that takes least of a device, and of those that a device could hold the one that takes least of
+    the hosts."""
+    if not len(priced.peak_memory_bytes):
+        return np.zeros(0, dtype=np.int64)
+    on_devices = np.flatnonzero(priced.peak_memory_bytes <= priced.capacity_bytes)
+    hosts = on_devices[np.argmin(priced.host_memory_bytes_per_node[on_devices])][None] if len(on_devices) else on_devices
+    return np.unique(np.append(np.argmin(priced.peak_memory_bytes), hosts))
 
 
-def _allowed(
-    blocks: Sequence[Block], deck: Deck, facts: Facts, bounds: Bounds, *, defaults: bool
-) -> tuple[Columns, tuple[Rejection, ...], int]:
-    """The candidates that the cards leave, and the rejections by policy: first what layouts and micro-batches alone decide, then
-    what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
-
-    ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
-    alone. Without them laws decide alone.
-    """
-    fixed = bounds.open
-    for early_defaults in (True, False) if defaults else (False,):
-        left, by_block = _narrowed_blocks(blocks, deck, facts, fixed, early_defaults)
-        everything, by_knobs = _narrowed_knobs(left, deck, facts, fixed, early_defaults)
-        known = {**facts, **decided(bounds)}
-        refused, left_out = _left_out(bounds, known, everything)
-        judgement = judge(deck, facts, everything, fixed=fixed, among=~left_out, defaults=defaults)
-        if judgement.allowed.any():
-            break
-    if len(refused) and refused.all():
-        row = everything.row(int(refused.argmax()))
-        text = next(bounds.backend.together({**known, **row}))
-        raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
-    return everything.take(judgement.allowed), _merged((*by_block, *by_knobs, *judgement.dropped)), int(left_out.sum())
-
-
-def _left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
-    """The candidates that the back end refuses; and these with those that change the trained model without being allowed."""
-    refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
-    for place, part in everything.parts(PART_ROWS):
-        refused[place] = bounds.backend.refused(known, part)
-        unasked[place] = bounds.backend.unasked(known, part, bounds.open)
-    return refused, refused | unasked
-
-
-def _narrowed_blocks(
-    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[list[Block], tuple[Rejection, ...]]:
-    """The blocks without those that no knobs could save."""
-    rows = np.array([block.rows for block in blocks])
-    judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows, defaults=defaults)
-    return [block for block, allowed in zip(blocks, judgement.allowed, strict=True) if allowed], judgement.dropped
-
-
-def _narrowed_knobs(
-    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[Columns, tuple[Rejection, ...]]:
-    """The candidates of the blocks without the combinations of knobs that no layout could save; blocks share grids, so each is
-    asked once."""
-    grids = {id(block.grid): block.grid for block in blocks}
-    knobs, places = knob_table(list(grids.values()))
-    used = Counter(id(block.grid) for block in blocks)
-    if not blocks:
-        return table_of(blocks, knobs, places), ()
-    weights = np.repeat([used[key] for key in places], [len(rows) for rows in places.values()])
-    judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
-    left = {key: rows[judgement.allowed[rows]] for key, rows in places.items()}
-    return table_of([block for block in blocks if len(left[id(block.grid)])], knobs, left), judgement.dropped
-
-
-def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
-    """One drop a policy, most first."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for drop in drops:
-        key = (drop.card, drop.policy, drop.because)
-        counts[key] = counts.get(key, 0) + drop.rows
-    merged = [Rejection(card=c, policy=p, because=b, rows=rows) for (c, p, b), rows in counts.items()]
-    return tuple(sorted(merged, key=lambda drop: (-drop.rows, drop.card, drop.policy)))
+def _limit(best: Floats, places: int | None) -> float:
+    return float(best[-1]) * (1 + NEAR_TIE) if places and len(best) == places else np.inf
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:

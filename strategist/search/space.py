@@ -45,8 +45,8 @@ _DEFAULTS = Knobs()
 
 Limits = Mapping[str, KnobValue]
 Values = tuple[KnobValue, ...]
-Grids = dict[tuple[object, ...], dict[str, Array]]
-"""Combinations of knobs already made; many layouts have the same."""
+Grids = dict[tuple[object, ...], tuple[dict[str, Array], int]]
+"""Combinations of knobs already made, and how many; many layouts have the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +180,9 @@ def _blocks(
                 _schedules(layout, model, times, bounds),
                 *_simple_knobs(layout, model, workload, times, bounds),
             ]
-            grids[key] = _grid(layout, times, knobs) if all(knobs) else {}
-        grid = grids[key]
-        yield Block(layout, (*counts, micro_batch, times), grid, grid_rows(grid))
+            grid = _grid(layout, times, knobs) if all(knobs) else {}
+            grids[key] = grid, grid_rows(grid)
+        yield Block(layout, (*counts, micro_batch, times), *grids[key])
 
 
 def grid_rows(grid: Mapping[str, Array]) -> int:

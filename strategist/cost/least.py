@@ -1,0 +1,85 @@
+"""Least: what each candidate of a family takes at least, whatever its other knobs are: memory of a device and seconds of a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strategist.contract.cluster import Cluster
+from strategist.contract.knobs import KnobValue
+from strategist.contract.model import ModelShape
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import stage_activations
+from strategist.cost.calibration import Calibration
+from strategist.cost.candidate_arrays import Floats, View, view
+from strategist.cost.memory import kept_states
+from strategist.cost.memory_context import MemoryContext, local_parameters, memory_context
+from strategist.cost.model_states import Stage, stages
+from strategist.cost.price import fitting_bytes, work_on
+from strategist.cost.step import layer_step_seconds
+from strategist.cost.step_inputs import step_inputs
+from strategist.expr.columns import Columns
+
+FAMILY = (
+    "recompute", "saved_operations", "recompute_budget_percent", "sequence_parallel", "compile", "float8", "activation_offload",
+)  # fmt: skip
+"""Knobs that candidates of a family share, beside layout and micro-batch. The bounds leave out or take the least of all others."""
+
+LEAST_OF_OTHERS: dict[str, KnobValue] = {
+    "reshard_after_forward": True, "reshard_group_size": 1, "loss_parallel": True, "reduce_dtype": "bf16",
+    "no_sync": False, "offload": "all", "pp_schedule": "1f1b", "pp_virtual_stages": 1, "float8_all_gather": False,
+    "comm_hook": "none", "optimizer_in_backward": False, "async_optimizer_step": False, AXIS_ORDER: AXIS_ORDERS[0],
+}  # fmt: skip
+"""Values of the other knobs with which no part of the bounds is more than with any other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Least:
+    """One element a family: ``memory_bytes`` by offload, ``room_bytes`` that may be taken of a device, seconds of a step."""
+
+    memory_bytes: Mapping[str, Floats]
+    room_bytes: Floats
+    step_seconds: Floats
+
+
+def least(
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
+) -> Least:
+    """The bounds of a table of families, whose other knobs are ``LEAST_OF_OTHERS``. All devices of the cluster are alike.
+
+    Seconds: what a rank computes and waits for beside its micro-batches, on average over ranks, so of the slowest at least; neither
+    a schedule nor a split of stages takes less. Memory: of the first stage as its last layer goes back.
+    """
+    v = view(columns, workload)
+    work = work_on(model, cluster, workload, stack, v)
+    inputs = step_inputs(model, calibration.linked(cluster), workload, stack, v, work)
+    seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
+    stage = replace(stages(model, v, stack.keeps)[0], again=1.0, outputs=np.zeros_like(v.pp))
+    context = memory_context(model, workload, stack, work, v)
+    transient = calibration.memory * _transient(stage, context)
+    memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}
+    room = fitting_bytes(cluster.device, columns)
+    return Least(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, step_seconds=seconds)
+
+
+_OFFLOADS = ("none", "optimizer", "all")
+
+
+def _offloaded(v: View, how: str) -> View:
+    all_true, all_false = np.ones_like(v.reshard), np.zeros_like(v.reshard)
+    return replace(
+        v, offload_all=all_true if how == "all" else all_false, offload_optimizer=all_true if how == "optimizer" else all_false
+    )
+
+
+def _transient(stage: Stage, c: MemoryContext) -> Floats:
+    """Activations of as many micro-batches as any schedule holds, what the last layer makes again and its gradients, and two layers
+    that are gathered."""
+    v, layer = c.v, c.layer
+    begins = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
+    each = np.where(v.float8, 1.0, c.per.gathered) if c.keeps.float8_parameters else c.per.gathered
+    gathered = np.minimum(stage.layers, 2.0) * local_parameters(stage, c).layer * each
+    sharded = ~v.ddp if c.keeps.parameters == "shards" else np.zeros_like(v.ddp)
+    return stage_activations(stage, layer, v, c.keeps).in_flight_bytes + begins + np.where(sharded, gathered, 0.0)

@@ -1,0 +1,56 @@
+"""Least: no candidate takes less memory or time than its family at least, by any stack."""
+
+import numpy as np
+import pytest
+
+from strategist.cost.least import least
+from strategist.cost.memory import needed_memory
+from strategist.cost.price import price
+from strategist.cost.simulated_steps import simulated
+from strategist.expr.columns import Columns
+from strategist.search.promising import relaxed
+from tests.bound.test_law import Prices, Situation, all_prices, drawn, situations
+
+ROUNDING = 1 + 1e-9
+
+
+def below(at: Situation, columns: Columns, by: Prices) -> int:
+    """How many candidates are priced, or as pipelines simulated, below the least of their families."""
+    faults, device = 0, at.cluster.device
+    for factors in by.calibrations:
+        found = price(at.model, at.cluster, at.workload, columns, factors, by.stack)
+        bound = least(at.model, at.cluster, at.workload, relaxed(columns), factors, by.stack)
+        offload = columns.values["knobs.offload"]
+        memory = np.stack([bound.memory_bytes[str(how)] for how in columns.categories["knobs.offload"]])[
+            offload, np.arange(columns.rows)
+        ]
+        faults += np.count_nonzero(memory > needed_memory(found.memory) * ROUNDING)
+        faults += np.count_nonzero(bound.step_seconds > found.step_seconds * ROUNDING)
+        faults += np.count_nonzero(bound.room_bytes != found.room_bytes) if device.kind == "cuda" else 0
+        few = np.flatnonzero(columns.values["layout.pp"] > 1)[:4]
+        for weighted in (False, True):
+            for some in simulated(at.model, at.cluster, at.workload, columns.take(few), factors, by.stack, weighted=weighted):
+                own = few[list(some.rows)]
+                faults += np.count_nonzero(bound.step_seconds[own] > sum(some.time.values()) * ROUNDING)
+    return int(faults)
+
+
+def faults(kinds: tuple[str, ...], draws: int, seed: int) -> list[str]:
+    generator = np.random.default_rng(seed)
+    places = [(at, drawn(at, draws, generator)) for at in situations(kinds)]
+    return [
+        f"{at.model.name} on {at.cluster.name}, {at.workload.train}, {by.stack.name}: {wrong}"
+        for at, columns in places
+        for by in all_prices()
+        if (wrong := below(at, columns, by))
+    ]
+
+
+def test_no_candidate_takes_less_than_its_family_at_least() -> None:
+    assert not faults(("full",), 100, seed=1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["full", "lora", "qlora", "fp32"])
+def test_nor_does_any_of_many(kind: str) -> None:
+    assert not faults((kind,), 200, seed=2)

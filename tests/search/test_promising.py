@@ -1,0 +1,106 @@
+"""Promising candidates: a ranking that looks at these alone begins as that of all, and what is left out is counted all the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import strategist.search.rank
+from strategist.api.cards import load_cards
+from strategist.contract.request import Request
+from strategist.contract.workload import Workload
+from strategist.cost.shipped_calibrations import factors
+from strategist.errors import InputError
+from strategist.planning.ranking import bounds_of
+from strategist.profiles.situation import situation
+from strategist.programs.backends import stack_of
+from strategist.search.facts import situation_facts
+from strategist.search.rank import NEAR_TIE, Ranking, rank
+from strategist.units import GIB
+
+DRAWN: dict[str, tuple[Any, ...]] = {
+    "model": ("8b", "14b", "32b", "70b", "gpt-oss-20b", "qwen3-30b-a3b", "mixtral-8x7b"),
+    "gpus": ("8x24GB", "4x80GB", "8xH100", "2x8xA100-40GB", "4x8xH100", "2x8xMI300X", "8xV100-32GB"),
+    "objective": ("throughput", "throughput", "memory", "energy"),
+    "confidence": (0.5, 0.9, 0.975),
+    "allow": ((), (), ("float8",), ("optimizer_in_backward", "reduce_dtype"), ("async_optimizer_step",)),
+    "fix": ({}, {}, {"recompute": "none", "activation_offload": True}, {"tp": 2}, {"offload": "none"}, {"pp": 2}),
+    "backend": ("any", "any", "torchtitan"),
+}
+WORKLOADS: dict[str, tuple[Any, ...]] = {
+    "seq_len": (1024, 4096, 32768),
+    "global_batch": (8, 24, 64, 256),
+    "train": ("full", "full", "lora", "qlora"),
+    "optimizer": ("adamw", "adamw8bit"),
+}
+
+
+def drawn(generator: np.random.Generator) -> Request:
+    def one(choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+        return {name: values[generator.integers(len(values))] for name, values in choices.items()}
+
+    return Request(workload=Workload(**one(WORKLOADS)), **one(DRAWN))
+
+
+def ranking(request: Request, **how: Any) -> Ranking:
+    asked = situation(request)
+    stack = stack_of(request.backend)
+    facts = situation_facts(asked.model, asked.cluster, request.workload)
+    return rank(
+        asked.model, asked.cluster, request.workload, bounds=bounds_of(request), deck=load_cards(), facts=facts,
+        calibration=factors(None, asked.cluster, stack), objective=request.objective, confidence=request.confidence,
+        **({"stack": stack} if stack else {}), **how,
+    )  # fmt: skip
+
+
+def shown(found: Ranking, rows: Any) -> list[dict[str, Any]]:
+    return [found.columns.row(int(row)) for row in rows]
+
+
+def faults(requests: int, seed: int) -> list[Request]:
+    """The requests whose ranking is another where less is looked at."""
+    generator = np.random.default_rng(seed)
+    return [request for request in (drawn(generator) for _ in range(requests)) if not alike(request)]
+
+
+def alike(request: Request) -> bool:
+    try:
+        whole = ranking(request)
+    except InputError:
+        return True
+    fits = ranking(request, all_timed=False)
+    counts = [(found.candidates, found.dropped, found.too_large, found.host_too_small) for found in (whole, fits)]
+    every = counts[0] == counts[1] and shown(whole, whole.order) == shown(fits, fits.order)
+    first = ranking(request, all_timed=False, first=20)
+    seconds = whole.priced.step_seconds[whole.order]
+    some = len(first.order) > 0 or len(whole.order) == 0
+    begins = shown(whole, whole.order[:20]) == shown(first, first.order[:20])
+    if request.objective != "throughput" or not len(seconds):
+        return every and some and begins
+    limit = float(np.quantile(seconds, 0.1))
+    within = ranking(request, all_timed=False, first=20, within_seconds=(1 + NEAR_TIE) * limit)
+    near = np.flatnonzero(seconds <= (1 + NEAR_TIE) * seconds.min())[:20]
+    return every and some and begins and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
+
+
+def test_a_ranking_of_promising_candidates_begins_as_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    assert not faults(3, seed=5)
+
+
+@pytest.mark.full
+def test_so_do_those_of_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
+    assert not faults(200, seed=6)
+
+
+def test_where_nothing_fits_the_nearest_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 16)
+    host = 256 * GIB
+    asked = Workload(global_batch=64)
+    request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=asked, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
+    whole, found = ranking(request), ranking(request, all_timed=False)
+    assert len(whole.order) == len(found.order) == 0
+    assert found.too_large == whole.too_large > found.columns.rows > 0
+    assert found.host_too_small == whole.host_too_small
+    assert found.priced.peak_memory_bytes.min() == whole.priced.peak_memory_bytes.min()
