@@ -1,5 +1,6 @@
 """API of other systems' config files: read, check and import them, and export a plan as one."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def export_plan(
     *,
     job: str = "",
     options: JobOptions = NONE,
+    inputs: Mapping[str, str] = {},
     cards: Folders = (),
     without: Ids = (),
 ) -> Written:
@@ -117,6 +119,7 @@ def export_plan(
     Args:
         job: a kind of JOBS: the files that start the training on all nodes of the plan are written as well.
         options: what that job has beside the plan: an image, volumes, variables, files of the user's, hosts.
+        inputs: weights, data and tokenizer, which are written in the place of the format's placeholders.
 
     Raises:
         InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
@@ -145,6 +148,7 @@ def export_plan(
     written = chosen.write(
         said, {name: text for name, text in because.items() if value_of(said.candidate, name) == value_of(plan.candidate, name)}
     )
+    written = written.with_inputs(inputs)
     shipped = {file.name for file in options.files}
     needs = tuple(need for need in written.needs if need.partition(":")[0] not in shipped)
     head = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))

@@ -22,10 +22,12 @@ REQUEST = (
     "objective", "confidence", "allow", "node_failures", "price", "backend",
 )  # fmt: skip
 """Of the commands that plan, unless a request file is named: that says all that it wants said."""
-PLANNING = (("plan",), ("tune",))
+INPUTS = ("weights", "data", "tokenizer")
+"""Of the commands that export."""
+ONLY_OF = {**dict.fromkeys(REQUEST, (("plan",), ("tune",))), **dict.fromkeys(INPUTS, (("plan",), ("export",)))}
 SHARED = (
     *REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger", "image",
-    "volume", "env", "resource", "workdir",
+    "volume", "env", "resource", "workdir", *INPUTS,
 )  # fmt: skip
 """Of every command that has them. All other options stand under the name of their command."""
 COMMAND_TOO = ("cards",)
@@ -33,7 +35,7 @@ COMMAND_TOO = ("cards",)
 TRUSTED = frozenset(
     {
         "backend", "engine", "env", "force", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples",
-        "slurm", "volume", "wandb",
+        "slurm", "volume", "wandb", *INPUTS,
     }
 )  # fmt: skip
 """These run programs or send data away: a folder that came from elsewhere must not say them."""
@@ -146,7 +148,7 @@ def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
 def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
     """As an option of the command, and as one of all commands where it is shared."""
     yield (*path, name)
-    if name in SHARED and (name not in REQUEST or tuple(path) in PLANNING):
+    if name in SHARED and tuple(path) in ONLY_OF.get(name, (tuple(path),)):
         yield (name,)
 
 

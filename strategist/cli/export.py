@@ -43,9 +43,15 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "Written":
     Raises:
         InputError, FileError: the format or the job cannot carry out the plan, or an option is none.
     """
-    return api.export_plan(
-        plan, format, job=options.job, options=job_options.given(options), cards=options.cards, without=options.without
+    job, inputs = job_options.given(options), job_options.inputs(options)
+    written = api.export_plan(
+        plan, format, job=options.job, options=job, inputs=inputs, cards=options.cards, without=options.without
     )
+    typed = {word.partition("=")[0] for word in options.typed}
+    for name in inputs.keys() - {item.input for item in written.placeholders}:
+        if f"--{name}" in typed:
+            render.remark(f"--{name} is not used by --to {format}")
+    return written
 
 
 def say_missing(written: "Written") -> None:

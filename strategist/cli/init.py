@@ -61,11 +61,12 @@ def run(options: argparse.Namespace) -> int:
     outputs.check(path, own=None if options.force else "")
     from strategist.report.summary import answer_summary
 
+    name = "request.yaml" if outputs.is_stream(path) else path
     request = _asked()
-    render.write(path, HEAD.format(name=path) + request_text(request), force=options.force)
+    render.write(path, HEAD.format(name=name) + request_text(request), force=options.force)
     answer = api.plan(request)
     render.show(answer_summary(answer))
-    render.line(f"\nrequest written to {path}: strategist plan --request {path} plans it again")
+    render.line(f"\nrequest written to {path}: strategist plan --request {name} plans it again")
     return 0 if answer.plans else FAILED
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from strategist.api import JobOptions
     from strategist.formats.format import File
 
+INPUTS = ("weights", "data", "tokenizer")
 TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
 PAIRS = {"volume": "volumes", "env": "environment", "resource": "resources"}
 """Options that may be given several times, and the fields of a job that they make."""
@@ -20,6 +21,12 @@ PAIRS = {"volume": "volumes", "env": "environment", "resource": "resources"}
 
 def add(parser: Parser, kinds: str) -> None:
     """The options; ``kinds`` says which jobs there are."""
+    group = parser.add_argument_group("what it trains on, written where the files have placeholders")
+    group.add_argument(
+        "--weights", metavar="PLACE", help="model to begin with: a folder, or a Hub id where the framework takes one"
+    )
+    group.add_argument("--data", metavar="PLACE", help="training data, as the framework names it")
+    group.add_argument("--tokenizer", metavar="PLACE", help="folder or Hub id of the tokenizer")
     group = parser.add_argument_group("what starts it")
     group.add_argument("--job", default="", metavar="KIND", help=f"what starts the export: {kinds}")
     group.add_argument("--image", default="", metavar="NAME", help="the container's image, for jobs of Kubernetes")
@@ -43,6 +50,11 @@ def add(parser: Parser, kinds: str) -> None:
     group.add_argument("--hosts", default="", metavar="NAMES", help="of --job hosts, with addresses, e.g. node1,node2=10.0.0.2")
     group.add_argument("--remote-shell", default="", metavar="WORDS", help="how a command gets to a host (default: ssh)")
     group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")
+
+
+def inputs(options: argparse.Namespace) -> dict[str, str]:
+    """Weights, data and tokenizer, as far as they are named."""
+    return {name: value for name in INPUTS if (value := getattr(options, name))}
 
 
 def given(options: argparse.Namespace) -> "JobOptions":

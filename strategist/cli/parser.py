@@ -105,19 +105,22 @@ def path_kind(option: argparse.Action) -> str:
 def add_output(parser: Parser, *names: str, metavar: str = "FILE", **settings: Any) -> None:
     """An option for where a command writes, and ``--force``; ``-`` is standard output where that is a file."""
 
-    option = parser.add_argument(*names, type=output_path(names[-1], metavar), metavar=metavar, **settings)
+    prints = metavar not in FOLDERS or "default" not in settings
+    option = parser.add_argument(*names, type=output_path(names[-1], metavar, prints=prints), metavar=metavar, **settings)
     parser.add_argument("--force", action="store_true", help="replace files that are there and that this command did not write")
     parser.set_defaults(written=option.dest)
 
 
-def output_path(name: str, metavar: str) -> Callable[[str], str]:
-    """The type of an option for where a command writes; empty where a folder's files go to standard output."""
+def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[str], str]:
+    """The type of an option for where a command writes; empty where one that ``prints`` a folder's files is to do so."""
 
     def parse(text: str) -> str:
         if not text:
             raise InputError(name, "is empty", f"name a {'folder' if metavar in FOLDERS else 'file'}")
         if text != "-":
             return text
+        if not prints:
+            raise InputError(f"{name} -", "is standard output, which holds no folder", "name a folder")
         return "" if metavar in FOLDERS else outputs.STANDARD_OUTPUT
 
     return parse

@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where nothing fits, with --check 3 where it is tight."""
     if options.output:
         outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
+    if options.job_output:
+        outputs.check_folder(options.job_output)
     shown = sections.asked(options, SECTION_NAMES)
     request = request_options.request(options)
     if options.tokens is not None:

@@ -88,10 +88,17 @@ def make_folder(path: str | Path) -> None:
     Raises:
         FileError: it cannot be made.
     """
+    check_folder(path)
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_written(path, error) from None
+
+
+def check_folder(path: str | Path) -> None:
+    """Raises the FileError of :func:`make_folder` where something else lies there, before the content is made."""
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise FileError(path, "cannot be written: it is no folder; name a folder")
 
 
 def is_standard_output(path: str | Path | None) -> bool:

@@ -17,7 +17,7 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
@@ -202,16 +202,22 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     notes = beside(plan, reasons)
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
     config = _config(plan)
+    model, data = config["base_model"], config["datasets"][0]["path"]
     needs = (
-        f"model: base_model is {config['base_model']}",
-        f"data: datasets is the placeholder {config['datasets'][0]['path']}",
+        f"model: base_model is {model}",
+        f"data: datasets is the placeholder {data}",
         f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
     )
     text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
     command = ("axolotl", "train", "train.yaml", REST, "--launcher", "torchrun", "--", *torchrun(plan))
     start = start_script(plan, command, about=about(plan), environment=environment(plan))
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"), needs=needs)
+    placeholders = (
+        Placeholder(input="weights", text=f"base_model: {model}", filled='base_model: "{}"', need=needs[0]),
+        Placeholder(input="data", text=f"path: {data}", filled='path: "{}"', need=needs[1]),
+        Placeholder(input="tokenizer", text="\ndatasets:\n", filled='\ntokenizer_config: "{}"\ndatasets:\n'),
+    )
+    return Written(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
 
 
 def _config(plan: Plan) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Format interface: reads and writes another system's config file."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
+from strategist.errors import InputError
 from strategist.formats.commented_text import heading
 from strategist.formats.config_entries import Entries
 from strategist.formats.parsed_config import Found
@@ -20,6 +22,22 @@ class File:
     runs: bool = False
 
 
+_SAFE = re.compile(r"[\w/.][\w/.:@+=,-]*(?<!:)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placeholder:
+    """A text of the files, in whose place weights, data or tokenizer come: as ``filled``, with the value for its ``{}``.
+
+    need: the line of ``needs`` that a value answers.
+    """
+
+    input: str
+    text: str
+    filled: str
+    need: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """A plan in another system's words.
@@ -29,6 +47,7 @@ class Written:
     findings: settings of the plan that the system cannot say.
     needs: what the files lack before the command trains on the user's data: scripts, models, tokenizers, data, learning rates.
     user_files: files of the user's that the command runs as well, in the same folder.
+    placeholders: where weights, data and tokenizer of the user's come.
     """
 
     files: tuple[File, ...]
@@ -36,6 +55,25 @@ class Written:
     findings: tuple[Diagnostic, ...] = ()
     needs: tuple[str, ...] = ()
     user_files: tuple[str, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
+
+    def with_inputs(self, values: Mapping[str, str]) -> "Written":
+        """The same with these values in the place of placeholders; those that it has none for change nothing.
+
+        Raises:
+            InputError: a value has characters that would need quotes.
+        """
+        for name, value in values.items():
+            if not _SAFE.fullmatch(value):
+                law = "is written into scripts, so it has letters, digits and / . _ - : @ + = , only"
+                raise InputError(f"--{name} {value}", law, "name it by a link without others")
+        filled = [item for item in self.placeholders if item.input in values]
+        files = list(self.files)
+        for item in filled:
+            text = item.filled.replace("{}", values[item.input])
+            files = [replace(file, text=file.text.replace(item.text, text)) for file in files]
+        done = {item.need for item in filled}
+        return replace(self, files=tuple(files), needs=tuple(need for need in self.needs if need not in done))
 
     def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "Written":
         """The same with more comments in the head of the first file whose head holds the comments ``after``."""

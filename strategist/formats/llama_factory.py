@@ -19,7 +19,7 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script
 from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
@@ -188,9 +188,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     for name, value in said.items():
         _put(data, name.split("."), _value(value))
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
+    model = data["model_name_or_path"]
     needs = (
-        f"model: model_name_or_path is {data['model_name_or_path']}",
-        f"data: dataset and template are the placeholders {data['dataset']} and {data['template']}",
+        f"model: model_name_or_path is {model}",
+        f"data: dataset is the placeholder {data['dataset']}",
+        f"template: template is the placeholder {data['template']}",
         f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
     )
     text = heading((*about(plan), "", *notes.values())) + yaml_text(data, remarks)
@@ -198,7 +200,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     variables = processes | {"NNODES": str(plan.cluster.nodes)} | environment(plan)
     start = start_script(plan, ("llamafactory-cli", "train", "train.yaml"), about=about(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"), needs=needs)
+    placeholders = (
+        Placeholder(input="weights", text=f"model_name_or_path: {model}", filled='model_name_or_path: "{}"', need=needs[0]),
+        Placeholder(input="data", text=f"dataset: {data['dataset']}", filled='dataset: "{}"', need=needs[1]),
+    )
+    return Written(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
 
 
 def _put(data: dict[str, Any], place: list[str], value: Any) -> None:

@@ -16,7 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.config_entries import Entries
 from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
 from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
@@ -274,6 +274,14 @@ NEEDS = (
     "weights: --load of a checkpoint; without it they are random",
     "learning rate: --lr is the placeholder 1e-4",
 )
+PLACEHOLDERS = (
+    Placeholder(input="data", text="  --mock-data\n", filled="  --data-path={}\n", need=NEEDS[1]),
+    Placeholder(
+        input="tokenizer", text="  --tokenizer-type=NullTokenizer\n", need=NEEDS[2],
+        filled="  --tokenizer-type=HuggingFaceTokenizer\n  --tokenizer-model={}\n",
+    ),
+    Placeholder(input="weights", text="  --lr=1e-4\n", filled="  --lr=1e-4\n  --load={}\n", need=NEEDS[3]),
+)  # fmt: skip
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
@@ -290,7 +298,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
     text = start_script(plan, command, arguments, about=(*about(plan), "", *notes.values()), environment=exported)
     files = (File(name="train.sh", text=text, runs=True),)
-    return Written(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,))
+    return Written(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), placeholders=PLACEHOLDERS)
 
 
 def _note(word: str, notes: Mapping[str, str]) -> str:

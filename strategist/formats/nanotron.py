@@ -20,7 +20,7 @@ from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import unlike
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.parsed_config import Found
 from strategist.formats.preset_match import related_presets
@@ -150,10 +150,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
     config = _config(plan)
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
+    tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
         f"{SCRIPT}: start it in a checkout of Nanotron",
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
-        f"tokenizer: tokenizer_name_or_path is the placeholder {config['tokenizer']['tokenizer_name_or_path']}",
+        f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",
     )
     text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
@@ -161,7 +162,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
     start = start_script(plan, command, about=about(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,))
+    name = "tokenizer_name_or_path: "
+    placeholders = (Placeholder(input="tokenizer", text=f"{name}{tokenizer}", filled=f'{name}"{{}}"', need=needs[2]),)
+    return Written(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,), placeholders=placeholders)
 
 
 def _config(plan: Plan) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from strategist.errors import FileError, InputError
 from strategist.formats.commented_text import heading, json_text, remark
 from strategist.formats.config_entries import Entries
 from strategist.formats.export_notes import about
-from strategist.formats.format import File, Format, Written
+from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.parsed_config import Found
 from strategist.formats.python_tree import python_tree
@@ -147,9 +147,18 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     if has_hugging_face_type(plan.model):
         files.append(File(name="config.json", text=json_text(config_of(plan.model, plan.workload.seq_len, "float32"))))
     needs = NEEDS if has_hugging_face_type(plan.model) else NEEDS[:1]
+    placeholders = tuple(
+        Placeholder(input=need.partition(":")[0], text=' "$@"\n', filled=f' --{need.partition(":")[0]}={{}} "$@"\n', need=need)
+        for need in needs
+    )
     command = ("torchrun", *torchrun(plan), "train.py")
     start = start_script(plan, command, about=about(plan), environment=environment(plan))
-    return Written(files=(*files, File(name="train.sh", text=start, runs=True)), command=("bash", "train.sh"), needs=needs)
+    return Written(
+        files=(*files, File(name="train.sh", text=start, runs=True)),
+        command=("bash", "train.sh"),
+        needs=needs,
+        placeholders=placeholders,
+    )
 
 
 def conditions(plan: Plan) -> frozenset[str]:
@@ -160,7 +169,11 @@ def conditions(plan: Plan) -> frozenset[str]:
     known = {
         "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
-        "more_meshes": layout.cp > 1, "contexts": layout.tp > 1 or (layout.cp > 1 and not gathers),
+        "more_meshes": layout.cp > 1, "hsdp": fsdp and layout.dp_replicate > 1, "mixed": fsdp and layout.tp * layout.ep > 1,
+        "shares": layout.cp * layout.tp > 1,
+        "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
+        "loss_parallel": knobs.loss_parallel, "fp32": workload.precision == "fp32",
+        "fused": plan.candidate.options.optimizer_kernel == "fused",
         "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "offload": knobs.offload == "all",
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
         "every_second_layer": knobs.recompute == "every_second_layer", "fp16": workload.precision == "fp16",
@@ -180,8 +193,8 @@ def _of_experts(plan: Plan) -> dict[str, bool]:
     balance = moe.balance_coefficient > 0
     shared_sequences = balance and layout.cp * layout.tp > 1
     return {
-        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1,
-        "more_meshes": layout.cp * layout.ep * layout.tp > 1, "grouped": plan.candidate.options.grouped_gemm,
+        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1, "more_meshes": layout.cp * layout.ep * layout.tp > 1,
+        "grouped": plan.candidate.options.grouped_gemm,
         "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
         "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
@@ -213,8 +226,21 @@ def _values(plan: Plan) -> dict[str, Any]:
     values["pp_schedule"] = SCHEDULES.get(knobs.pp_schedule, "Interleaved1F1B" if knobs.pp_virtual_stages > 1 else "1F1B")
     run = {"learning_rate": usual.learning_rate, "weight_decay": WEIGHT_DECAY, "clip_norm": usual.clip_norm}
     run |= {"lora_alpha": usual.lora_alpha, "seed": usual.seed}
-    own = {"accumulation": plan.accumulation, "pp_layers": plan.stage_layers, "device": plan.cluster.device.kind}
+    own = {
+        "global_batch": plan.workload.global_batch,
+        "accumulation": plan.accumulation,
+        "mesh": _mesh(plan),
+        "pp_layers": plan.stage_layers,
+        "device": plan.cluster.device.kind,
+    }
     return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
+
+
+def _mesh(plan: Plan) -> dict[str, int]:
+    """The axes over which the ranks are dealt, the slowest links first; context ranks are shards, too."""
+    layout, fsdp = plan.candidate.layout, "fsdp" in conditions(plan)
+    axes = {"pp": layout.pp, "dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard * layout.cp, "tp": layout.tp}
+    return {name: size for name, size in axes.items() if size > 1 or (fsdp and name == "dp_shard")}
 
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
-            "meshes": "meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
+            "meshes": "more_meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
             "recompute": "recompute", "fsdp": "fsdp", "build": "", "loss": "", "micro_batches": "not pp", "pipeline": "pp",
             "update": "", "main": "",
         },

@@ -3,7 +3,7 @@
 The module is for 0.3.0, which counts a batch in sequences, and for what came on 2026-08-20 (commit 73aed7f), which counts tokens.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, remark
 from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import finding
-from strategist.formats.format import File, Written
+from strategist.formats.format import File, Placeholder, Written
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.torchtitan_models import Base, base_of
 from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
@@ -28,6 +28,9 @@ BALANCERS = {"head_tail": "headtail", "none": None}
 POLICIES = {"selective": "SelectiveAC", "full": "FullAC", "budget": "MemoryBudgetAC"}
 
 DATASET = "c4"
+COLUMN_TEXT = "c4_test"
+"""What both releases call any dataset that has a column ``text``; ``c4`` asks for one in several languages."""
+
 PLACEHOLDERS = """
 TOKENIZER = {tokenizer!r}  # a folder with the model's tokenizer.json and tokenizer_config.json
 DATASET = "{dataset}"  # one of torchtitan.hf_datasets.text_datasets.DATASETS
@@ -72,7 +75,25 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"data: DATASET and DATASET_PATH in {module.name} are the placeholders {DATASET} and None",
         f"learning rate: optimizer and lr_scheduler of {(base or STAND_IN).function}",
     )
-    return Written(files=(module, *older, start), command=("bash", start.name), findings=missing, needs=needs)
+    files = (module, *older, start)
+    return Written(
+        files=files, command=("bash", start.name), findings=missing, needs=needs, placeholders=_placeholders(tokenizer, needs)
+    )
+
+
+def _placeholders(tokenizer: str, needs: Sequence[str]) -> tuple[Placeholder, ...]:
+    """In the module, and in the file for 0.2."""
+    return (
+        Placeholder(input="tokenizer", text=f"TOKENIZER = {tokenizer!r}", filled='TOKENIZER = "{}"', need=needs[0]),
+        Placeholder(input="tokenizer", text=f'hf_assets_path = "{tokenizer}"', filled='hf_assets_path = "{}"'),
+        Placeholder(input="data", text=f'DATASET = "{DATASET}"', filled=f'DATASET = "{COLUMN_TEXT}"', need=needs[1]),
+        Placeholder(input="data", text="DATASET_PATH = None", filled='DATASET_PATH = "{}"', need=needs[1]),
+        Placeholder(
+            input="data",
+            text=f'dataset = "{DATASET}"\nseq_len',
+            filled=f'dataset = "{COLUMN_TEXT}"\ndataset_path = "{{}}"\nseq_len',
+        ),
+    )
 
 
 def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str, str]) -> str:
@@ -87,7 +108,9 @@ def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str,
     body += "    if hasattr(config.training, 'seq_len'):  # TorchTitan 0.3.0\n"
     body += "".join(f"        {_statement(line, notes)}" for line in sequences)
     body += "    else:  # later ones count a batch in tokens\n"
-    body += "".join(f"        {line}\n" for line in LATER_DATA) + "".join(f"        {_statement(line, notes)}" for line in tokens)
+    body += "".join(f"        {line}".rstrip() + "\n" for line in LATER_DATA) + "".join(
+        f"        {_statement(line, notes)}" for line in tokens
+    )
     imports = "".join(f"{line}\n" for line in sorted(_imports(plan, base, begin), key=_place))
     start = f"    config = {begin.function}()" + (f"  {remark(f'your configuration of {plan.model.name}')}" if base is None else "")
     constants = PLACEHOLDERS.format(tokenizer=tokenizer, dataset=DATASET)

@@ -247,6 +247,23 @@ def test_nothing_stands(capsys: Captured) -> None:
     assert capsys.readouterr().out.startswith("Nothing stands")
 
 
+def test_an_export_takes_model_data_and_image_from_the_persons_file(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One command from the answer to the job."""
+    (tmp_path / "config.yaml").write_text("weights: /models/base\ndata: org/texts\ntokenizer: org/words\nimage: reg/train:1\n")
+    monkeypatch.setenv("STRATEGIST_CONFIG", str(tmp_path / "config.yaml"))
+    out = tmp_path / "job"
+    asked = ["plan", "--model", "8b", "--gpus", "8xH100", "--to", "axolotl", "--job", "jobset", "--job-output", str(out)]
+    assert main(asked) == 0
+    config, job = (out / "train.yaml").read_text(), (out / "jobset.yaml").read_text()
+    for line in ('base_model: "/models/base"', 'path: "org/texts"', 'tokenizer_config: "org/words"'):
+        assert line in config
+        assert line in job
+    assert 'image: "reg/train:1"' in job
+    assert "missing: data" not in config + capsys.readouterr().err
+
+
 def test_a_folder_remembers_the_framework_for_plan(capsys: Captured) -> None:
     of_folder("backend: pytorch\n")
     assert asked(capsys, "--model", "tiny", "--gpus", "2xcpu").request.backend == "pytorch"

@@ -35,6 +35,22 @@ def without_rights() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.mark.parametrize("command", ["plan --model 8b --gpus 8xH100 --to pytorch --job-output", "schema -o", "cards new A-1 --out"])
+def test_a_folder_is_made_only_where_nothing_else_lies(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("gone").symlink_to("nothing")
+    for place in ("pipe", "gone"):
+        assert main([*command.split(), place]) == 2
+        assert f"{place}: cannot be written: it is no folder; name a folder" in capsys.readouterr().err
+    if command != "schema -o":  # which prints
+        assert main([*command.split(), "-"]) == 2
+        assert "is standard output, which holds no folder; name a folder" in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["gone", "pipe"]
+
+
 def test_a_regular_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text("old")

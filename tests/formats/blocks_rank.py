@@ -53,7 +53,8 @@ def decoder() -> None:
     tokens = torch.arange(2 * 64).view(2, 64) * 7 % DENSE.vocab_size
     for shape, more in (*((shape, {}) for shape in SHAPES), (QWEN, LORA), (SPARSE, LORA)):
         train = script({"model": shape, **more}, "train")
-        part, reference = train.build(0, shape.layers, {}, torch.device("cpu"), None), ours(shape, more)
+        part, reference = train.build(torch.device("cpu")), ours(shape, more)
+        train.draw_weights([part])
         names = dict(part.named_parameters())
         assert names.keys() == dict(reference.named_parameters()).keys(), shape.name
         for name, parameter in reference.named_parameters():

@@ -135,6 +135,21 @@ def test_a_learning_rate_is_written_or_told(name: str) -> None:
         assert any("learning rate" in need for need in written.needs)
 
 
+def test_weights_data_and_tokenizer_come_in_the_place_of_placeholders(name: str) -> None:
+    written, given = find_format(name).write(a_plan(name), {}), {"weights": "/w/1", "data": "s3://d/t.bin", "tokenizer": "org/t"}
+    filled = written.with_inputs(given)
+    for item in written.placeholders:
+        assert any(item.text in file.text for file in written.files), item
+        assert any(given[item.input] in file.text for file in filled.files), item
+        assert item.need not in filled.needs
+    assert {item.need for item in written.placeholders} - {""} <= set(written.needs)
+    plan, same = a_plan(name), written.with_inputs({"data": given["data"], "tokenizer": given["tokenizer"]})
+    assert understood_of(same, plan, name)[2].candidate == understood_of(written, plan, name)[2].candidate
+    for wrong in ("a b", "a;b", "$(a)", "a\nb", '"', "-a", "a:"):
+        with pytest.raises(InputError, match="is written into scripts"):
+            written.with_inputs({"data": wrong})
+
+
 def test_a_comment_stays_one(name: str) -> None:
     """Reasons come from cards, which anybody may write."""
     plan = a_plan(name)

@@ -3,6 +3,7 @@
 The reference is one process, in fp32 where the case has that; it is run once for each model and kind of training.
 """
 
+import ast
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from arrow_folder import save_to_disk
+from safetensors.torch import load_file, save_file
 
 from formats.pytorch_plans import (
     BOTH,
@@ -35,7 +37,7 @@ from formats.pytorch_plans import (
     run_alone,
     trained,
 )
-from strategist.formats.pytorch import write
+from strategist.formats.pytorch import FIXED, write
 
 pytestmark = pytest.mark.torch
 CHOSEN = [name if place % 2 == 0 else pytest.param(name, marks=pytest.mark.weekly) for place, name in enumerate(CASES)]
@@ -106,7 +108,7 @@ def test_it_resumes_under_any_layout(name: str, alone: Callable[[str], Figures],
     plan = planned(*(*OTHERS[name], {})[:3], {"optimizer": "adamw"})
     saved = str(tmp_path / "saved")
     begun = trained(plan_of("fsdp"), tmp_path / "first", "--steps", "1", "--save", saved)
-    back = trained(plan, tmp_path / "then", "--steps", "2", "--resume", saved, "--save", str(tmp_path / "own"))
+    back = trained(plan, tmp_path / "then", "--steps", "2", "--resume", f"{saved}/step-00000001", "--save", str(tmp_path / "own"))
     gone_on = trained(plan_of("fsdp"), tmp_path / "last", "--steps", "3", "--save", str(tmp_path / "own"))
     assert_alike(begun + back + gone_on, alone("fsdp"))
 
@@ -189,8 +191,10 @@ def test_a_tokenizer_comes_along_and_a_missing_tensor_is_one_line(tmp_path: Path
     (folder / "tokenizer.json").write_text("{}")
     trained(plan, tmp_path / "then", "--steps", "0", "--weights", str(folder), "--export-weights", str(tmp_path / "out"))
     assert (tmp_path / "out" / "tokenizer.json").exists()
-    next(folder.glob("model-layer-2*")).unlink()
-    with pytest.raises(AssertionError, match=r"holds no model\.layers\.2\."):
+    [file] = folder.glob("*.safetensors")
+    kept = {name: values for name, values in load_file(file).items() if not name.startswith("model.layers.2.")}
+    save_file(kept, file)
+    with pytest.raises(AssertionError, match=r"Missing key in checkpoint state_dict: model\.layers\.2\."):
         trained(plan, tmp_path / "last", "--steps", "1", "--weights", str(folder))
 
 
@@ -237,6 +241,27 @@ def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
         for text in texts_of(name).values():
             assert not re.search(r"^\s*# (if|end): ", text, re.MULTILINE)
             assert not re.search(r"^\s*(import|from) strategist", text, re.MULTILINE)
+
+
+def test_what_the_constants_say_is_what_the_code_does() -> None:
+    """Each constant above the line is used, and those of settings below it chose the code: another value makes other code."""
+    for name in CASES:
+        texts = texts_of(name)
+        live, fixed = (re.findall(r"^([A-Z_]+) = ", part, re.MULTILINE) for part in texts["plan.py"].split(FIXED))
+        code = "".join(text for file, text in texts.items() if file.endswith(".py") and file != "plan.py")
+        nodes = list(ast.walk(ast.parse(code)))
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        taken = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
+        assert set(live) == used & {item.name for names in taken for item in names}, name
+        assert not used & set(fixed), name
+    changed = {"recompute": "full", "offload": "all", "compile": True, "sequence_parallel": True, "loss_parallel": True}
+    for setting, value in changed.items():
+        layout, plain = {"dp_shard": 2, "tp": 2 if "parallel" in setting else 1}, {"micro_batch": 2}
+        before, after = (
+            {file.name: file.text for file in write(planned(layout, knobs), {}).files}
+            for knobs in (plain, plain | {setting: value})
+        )
+        assert any(before[file] != after[file] for file in ("model.py", "train.py")), setting
 
 
 def test_no_file_of_a_script_has_400_lines() -> None:

@@ -1,7 +1,9 @@
-"""TorchTitan's own trainer, started as the shipped program for a plan: two ranks on CPUs with gloo, a model of its own tests."""
+"""TorchTitan's own trainer, started by the shipped program and by exported files: two gloo ranks, a model of its own tests."""
 
 import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -75,3 +77,54 @@ def test_the_shipped_program_trains_what_is_planned(fixed: list[str], tmp_path: 
     assert measured.losses[-1] < measured.losses[0]
     assert measured.tokens_per_second is not None
     assert measured.tokens_per_second > 0
+
+
+RELEASES = {
+    "0.3": (("torchtitan",), ("bash", "train.sh")),
+    "0.2": (
+        ("torchtitan_older", "torchtitan"),
+        ("torchrun", "--standalone", "--nproc-per-node=2", "-m", "torchtitan.train", "--job.config_file=titan_plan.toml"),
+    ),
+}
+"""Where each release and what it needs lies, and what starts an export with it."""
+
+SMALLER = {
+    "llama3_8b": "llama3_debugmodel",
+    'flavor = "8B"': 'flavor = "debugmodel"',
+    "    return config\n": "    config.parallelism.spmd_backend = 'partial_dtensor'\n    return config\n",
+}
+"""The only changes of the files: the size of the model, and what needs torch's nightly builds."""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.full
+def test_exported_files_train_with_both_releases(release: str, tmp_path: Path) -> None:
+    """Data and tokenizer are those that the export was told of."""
+    folders, command = RELEASES[release]
+    if missing := next((name for name in folders if not (INSTALLED / name).exists()), ""):
+        pytest.skip(f"{missing} is not installed: make frameworks")
+    small(tmp_path)
+    asked = ["plan", "--model", "8b", "--gpus", "2xB200", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
+    fixed = ["--fix", "dp_shard=2,recompute=full,compile=false,offload=none,micro_batch=1"]
+    told = ["--data", str(tmp_path / "texts"), "--tokenizer", str(tmp_path)]
+    assert main([*asked, *fixed, *told, "--to", "torchtitan", "--job-output", str(tmp_path / "out")]) == 0
+    for path in (tmp_path / "out").iterdir():
+        text = path.read_text(encoding="utf-8")
+        for old, new in SMALLER.items():
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+    places = (HERE / "torchtitan_cpu", *(INSTALLED / name for name in folders), tmp_path / "out")
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    flags = ["--training.steps=3", "--metrics.log_freq=1", "--metrics.disable_color_printing"]
+    done = subprocess.run(
+        [*command, *flags], cwd=tmp_path / "out", env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    losses = [float(loss) for loss in re.findall(r"step: .*?loss:\s+([\d.]+)", done.stdout + done.stderr)]
+    assert len(losses) == 6  # of two ranks
+    assert losses[-1] < losses[0]

@@ -9,18 +9,8 @@ import torch
 from plan import SEED, SEQ_LEN, VOCAB_SIZE
 
 
-# The order of samples is that of ``strategist run``: it depends on SEED and the epoch, not on the number of ranks.
-
-
-def mix(*numbers):
-    """64 random bits made of whole numbers, by SplitMix64 (Steele, Lea and Flood, 2014)."""
-    state, word = 0, 2**64 - 1
-    for number in numbers:
-        state = scramble(state ^ (number & word))
-    return state
-
-
 def scramble(value):
+    """64 bits made of 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014)."""
     word = 2**64 - 1
     value = (value + 0x9E3779B97F4A7C15) & word
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & word
@@ -31,11 +21,11 @@ def scramble(value):
 def shuffle(place, count, epoch):
     """The sample at a place of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
     half = max(1, ((count - 1).bit_length() + 1) // 2)
-    key = mix(SEED, epoch)
+    key, mask = scramble(scramble(SEED) ^ epoch), (1 << half) - 1
     while True:
-        left, right = place >> half, place & ((1 << half) - 1)
+        left, right = place >> half, place & mask
         for turn in range(6):
-            left, right = right, left ^ (scramble(key + (turn << 32) + right) & ((1 << half) - 1))
+            left, right = right, left ^ (scramble(key + (turn << 32) + right) & mask)
         place = left << half | right
         if place < count:
             return place
@@ -45,7 +35,7 @@ class Synthetic:
     """Text that can be learned: each sample counts up by a small step of its own, modulo the vocabulary."""
 
     def sample(self, number):
-        drawn = mix(SEED, number)
+        drawn = scramble(scramble(SEED) ^ number)
         return (drawn % VOCAB_SIZE + (1 + (drawn >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
 
 
@@ -53,20 +43,18 @@ class Tokens:
     """One text of token ids, read from the disk as it is needed, in samples of SEQ_LEN + 1 that overlap by one token."""
 
     def __init__(self, path, dtype=None):
-        self.chunks = [chunk for chunk in open_chunks(Path(path), dtype) if len(chunk)]
+        self.chunks = open_chunks(Path(path), dtype)
         self.ends = np.cumsum([len(chunk) for chunk in self.chunks])
-        self.samples = (int(self.ends[-1]) - 1) // SEQ_LEN if self.chunks else 0
+        self.samples = (int(sum(map(len, self.chunks))) - 1) // SEQ_LEN
         if self.samples < 1:
             raise SystemExit(f"{path} has fewer than {SEQ_LEN + 1} tokens")
 
     def sample(self, number):
-        number = shuffle(number % self.samples, self.samples, number // self.samples)
-        place, missing, parts = number * SEQ_LEN, SEQ_LEN + 1, []
-        while missing:
-            index = int(np.searchsorted(self.ends, place, side="right"))
-            begin = place - int(self.ends[index]) + len(self.chunks[index])
-            parts.append(self.chunks[index][begin : begin + missing])
-            place, missing = place + len(parts[-1]), missing - len(parts[-1])
+        first = SEQ_LEN * shuffle(number % self.samples, self.samples, number // self.samples)
+        last, parts = first + SEQ_LEN + 1, []
+        for index in range(*np.searchsorted(self.ends, (first, last - 1), side="right") + (0, 1)):
+            begin = self.ends[index] - len(self.chunks[index])
+            parts.append(self.chunks[index][max(0, first - begin) : last - begin])
         found = np.concatenate(parts).astype(np.int64)
         if found.min() < 0 or found.max() >= VOCAB_SIZE:
             raise SystemExit(f"token {found.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")

@@ -9,17 +9,12 @@ from plan import (
 )
 
 
-def rotary(positions):
-    """Cosines and sines of rotary positions, [tokens, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
-    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=positions.device, dtype=torch.float32) / HEAD_SIZE)
-    angles = torch.outer(positions.float(), frequencies)
-    return angles.cos(), angles.sin()
-
-
-def rotate(x, cos, sin):
-    """``x`` [B, T, heads, HEAD_SIZE] with each pair (i, i + HEAD_SIZE / 2) rotated by the angle of its position."""
+def rotate(x, positions):
+    """``x`` [B, T, heads, HEAD_SIZE] with pairs (i, i + HEAD_SIZE / 2) rotated by angles of their positions (arXiv 2104.09864)."""
+    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=x.device, dtype=torch.float32) / HEAD_SIZE)
+    angles = torch.outer(positions.float(), frequencies).unsqueeze(-2)
     first, second = x.float().chunk(2, dim=-1)
-    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
+    cos, sin = angles.cos(), angles.sin()
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
 
 
@@ -35,10 +30,10 @@ class Attention(nn.Module):
 
     def forward(self, x):
         query, key, value = (part.unflatten(-1, (-1, HEAD_SIZE)) for part in (self.query(x), self.key(x), self.value(x)))
-        cos, sin = rotary(torch.arange(x.shape[1], device=query.device))
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        positions = torch.arange(query.shape[1], device=x.device)
+        query, key = rotate(query, positions), rotate(key, positions)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=KV_HEADS < HEADS)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
@@ -59,7 +54,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Layer(nn.Module):
-    def __init__(self, index):
+    def __init__(self):
         super().__init__()
         self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
         self.attention = Attention()
@@ -72,19 +67,15 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers ``first`` to ``last - 1``, with the embedding before the first layer of the model and the head after the last one.
-
-    Parameters have the same names in every part of the model."""
-
-    def __init__(self, first=0, last=LAYERS):
+    def __init__(self):
         super().__init__()
-        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
-        self.layers = nn.ModuleDict({str(index): Layer(index) for index in range(first, last)})
-        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
-        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
+        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE)
+        self.layers = nn.ModuleDict({str(index): Layer() for index in range(LAYERS)})
+        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False)
 
-    def forward(self, x):
-        x = x if self.embedding is None else self.embedding(x)
+    def forward(self, tokens):
+        x = self.embedding(tokens)
         for layer in self.layers.values():
             x = layer(x)
-        return x if self.head is None else self.head(self.norm(x))
+        return self.head(self.norm(x))

@@ -1,4 +1,4 @@
-# strategist plan 36dfb68c8f1e: tiny on 4xcpu
+# strategist plan 53f870f668e7: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
 # expected: 98.7 ms a step, 20,751 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
@@ -21,19 +21,16 @@ WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 SEED = 0
 PP = 1  # PP-002: Sharding over all devices leaves half of each free, without a bubble.
-DP_REPLICATE = 1
-DP_SHARD = 2
 CP = 1  # CP-001: Sequences of under 8192 tokens fit a device and compute too little to hide the exchange of keys and values.
 TP = 2
 MICRO_BATCH = 8
-OPTIMIZER_KERNEL = "fused"  # OPT-002: One kernel updates parameter and moments together; one for each operation passes over them about ten times.
 RESHARD_AFTER_FORWARD = False  # FSDP-002: All links are equal, so a subgroup holds more memory and saves little traffic.
 RESHARD_ROOT = False
-SEQUENCE_PARALLEL = True  # TP-001: A reduce-scatter and an all-gather move what one all-reduce moves, and norms and residuals take 1/tp of the memory.
-LOSS_PARALLEL = True
 REDUCE_DTYPE = "fp32"
 CHECKPOINT_INTERVAL = 1000
+GLOBAL_BATCH = 16
 ACCUMULATION = 1
+MESH = {'dp_shard': 2, 'tp': 2}
 DEVICE = "cpu"
 
 # What the code of the other files does; for other values plan and export again.
@@ -42,6 +39,11 @@ TIED_EMBEDDINGS = False
 QK_NORM = False
 ROPE_SCALING = None
 OPTIMIZER = "adamw"
+DP_REPLICATE = 1
+DP_SHARD = 2
+OPTIMIZER_KERNEL = "fused"  # OPT-002: One kernel updates parameter and moments together; one for each operation passes over them about ten times.
 RECOMPUTE = "none"  # AC-001: State and activations take less than half the device, at 34 bytes a token and hidden unit of each layer.
 OFFLOAD = "none"  # OFF-001: A rank's share of the state, with the layer inputs of one sequence, its logits and their gradient, takes less than half the device.
+SEQUENCE_PARALLEL = True  # TP-001: A reduce-scatter and an all-gather move what one all-reduce moves, and norms and residuals take 1/tp of the memory.
+LOSS_PARALLEL = True
 COMPILE = False  # COMP-003: The first step took 7 to 29 s where a step takes under one, and there is no launch of kernels to save.

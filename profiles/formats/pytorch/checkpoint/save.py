@@ -14,10 +14,12 @@ def state_of(parts, optimizer, counts):
     # end: fp16
     for name, parameter in named(parts):
         state[f"model.{name}"] = parameter.detach()
+        # if: not sgd
         state |= {f"optimizer.{name}.{key}": value for key, value in optimizer.state.get(parameter, {}).items()}
+        # end: not sgd
     # if: balance_bias
     for part in parts:
-        state |= {f"model.{name}": buffer for name, buffer in getattr(part, "module", part).named_buffers()}
+        state |= {f"model.{name}": buffer for name, buffer in part.named_buffers()}
     # end: balance_bias
     return state
 
@@ -36,26 +38,5 @@ def save(folder, keep, parts, optimizer, counts):
 
 
 def newest(folder):
-    """The newest checkpoint in a folder, or the folder itself if it is one; None without any."""
-    if folder and Path(folder, ".metadata").exists():
-        return Path(folder)
+    """The newest checkpoint in a folder; None without any."""
     return max(Path(folder).glob("step-????????"), default=None) if folder else None
-
-
-def resume(path, parts, optimizer, counts):
-    """Brings back what was saved, under this plan or another one; ``counts`` then holds those of the checkpoint."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:  # an empty step makes the optimizer's states
-        group["lr"] = 0.0
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    state = state_of(parts, optimizer, counts)
-    # if: fp16
-    if "training.loss_scale" not in dcp.FileSystemReader(path).read_metadata().state_dict_metadata:
-        del state["training.loss_scale"]  # of a training in another precision
-    # end: fp16
-    dcp.load(state, checkpoint_id=path)

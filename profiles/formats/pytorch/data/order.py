@@ -1,15 +1,5 @@
-# The order of samples is that of ``strategist run``: it depends on SEED and the epoch, not on the number of ranks.
-
-
-def mix(*numbers):
-    """64 random bits made of whole numbers, by SplitMix64 (Steele, Lea and Flood, 2014)."""
-    state, word = 0, 2**64 - 1
-    for number in numbers:
-        state = scramble(state ^ (number & word))
-    return state
-
-
 def scramble(value):
+    """64 bits made of 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014)."""
     word = 2**64 - 1
     value = (value + 0x9E3779B97F4A7C15) & word
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & word
@@ -20,11 +10,11 @@ def scramble(value):
 def shuffle(place, count, epoch):
     """The sample at a place of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
     half = max(1, ((count - 1).bit_length() + 1) // 2)
-    key = mix(SEED, epoch)
+    key, mask = scramble(scramble(SEED) ^ epoch), (1 << half) - 1
     while True:
-        left, right = place >> half, place & ((1 << half) - 1)
+        left, right = place >> half, place & mask
         for turn in range(6):
-            left, right = right, left ^ (scramble(key + (turn << 32) + right) & ((1 << half) - 1))
+            left, right = right, left ^ (scramble(key + (turn << 32) + right) & mask)
         place = left << half | right
         if place < count:
             return place

@@ -9,7 +9,7 @@ class Synthetic:
     """Text that can be learned: each sample counts up by a small step of its own, modulo the vocabulary."""
 
     def sample(self, number):
-        drawn = mix(SEED, number)
+        drawn = scramble(scramble(SEED) ^ number)
         return (drawn % VOCAB_SIZE + (1 + (drawn >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
 
 
@@ -17,20 +17,18 @@ class Tokens:
     """One text of token ids, read from the disk as it is needed, in samples of SEQ_LEN + 1 that overlap by one token."""
 
     def __init__(self, path, dtype=None):
-        self.chunks = [chunk for chunk in open_chunks(Path(path), dtype) if len(chunk)]
+        self.chunks = open_chunks(Path(path), dtype)
         self.ends = np.cumsum([len(chunk) for chunk in self.chunks])
-        self.samples = (int(self.ends[-1]) - 1) // SEQ_LEN if self.chunks else 0
+        self.samples = (int(sum(map(len, self.chunks))) - 1) // SEQ_LEN
         if self.samples < 1:
             raise SystemExit(f"{path} has fewer than {SEQ_LEN + 1} tokens")
 
     def sample(self, number):
-        number = shuffle(number % self.samples, self.samples, number // self.samples)
-        place, missing, parts = number * SEQ_LEN, SEQ_LEN + 1, []
-        while missing:
-            index = int(np.searchsorted(self.ends, place, side="right"))
-            begin = place - int(self.ends[index]) + len(self.chunks[index])
-            parts.append(self.chunks[index][begin : begin + missing])
-            place, missing = place + len(parts[-1]), missing - len(parts[-1])
+        first = SEQ_LEN * shuffle(number % self.samples, self.samples, number // self.samples)
+        last, parts = first + SEQ_LEN + 1, []
+        for index in range(*np.searchsorted(self.ends, (first, last - 1), side="right") + (0, 1)):
+            begin = self.ends[index] - len(self.chunks[index])
+            parts.append(self.chunks[index][max(0, first - begin) : last - begin])
         found = np.concatenate(parts).astype(np.int64)
         if found.min() < 0 or found.max() >= VOCAB_SIZE:
             raise SystemExit(f"token {found.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")

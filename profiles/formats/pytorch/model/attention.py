@@ -5,23 +5,18 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def rotary(positions):
-    """Cosines and sines of rotary positions, [tokens, HEAD_SIZE / 2] each (arXiv 2104.09864)."""
-    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=positions.device, dtype=torch.float32) / HEAD_SIZE)
+def rotate(x, positions):
+    """``x`` [B, T, heads, HEAD_SIZE] with pairs (i, i + HEAD_SIZE / 2) rotated by angles of their positions (arXiv 2104.09864)."""
+    frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=x.device, dtype=torch.float32) / HEAD_SIZE)
     # if: rope_scaling
     turns = ROPE_SCALING["original_positions"] * frequencies / (2 * math.pi)
     low, high = ROPE_SCALING["low_frequency"], ROPE_SCALING["high_frequency"]
     kept = ((turns - low) / (high - low)).clamp(0, 1)
     frequencies = kept * frequencies + (1 - kept) * frequencies / ROPE_SCALING["factor"]
     # end: rope_scaling
-    angles = torch.outer(positions.float(), frequencies)
-    return angles.cos(), angles.sin()
-
-
-def rotate(x, cos, sin):
-    """``x`` [B, T, heads, HEAD_SIZE] with each pair (i, i + HEAD_SIZE / 2) rotated by the angle of its position."""
+    angles = torch.outer(positions.float(), frequencies).unsqueeze(-2)
     first, second = x.float().chunk(2, dim=-1)
-    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
+    cos, sin = angles.cos(), angles.sin()
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
 
 
@@ -45,17 +40,17 @@ class Attention(nn.Module):
         query, key = self.query_norm(query), self.key_norm(key)
         # end: qk_norm
         # if: cp
-        cos, sin = rotary(self.positions)
+        query, key = rotate(query, self.positions), rotate(key, self.positions)
         # end: cp
         # if: not cp
-        cos, sin = rotary(torch.arange(x.shape[1], device=query.device))
+        positions = torch.arange(query.shape[1], device=x.device)
+        query, key = rotate(query, positions), rotate(key, positions)
         # end: not cp
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         # if: gathers
         mixed = self.attend(query, key, value)
         # end: gathers
         # if: not gathers
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=KV_HEADS < HEADS)
         # end: not gathers
         return self.output(mixed.transpose(1, 2).flatten(2))

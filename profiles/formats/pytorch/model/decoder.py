@@ -1,11 +1,17 @@
 import torch
 from torch import nn
 
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Layer(nn.Module):
+    # if: dense_first
     def __init__(self, index):
+    # end: dense_first
+    # if: not dense_first
+    def __init__(self):
+    # end: not dense_first
         super().__init__()
         self.attention_norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
         self.attention = Attention()
@@ -25,20 +31,23 @@ class Layer(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
+# if: pp
 class Decoder(nn.Module):
     """Layers ``first`` to ``last - 1``, with the embedding before the first layer of the model and the head after the last one.
 
     Parameters have the same names in every part of the model."""
 
-    def __init__(self, first=0, last=LAYERS):
+    def __init__(self, first, last):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE) if first == 0 else None
+        # if: dense_first
         self.layers = nn.ModuleDict({str(index): Layer(index) for index in range(first, last)})
+        # end: dense_first
+        # if: not dense_first
+        self.layers = nn.ModuleDict({str(index): Layer() for index in range(first, last)})
+        # end: not dense_first
         self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON) if last == LAYERS else None
         self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False) if last == LAYERS else None
-        # if: tied
-        self.head.weight = self.embedding.weight
-        # end: tied
 
     def forward(self, x):
         x = x if self.embedding is None else self.embedding(x)
@@ -48,3 +57,32 @@ class Decoder(nn.Module):
         for layer in self.layers.values():
             x = layer(x)
         return x if self.head is None else self.head(self.norm(x))
+
+
+# end: pp
+# if: not pp
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB_SIZE, HIDDEN_SIZE)
+        # if: dense_first
+        self.layers = nn.ModuleDict({str(index): Layer(index) for index in range(LAYERS)})
+        # end: dense_first
+        # if: not dense_first
+        self.layers = nn.ModuleDict({str(index): Layer() for index in range(LAYERS)})
+        # end: not dense_first
+        self.norm = nn.RMSNorm(HIDDEN_SIZE, eps=NORM_EPSILON)
+        self.head = nn.Linear(HIDDEN_SIZE, VOCAB_SIZE, bias=False)
+        # if: tied
+        self.head.weight = self.embedding.weight
+        # end: tied
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        # if: compile and tp
+        x = x.clone()  # waits for the collective: torch gives an argument of a compiled layer that is under way no gradient
+        # end: compile and tp
+        for layer in self.layers.values():
+            x = layer(x)
+        return self.head(self.norm(x))
+# end: not pp

@@ -1,13 +1,24 @@
 import torch
 
 
-from torch.nn.parallel import DistributedDataParallel
-
-
-def build(first, last, meshes, device, weights):
-    """Layers ``first`` to ``last - 1`` as this rank trains them, with their first weights."""
+# if: pp
+def build(first, last, meshes, device):
+    """Layers ``first`` to ``last - 1`` as this rank trains them, without values."""
     with torch.device("meta"):
         part = Decoder(first, last)
+# end: pp
+# if: meshes and not pp
+def build(meshes, device):
+    """The model as this rank trains it, without values."""
+    with torch.device("meta"):
+        part = Decoder()
+# end: meshes and not pp
+# if: not meshes
+def build(device):
+    """The model without values."""
+    with torch.device("meta"):
+        part = Decoder()
+# end: not meshes
     # if: tp
     apply_tensor_parallel(part, meshes["tp"])
     # end: tp
@@ -47,18 +58,7 @@ def build(first, last, meshes, device, weights):
     for mixture in mixtures(part):
         mixture.balance_bias.zero_()
     # end: balance_bias
-    draw_weights([part])
-    # if: hugging_face
-    if weights:
-        load_weights(weights, [part])
-    # end: hugging_face
-    # if: not fsdp and not lora
-    part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION], enabled=PRECISION != "fp32")(part.forward)
-    # end: not fsdp and not lora
-    # if: ddp
-    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
-    return DistributedDataParallel(part, static_graph=STATIC_GRAPH, **buckets)
-    # end: ddp
-    # if: not ddp
+    # if: not fsdp and not lora and not fp32
+    part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION])(part.forward)
+    # end: not fsdp and not lora and not fp32
     return part
-    # end: not ddp

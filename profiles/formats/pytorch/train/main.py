@@ -1,10 +1,11 @@
 import argparse
 import os
 import time
-from contextlib import ExitStack, nullcontext
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
 
 
 from torch.distributed.tensor.experimental import context_parallel
@@ -24,7 +25,7 @@ def arguments():
     parser.add_argument("--save", help="write checkpoints into this folder, and go on from its newest one")
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
-    parser.add_argument("--resume", help="begin with a checkpoint of any plan of this model, where --save has none")
+    parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
     return parser.parse_args()
 
 
@@ -45,64 +46,92 @@ def main():
     device = torch.device(DEVICE)
     dist.init_process_group("gloo")
     # end: not cuda
-    # if: meshes
-    meshes = make_meshes()
-    # end: meshes
-    # if: not meshes
-    meshes = {}
-    # end: not meshes
     # if: ring
     set_rotate_method(CP_ROTATE)
     # end: ring
+    # if: more_meshes
+    meshes = make_meshes()
+    # end: more_meshes
+    # if: meshes and not more_meshes
+    meshes = init_device_mesh(DEVICE, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+    # end: meshes and not more_meshes
+    # if: meshes
+    parts, run = make_stages(meshes, device)
+    # end: meshes
+    # if: not meshes
+    parts, run = make_stages(device)
+    # end: not meshes
+    draw_weights(parts)
     # if: hugging_face
-    parts, run = make_stages(meshes, device, options.weights)
+    if options.weights:
+        load_weights(options.weights, parts)
     # end: hugging_face
-    # if: not hugging_face
-    parts, run = make_stages(meshes, device, None)
-    # end: not hugging_face
     optimizer = make_optimizer(parts)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    if begin := newest(options.save) or newest(options.resume):
-        resume(begin, parts, optimizer, counts)
+    if begin := newest(options.save) or options.resume:
+        # if: fp16
+        state = state_of(parts, optimizer, counts)
+        if "training.loss_scale" not in dcp.FileSystemReader(begin).read_metadata().state_dict_metadata:
+            del state["training.loss_scale"]  # of a training in another precision
+        dcp.load(state, checkpoint_id=begin)
+        # end: fp16
+        # if: not fp16
+        dcp.load(state_of(parts, optimizer, counts), checkpoint_id=begin)
+        # end: not fp16
     text = Tokens(options.data, options.data_type) if options.data else Synthetic()
-    own = MICRO_BATCH * ACCUMULATION
-    data_rank = rank // (CP * TP) % (DP_REPLICATE * DP_SHARD)
+    own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
+    # if: shares
+    data_rank = rank // (CP * TP) % (GLOBAL_BATCH // own)
+    # end: shares
+    # if: pp and not shares
+    data_rank = rank % (GLOBAL_BATCH // own)
+    # end: pp and not shares
     # if: gathers
     positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
     # end: gathers
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
+        # if: pp and not shares
         tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + data_rank * own, own))
+        # end: pp and not shares
+        # if: shares
+        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + data_rank * own, own))
+        # end: shares
+        # if: not pp and not shares
+        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + rank * own, own))
+        # end: not pp and not shares
         # if: gathers
         tokens, targets = tokens[:, positions], targets[:, positions]
         # end: gathers
-        # if: not contexts
-        loss = run(tokens, targets)
-        # end: not contexts
-        # if: contexts
-        with ExitStack() as around:
-            # if: ring
-            cut = {"buffers": [tokens, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {tokens, targets}}
-            around.enter_context(context_parallel(meshes["cp"], **cut))
-            # end: ring
-            # if: tp
-            around.enter_context(loss_parallel() if LOSS_PARALLEL else nullcontext())
-            # end: tp
+        # if: ring
+        cut = {"buffers": [tokens, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {tokens, targets}}
+        # end: ring
+        # if: ring and loss_parallel
+        with context_parallel(meshes["cp"], **cut), loss_parallel():
             loss = run(tokens, targets)
-        # end: contexts
+        # end: ring and loss_parallel
+        # if: ring and not loss_parallel
+        with context_parallel(meshes["cp"], **cut):
+            loss = run(tokens, targets)
+        # end: ring and not loss_parallel
+        # if: loss_parallel and not ring
+        with loss_parallel():
+            loss = run(tokens, targets)
+        # end: loss_parallel and not ring
+        # if: not ring and not loss_parallel
+        loss = run(tokens, targets)
+        # end: not ring and not loss_parallel
         loss, norm = update(parts, optimizer, loss)
-        counts += torch.tensor([1, DP_REPLICATE * DP_SHARD * own])
+        counts += torch.tensor([1, GLOBAL_BATCH])
         if rank == 0:
-            seconds = time.perf_counter() - started
-            speed = DP_REPLICATE * DP_SHARD * own * SEQ_LEN / seconds
+            speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
             # if: cuda
-            memory = torch.cuda.max_memory_allocated() / 2**30
-            line = f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f} memory {memory:.2f} GiB"
+            memory = f" memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+            print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}" + memory, flush=True)
             # end: cuda
             # if: not cuda
-            line = f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}"
+            print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}", flush=True)
             # end: not cuda
-            print(line, flush=True)
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
             save(options.save, options.keep, parts, optimizer, counts)
     # if: hugging_face

@@ -2,16 +2,12 @@ from torch.distributed.device_mesh import init_device_mesh
 
 
 def make_meshes():
-    """One mesh of all ranks, the fastest links last; FSDP2 gets ``data``: shards, or replicas of shards."""
-    names = ("pp", "dp_replicate", "dp_shard", "tp")
-    world = init_device_mesh(DEVICE, (PP, DP_REPLICATE, DP_SHARD * CP, TP), mesh_dim_names=names)
-    data = world["dp_replicate", "dp_shard"] if DP_REPLICATE > 1 else world["dp_shard"]
-    # if: not more_meshes
-    return {"pp": world["pp"], "tp": world["tp"], "data": data}
-    # end: not more_meshes
-    # if: more_meshes
-    meshes = {"pp": world["pp"], "tp": world["tp"], "data": data}
-    # end: more_meshes
+    """One mesh of all ranks, the fastest links last, and those that cut it in another way."""
+    world = init_device_mesh(DEVICE, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+    meshes = {name: world[name] for name in MESH}
+    # if: hsdp
+    meshes["dp_replicate", "dp_shard"] = world["dp_replicate", "dp_shard"]
+    # end: hsdp
     # if: cp
     # Neighbours in dp_shard share sequences; each holds shards of its own.
     outside = PP * DP_REPLICATE * DP_SHARD
@@ -24,8 +20,11 @@ def make_meshes():
     names = ("pp", "dp_replicate", "experts", "ep")
     world = init_device_mesh(DEVICE, (PP, DP_REPLICATE, shards, EP), mesh_dim_names=names, backend_override=own)
     meshes["ep"] = world["ep"]
-    meshes["experts"] = world["dp_replicate", "experts"] if DP_REPLICATE > 1 else world["experts"]
+    # if: hsdp
+    meshes["experts"] = world["dp_replicate", "experts"]
+    # end: hsdp
+    # if: not hsdp
+    meshes["experts"] = world["experts"]
+    # end: not hsdp
     # end: apart
-    # if: more_meshes
     return meshes
-    # end: more_meshes

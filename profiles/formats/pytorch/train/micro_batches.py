@@ -1,15 +1,29 @@
 from functools import partial
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 
-def make_stages(meshes, device, weights):
+# if: meshes
+def make_stages(meshes, device):
     """The whole model, and the function that runs a step on it."""
-    part = build(0, LAYERS, meshes, device, weights)
+    part = build(meshes, device)
+# end: meshes
+# if: not meshes
+def make_stages(device):
+    """The whole model, and the function that runs a step on it."""
+    part = build(device)
+# end: not meshes
+    # if: ddp
+    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
+    return [part], partial(run_micro_batches, DistributedDataParallel(part, static_graph=STATIC_GRAPH, **buckets))
+    # end: ddp
+    # if: not ddp
     return [part], partial(run_micro_batches, part)
+    # end: not ddp
 
 
-def run_micro_batches(part, tokens, targets):
+def run_micro_batches(model, tokens, targets):
     """Forward and backward passes of all micro-batches; their mean loss."""
     total = torch.zeros((), device=tokens.device)
     pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
@@ -21,13 +35,18 @@ def run_micro_batches(part, tokens, targets):
     # end: not accumulates
         # if: fsdp and accumulates
         sync = index == ACCUMULATION - 1 or not NO_SYNC
-        part.set_requires_gradient_sync(sync)
-        part.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
+        model.set_requires_gradient_sync(sync)
+        model.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
         # end: fsdp and accumulates
         # if: ddp and accumulates
-        part.require_backward_grad_sync = index == ACCUMULATION - 1 or not NO_SYNC
+        model.require_backward_grad_sync = index == ACCUMULATION - 1 or not NO_SYNC
         # end: ddp and accumulates
-        loss = loss_of(part(micro_batch), target)
+        loss = loss_of(model(micro_batch), target)
         loss.backward()
-        total += local(loss.detach())
+        # if: loss_parallel
+        total += loss.detach().to_local()
+        # end: loss_parallel
+        # if: not loss_parallel
+        total += loss.detach()
+        # end: not loss_parallel
     return total

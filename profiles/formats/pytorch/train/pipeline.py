@@ -2,26 +2,38 @@ from itertools import accumulate
 
 import torch
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.pipelining.schedules import get_schedule_class
 
 
-def make_stages(meshes, device, weights):
+# if: virtual
+def make_stages(meshes, device):
     """The pipeline stages of this rank, and the function that runs a step on them (arXiv 2104.04473)."""
-    count, rank = PP * PP_VIRTUAL_STAGES, meshes["pp"].get_local_rank()
-    numbers, ends = range(rank, count, PP), [0, *accumulate(PP_LAYERS)]
-    parts = [build(ends[stage], ends[stage + 1], meshes, device, weights) for stage in numbers]
-    group = meshes["pp"].get_group()
+    count, group = PP * PP_VIRTUAL_STAGES, meshes["pp"].get_group()
+    numbers, ends = range(meshes["pp"].get_local_rank(), count, PP), [0, *accumulate(PP_LAYERS)]
+    parts = [build(ends[stage], ends[stage + 1], meshes, device) for stage in numbers]
     stages = [PipelineStage(part, stage, count, device, group=group) for part, stage in zip(parts, numbers, strict=True)]
-    kind = get_schedule_class(PP_SCHEDULE)
-    single = issubclass(kind, PipelineScheduleSingle)
-    schedule = kind(stages[0] if single else stages, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
+    schedule = get_schedule_class(PP_SCHEDULE)(stages, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
+    has_first, has_last = 0 in numbers, count - 1 in numbers
+# end: virtual
+# if: not virtual
+def make_stages(meshes, device):
+    """The pipeline stage of this rank, and the function that runs a step on it (arXiv 1811.06965)."""
+    number, ends = meshes["pp"].get_local_rank(), [0, *accumulate(PP_LAYERS)]
+    parts = [build(ends[number], ends[number + 1], meshes, device)]
+    stage = PipelineStage(parts[0], number, PP, device, group=meshes["pp"].get_group())
+    schedule = get_schedule_class(PP_SCHEDULE)(stage, ACCUMULATION, loss_fn=loss_of, scale_grads=False)
+    has_first, has_last = number == 0, number == PP - 1
+# end: not virtual
 
     def run(tokens, targets):
         """Forward and backward passes of all micro-batches; their mean loss, 0 on ranks without the last stage."""
         losses = []
-        inputs = (tokens,) if 0 in numbers else ()
-        compared = {"target": targets, "losses": losses} if count - 1 in numbers else {}
+        inputs = (tokens,) if has_first else ()
+        compared = {"target": targets, "losses": losses} if has_last else {}
         schedule.step(*inputs, **compared, return_outputs=False)
-        return sum((local(loss.detach()) for loss in losses), torch.zeros((), device=device))
+        # if: loss_parallel
+        losses = [loss.to_local() for loss in losses]
+        # end: loss_parallel
+        return sum((loss.detach() for loss in losses), torch.zeros((), device=device))
 
     return parts, run

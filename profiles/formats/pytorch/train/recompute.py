@@ -53,8 +53,8 @@ def apply_recompute(part):
 def recomputed(forward):
     # if: selective
     how = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
+    return lambda x: checkpoint(forward, x, **how)
     # end: selective
     # if: not selective
-    how = {"use_reentrant": False, "preserve_rng_state": False}
+    return lambda x: checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
     # end: not selective
-    return lambda x: checkpoint(forward, x, **how)

@@ -10,19 +10,29 @@ from torch.distributed.tensor.parallel import (
 
 
 def apply_tensor_parallel(part, mesh):
-    """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053).
-
-    With SEQUENCE_PARALLEL activations between the pairs are cut by tokens (arXiv 2205.05198)."""
-    between = Shard(1) if SEQUENCE_PARALLEL else Replicate()
-    styles = {}
-    if part.embedding is not None:
-        styles["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    if part.head is not None:
-        logits = Shard(-1) if LOSS_PARALLEL else Replicate()
-        styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=not LOSS_PARALLEL)
-        if SEQUENCE_PARALLEL:
-            styles["norm"] = SequenceParallel()
+    """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053)."""
+    # if: sequence_parallel
+    between = Shard(1)  # activations between the pairs are cut by tokens (arXiv 2205.05198)
+    # end: sequence_parallel
+    # if: not sequence_parallel
+    between = Replicate()
+    # end: not sequence_parallel
+    styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between)}
+    # if: loss_parallel
+    styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
+    # end: loss_parallel
+    # if: not loss_parallel
+    styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Replicate())
+    # end: not loss_parallel
+    # if: sequence_parallel
+    styles["norm"] = SequenceParallel()
+    # end: sequence_parallel
+    # if: pp
+    parallelize_module(part, mesh, {name: style for name, style in styles.items() if getattr(part, name) is not None})
+    # end: pp
+    # if: not pp
     parallelize_module(part, mesh, styles)
+    # end: not pp
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     for layer in part.layers.values():
         styles = {"attention": whole, "attention.output": RowwiseParallel(output_layouts=between)}
@@ -55,6 +65,7 @@ def apply_tensor_parallel(part, mesh):
         styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
         styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
         # end: not moe
-        if SEQUENCE_PARALLEL:
-            styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        # if: sequence_parallel
+        styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        # end: sequence_parallel
         parallelize_module(layer, mesh, styles)

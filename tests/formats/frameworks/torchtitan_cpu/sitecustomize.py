@@ -10,14 +10,14 @@ import sys
 import types
 from typing import Any
 
-KERNELS = "torchtitan.distributed.minimal_async_ep.kernels"
+KERNELS = ("torchtitan.distributed.minimal_async_ep.kernels", "torchtitan.models.moe.kernels")
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """An empty module for kernels that are triton's."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self) if name == KERNELS else None
+        return importlib.machinery.ModuleSpec(name, self) if name in KERNELS else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = types.ModuleType(spec.name)
