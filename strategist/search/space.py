@@ -371,7 +371,7 @@ def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, boun
     value = f"--gpus {cluster.name}{fixed}"
     law = _law(model, cluster, workload, bounds)
     if law and "global_batch" not in law:
-        return InputError(value, law, "keep this law in what is fixed, or fix less: strategist plan without it chooses one")
+        return InputError(value, law, "change what is fixed, or leave it out: strategist plan chooses one")
     law = law or (
         f"no layout of {cluster.devices} devices keeps every law" + (f" on {bounds.backend.name}" if bounds.backend.limits else "")
     )

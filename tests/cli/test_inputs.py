@@ -33,9 +33,11 @@ IN_EVERY_RUN = ("tiny", "deepseek-v3")
 @pytest.mark.parametrize(
     "model", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in presets()]
 )
-def test_every_preset_gets_plans_or_ways(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = plan(capsys, "--model", model, "--gpus", "8x80GB")
+def test_every_preset_gets_plans_or_alternatives(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["plan", "--model", model, "--gpus", "8x80GB", "--json"])
+    answer = codec.loads(Answer, capsys.readouterr().out)
     assert answer.model.name == model
+    assert code == (0 if answer.plans else 1)
     assert answer.plans or answer.alternatives
 
 

@@ -254,7 +254,9 @@ def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -
 
 @pytest.mark.parametrize(("name", "value"), [("pp_schedule", "dual_pipe_v"), ("pin_memory", False), ("bucket_cap_mb", 50)])
 def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str, value: KnobValue) -> None:
-    plan = api.plan(Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none"}), top=1).plans[0]
+    plan = api.plan(
+        Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none", "checkpoint": "sync"}), top=1
+    ).plans[0]
     alternative = api.why_not(plan, name, value)
     assert alternative.obstacle is Obstacle.EQUAL
     assert alternative.text == "nothing in this plan depends on it"

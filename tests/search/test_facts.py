@@ -35,10 +35,10 @@ def test_facts_of_a_situation_are_those_of_its_profiles() -> None:
     assert (facts["model.is_moe"], facts["model.experts"]) == (False, 0)
 
 
-def test_host_memory_is_unknown_until_somebody_says_it() -> None:
-    assert situation_facts(MODEL, ON, Workload())["cluster.host_memory_bytes"] is None
-    said = replace(ON, host_memory_bytes=2**39)
-    assert situation_facts(MODEL, said, Workload())["cluster.host_memory_bytes"] == 2**39
+def test_host_memory_is_unknown_where_neither_profile_nor_user_states_it() -> None:
+    for stated in (None, 2**39):
+        on = replace(ON, host_memory_bytes=stated)
+        assert situation_facts(MODEL, on, Workload())["cluster.host_memory_bytes"] == stated
 
 
 def test_what_a_trial_did_not_show_is_unknown() -> None:
