@@ -45,7 +45,7 @@ def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
 
 
 def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
-    [found] = few_shot_errors(slowed(foundry[::2], Calibration(compute=2.5, launch=2.0)), handfuls=(0, 10))
+    [found] = few_shot_errors(slowed(foundry[::2], Calibration(compute=2.5, launch=2.0)), shots=(0, 10))
     assert found.rows == 30
     assert found.mape[10] < 0.3 * found.mape[0]
 
