@@ -34,7 +34,7 @@ SETTINGS = TrialSettings(steps=4, max_restarts=1, elastic=True, save_every=SAVE_
 REAL_STEPS = 200
 LAYOUTS: tuple[dict[str, object], ...] = (
     {},
-    {"pp": 2, "dp_shard": 2, "postpone_gradient_sync": True},
+    {"pp": 2, "dp_shard": 2, "no_sync": True},
     {"tp": 2, "dp_shard": 2, "checkpoint": "async"},
     {"dp_replicate": 4, "dp_shard": 1, "checkpoint": "async"},
 )
