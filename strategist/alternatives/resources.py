@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from math import ceil
 
 from strategist.alternatives.activations import activations_away
 from strategist.alternatives.change import Change, changed, reworked
 from strategist.alternatives.convergence import WORTH_NAMING, allowances
-from strategist.contract.cluster import Cluster
+from strategist.contract.cluster import MOST_DEVICES, Cluster
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes
@@ -214,11 +215,14 @@ def _sizes(cluster: Cluster, state_bytes: float) -> Iterator[Cluster]:
             per_node *= 2
             if per_node >= least:
                 yield scaled(cluster, 1, per_node)
-    nodes = max(cluster.nodes + (per_node == cluster.gpus_per_node), ceil(least / per_node))
+    first = max(cluster.nodes + (per_node == cluster.gpus_per_node), ceil(least / per_node))
+    for nodes in takewhile(lambda nodes: nodes * per_node <= MOST_DEVICES, _node_counts(first)):
+        yield scaled(cluster, nodes, per_node)
+
+
+def _node_counts(nodes: int) -> Iterator[int]:
+    """A quarter more each time, then powers of two."""
     for step in range(MORE_SIZES):
-        yield scaled(cluster, nodes, per_node)
+        yield nodes
         nodes += max(1, nodes // 4) if step else 1
-    nodes = 1 << nodes.bit_length()
-    for _ in range(MORE_SIZES):
-        yield scaled(cluster, nodes, per_node)
-        nodes *= 2
+    yield from (1 << exponent for exponent in range(nodes.bit_length(), nodes.bit_length() + MORE_SIZES))

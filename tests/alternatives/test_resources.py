@@ -1,16 +1,19 @@
-"""Ways: what they say to change, when changed, gives exactly the plan that they promise."""
+"""Alternatives: what they say to change, when changed, gives exactly the plan that they promise."""
 
 from pathlib import Path
 
 import pytest
 
+from strategist.alternatives import resources
 from strategist.cards.deck import Deck, load_deck
 from strategist.cli import request_options as command_line
 from strategist.cli.parser import Parser
+from strategist.contract.cluster import MOST_DEVICES
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.paths import data_dir
 from strategist.planning.planner import answer
+from strategist.profiles.cluster import resolve_cluster
 from strategist.units import GIB
 
 REQUESTS = {
@@ -85,3 +88,10 @@ def test_ways_that_change_training_say_so(deck: Deck) -> None:
     found = answer(Request(model="8b", gpus="2x24GB"), deck=deck)
     says = {other.flags[0]: other.changes_convergence for other in found.alternatives}
     assert {flag for flag, changes in says.items() if changes} == {"--train", "--optimizer", "--allow"}
+
+
+def test_no_larger_cluster_has_more_devices_than_can_be_planned_for() -> None:
+    sizes = [size.devices for size in resources._sizes(resolve_cluster("2048x8xH100"), state_bytes=0.0)]
+    assert sizes == sorted(sizes)
+    assert 2**19 < max(sizes) <= MOST_DEVICES
+    assert list(resources._sizes(resolve_cluster("131072x8xH100"), state_bytes=0.0)) == []
