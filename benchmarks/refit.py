@@ -17,8 +17,17 @@ from between import put
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
-from strategist.accuracy.error_metrics import Judged
-from strategist.accuracy.held_out_errors import Unseen, device_of, file_of, left_out, mean_error, source_of, step_range, unseen
+from strategist.accuracy.held_out_errors import (
+    Unseen,
+    device_of,
+    file_of,
+    left_out,
+    mean_error,
+    ranged,
+    source_of,
+    step_ranges,
+    unseen,
+)
 from strategist.accuracy.measure import judge, read_cases
 from strategist.accuracy.refit import memory_spreads, refit
 from strategist.accuracy.row import read_rows
@@ -45,10 +54,10 @@ def main() -> None:
         seconds = [_left_out(pool, cases, group) for group in groups]
     seen = judge(cases, Shipped(source=SOURCE, fits=fits))
     judged = [[replace(item, step_seconds=own[at]) for at, item in enumerate(seen)] for own in seconds]
-    found = Shipped(source=SOURCE, fits=fits, memory_spreads=memory_spreads(cases), step_range=step_range(judged[0]))
+    found = Shipped(source=SOURCE, fits=fits, memory_spreads=memory_spreads(cases), step_ranges=step_ranges(judged[0]))
     codec.save(found, data_dir("profiles") / "calibrations.json")
     for name, own, group in zip(("source", "device"), judged, (file_of, device_of), strict=True):
-        text = _table(name, unseen(_ranged(own, found), seen, group))
+        text = _table(name, unseen(ranged(own, found), seen, group))
         print(f"\n{text}")
         if len(sys.argv) > 2:
             put(Path(sys.argv[2]), f"unseen {name}s", text, "refit")
@@ -71,12 +80,6 @@ def _left_out(pool: Executor, cases: Sequence[Case], group: Callable[[Case], str
 def _without(group: Callable[[Case], str], name: str) -> dict[int, float]:
     [(columns, fits)] = _shared
     return left_out(columns, group, fits, name)
-
-
-def _ranged(judged: Sequence[Judged], found: Shipped) -> list[Judged]:
-    """With the range that is shipped."""
-    low, high = found.step_range
-    return [replace(item, interval=(low * item.step_seconds, high * item.step_seconds)) for item in judged]
 
 
 def _table(name: str, found: Sequence[Unseen]) -> str:

@@ -1,7 +1,7 @@
 """Held-out errors: predictions for rows whose source, or whose device, was not used by the fit."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 
 import numpy as np
@@ -12,7 +12,7 @@ from strategist.accuracy.error_metrics import Judged
 from strategist.accuracy.refit import refit
 from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
-from strategist.cost.shipped_calibrations import FittedTo, Shipped
+from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, calibration_for, family_name
 
 PUBLISHERS = {
     "NVIDIA": (
@@ -27,6 +27,9 @@ RULE_MFU = 0.4
 
 COVERED = (0.05, 0.95)
 """Quantiles between which a step is to lie."""
+
+LEAST_SOURCES = 5
+"""Sources of a family from which its steps have a range of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +87,33 @@ def rule_seconds(case: Case) -> float:
     return flops / (RULE_MFU * case.cluster.peak("bf16" if "bf16" in peaks else "fp16"))
 
 
-def step_range(judged: Sequence[Judged]) -> tuple[float, float]:
-    """The quantiles ``COVERED`` of measured over predicted steps, each source of benchmarks with the same weight."""
-    errors = {name: [_ratio(item) for item in own if item.case.fits_times] for name, own in grouped(judged, file_of).items()}
-    values = np.concatenate([np.array(own) for own in errors.values() if own])
-    weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in errors.values() if own])
+def step_ranges(judged: Sequence[Judged]) -> dict[str, tuple[float, float]]:
+    """The quantiles ``COVERED`` of measured over predicted steps of all benchmarks, and of each family with ``LEAST_SOURCES``."""
+    timed = [item for item in judged if item.case.fits_times and item.case.step_seconds]
+    families = grouped(timed, lambda case: family_name(case.stack.family))
+    known = {name: own for name, own in families.items() if len(grouped(own, file_of)) >= LEAST_SOURCES}
+    return {name: _step_range(own) for name, own in {ANY_STACK: timed, **known}.items()}
+
+
+def _step_range(judged: Sequence[Judged]) -> tuple[float, float]:
+    """Each source counts the same."""
+    errors = [[_ratio(item) for item in own] for own in grouped(judged, file_of).values()]
+    values = np.concatenate([np.array(own) for own in errors])
+    weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in errors])
     order = np.argsort(values)
     shares = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
     low, high = np.interp(COVERED, shares, values[order])
     return exp(float(low)), exp(float(high))
+
+
+def ranged(judged: Sequence[Judged], fits: Shipped) -> list[Judged]:
+    """With the intervals that the ranges of ``fits`` give."""
+    ranges = {item.case.stack: calibration_for(item.case.stack, fits).step_range for item in judged}
+    return [
+        replace(item, interval=(low * item.step_seconds, high * item.step_seconds))
+        for item in judged
+        for low, high in (ranges[item.case.stack],)
+    ]
 
 
 def unseen(judged: Sequence[Judged], seen: Sequence[Judged], group: Callable[[Case], str]) -> tuple[Unseen, ...]:

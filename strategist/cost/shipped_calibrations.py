@@ -33,13 +33,13 @@ class Shipped:
 
     source: what they were fitted to, and how to fit them again.
     memory_spreads: spread of measured memory around the prediction, by stack, by family, and for any.
-    step_range: 90 % interval of measured over predicted steps, of sources that no fit had seen.
+    step_ranges: 90 % interval of measured over predicted steps, of sources that no fit had seen, by family, and for any.
     """
 
     source: str
     fits: tuple[FittedTo, ...] = ()
     memory_spreads: dict[str, float] = field(default_factory=dict)
-    step_range: tuple[float, float] = NEUTRAL.step_range
+    step_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @cache
@@ -72,9 +72,10 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
     """Its factors, neutral ones where there are none, and how far memory is spread; ``fits`` instead of the shipped ones."""
     known = fits or shipped()
     found, spreads = shipped_for(stack, known), known.memory_spreads
-    base = found.calibration if found else NEUTRAL
+    base, ranges = found.calibration if found else NEUTRAL, known.step_ranges
     spread = next((spreads[name] for name in _names(stack) if name in spreads), base.memory_spread)
-    return replace(base, memory_spread=spread, step_range=known.step_range)
+    low, high = next((ranges[name] for name in _names(stack) if name in ranges), NEUTRAL.step_range)
+    return replace(base, memory_spread=spread, step_range=(low, high))
 
 
 def _names(stack: Stack) -> tuple[str, str, str]:

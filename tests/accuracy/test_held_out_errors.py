@@ -8,18 +8,20 @@ from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.error_metrics import Judged
 from strategist.accuracy.held_out_errors import (
+    LEAST_SOURCES,
     device_of,
     file_of,
     left_out,
     mean_error,
+    ranged,
     rule_seconds,
     source_of,
-    step_range,
+    step_ranges,
     unseen,
 )
 from strategist.accuracy.measure import read_cases
 from strategist.accuracy.row import read_rows
-from strategist.cost.shipped_calibrations import shipped
+from strategist.cost.shipped_calibrations import ANY_STACK, Shipped, shipped
 from strategist.paths import data_dir
 from tests.accuracy.published import made
 
@@ -73,8 +75,21 @@ def test_each_source_weighs_the_same_in_the_range(atorch: list[Case]) -> None:
     """Of two sources, one of many rows at 1 and one of few at 2, the median lies between: the ends are the two."""
     many = [judged(case, 1.0) for case in atorch]
     few = [judged(replace(case, row=replace(case.row, file="other")), 2.0) for case in atorch[:2]]
-    assert step_range([*many, *few]) == pytest.approx((1.0, 2.0))
+    assert step_ranges([*many, *few]) == {ANY_STACK: pytest.approx((1.0, 2.0))}
     assert device_of(atorch[0]) == "A100-80GB"
+
+
+def test_a_family_with_enough_sources_has_a_range_of_its_own(atorch: list[Case]) -> None:
+    """Five sources of torch at 1, and one of another family at 4, which the range of torch does not hold."""
+    torch = [judged(replace(case, row=replace(case.row, file=str(at))), 1.0) for at, case in enumerate(atorch[:LEAST_SOURCES])]
+    apart = [judged(replace(case, stack=replace(case.stack, name="other", family="own")), 4.0) for case in atorch[:1]]
+    found = step_ranges([*torch, *apart])
+    assert found["any torch"] == pytest.approx((1.0, 1.0))
+    assert found[ANY_STACK][1] > 1.5
+    assert set(found) == {"any torch", ANY_STACK}
+    [inside, other] = ranged([torch[0], apart[0]], Shipped(source="a test", step_ranges=found))
+    assert inside.interval == pytest.approx((inside.step_seconds, inside.step_seconds))
+    assert other.interval == pytest.approx(tuple(share * other.step_seconds for share in found[ANY_STACK]))
 
 
 def judged(case: Case, ratio: float) -> Judged:
