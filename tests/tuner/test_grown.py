@@ -30,7 +30,8 @@ def test_a_large_study_is_opened_and_searched(tmp_path: Path, chaos: Chaos) -> N
     chance.shuffle(made)
     with Ledger.open(tmp_path / "study", create=True) as ledger:
         rows = [finished(own, chance.lognormvariate(0.2, 0.1)) for own in made[:trials]]
-        ledger._database.write(lambda db: [ledger._import_trial(db, row) for row in rows])  # ten thousand commits would take minutes
+        # ten thousand commits would take minutes
+        ledger._database.write(lambda db: [ledger._import_trial(db, row) for row in rows])
     near = made[trials - considered // 2 :]
     (tmp_path / "considered.json").write_text(json.dumps([codec.dumps(own) for own in near]))
     command = [sys.executable, "-m", "tuner.grown", str(tmp_path / "study"), str(tmp_path / "considered.json"), str(asked)]
