@@ -30,9 +30,10 @@ def verdict(
         drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
         return f"{drops} {need}; {devices}.{first}"
     bare = f"{need}, activations not counted; {devices}."
+    held = model_state_bytes(asked.model, asked.request.workload) <= has
     if not plans:
         there = asked.cluster.host_memory_bytes if asked.request.fix.get("offload") != "none" else None
-        hosts = f" A node has {show_bytes(there)} of host memory." if there else ""
+        hosts = f" A node has {show_bytes(there)} of host memory." if there and not held else ""
         return f"Nothing fits. {bare}{hosts}{first}"
     best = plans[0]
     host = show_bytes(best.estimate.host_memory_bytes_per_node)
@@ -42,7 +43,7 @@ def verdict(
         return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
     if ranking.fits_without_hosts:
         return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
-    alone = bare if model_state_bytes(asked.model, asked.request.workload) <= has else f"{need}; {devices}."
+    alone = bare if held else f"{need}; {devices}."
     return f"It does not fit the devices alone. {alone} It runs with state in host memory: {host} a node."
 
 

@@ -257,6 +257,14 @@ def test_the_verdict_tells_what_is_too_small(deck: Deck, model: str, gpus: str, 
     assert re.search(words, answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1}), deck=deck).verdict)
 
 
+def test_the_verdict_names_no_host_memory_where_devices_hold_the_state(deck: Deck) -> None:
+    long = Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2**20, global_batch=1), fix={"recompute": "none"})
+    found = answer(long, deck=deck)
+    assert found.plans == ()
+    assert "activations not counted" in found.verdict
+    assert "host memory" not in found.verdict.partition("Nearest")[0]
+
+
 QUICK = (0, 4, 5, 9, 10)
 """Of these, a model a device alone cannot hold, whole and as adapters, old devices, and what was fixed."""
 
