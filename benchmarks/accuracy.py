@@ -56,9 +56,9 @@ def reliability_table(found: Accuracy) -> str:
 
 
 STALLED = (
-    "Some published steps waited for a network or a busy machine, for many times as long as their layout explains: a tail on the"
-    " slow side that is told from the other rows of a source ([cost model](cost-model.md)). These are the figures of the rows that"
-    " remain. Which row stalled is known from its published time alone, so no plan can be chosen by it."
+    "Some published steps took many times as long as their layout explains: they waited for a network or a busy machine"
+    " ([cost model](cost-model.md)). A mixture of two distributions separates them from the other rows of their source. This table"
+    " has the figures without them. A row counts as stalled by its published time alone, so the figures do not predict stalls."
 )
 
 

@@ -89,9 +89,10 @@ TRAIN = _words(
 ADAPTERS = _words((r"\(lora[^)]*qkv\+proj", "attention"))
 """The linears that have adapters, as a run states them."""
 
-FLOAT8_BASE = _pattern(r"\(lora[^)]*base frozen\).*mlperf training")
-"""A frozen base is stored in float8, and so is what goes into the feed-forward's activation: configurations of MLPerf's submissions
-(``fp8_params``, ``activation_func_fp8_input_store``: conf/megatron_gpt_peft_tuning_config.yaml with FP8 and FP8_ACT)."""
+FLOAT8_BASE = _pattern(r"\(lora[^)]*base frozen\).*mlperf training(?!.*amd instinct)")
+"""A frozen base is stored in float8, and so is what goes into the feed-forward's activation, in NVIDIA's code for MLPerf, which
+others submit with, too (``fp8_params``, ``activation_func_fp8_input_store``: conf/megatron_gpt_peft_tuning_config.yaml with FP8 and
+FP8_ACT). AMD's has a configuration of its own."""
 
 RANKS = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
 TRAINED = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")

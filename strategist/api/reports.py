@@ -1,11 +1,10 @@
 """API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategist.api.cards import Folders, Ids
 from strategist.api.plans import check_legal, deck_of, explain, request_of, situation_of
@@ -71,7 +70,7 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
     first = answer is not None and answer.plans[:1] == (plan,)
     again = asked.request if first else replace(asked.request, fix=dict(_fixed(plan)))
     space, no_space = _space(asked, deck, known)
-    simulated_step, ranks, no_timeline = _played(plan, known)
+    simulated_step, ranks, no_timeline = _simulated(plan, known)
     instants, traffic = _step(plan, known)
     others = () if answer is None else tuple(other for other in answer.plans if other.candidate != plan.candidate)
     return PlanReport(
@@ -120,7 +119,7 @@ def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tup
     return overview(found, asked.request.workload.tokens_per_step), ""
 
 
-def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
+def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
     """The step and what each rank holds; where a step is not simulated, all ranks count as the fullest, with the reason."""
     from strategist.cost.pipeline_ranks import rank_memory
     from strategist.report.simulated_timeline import timeline
@@ -128,7 +127,7 @@ def _played(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | Non
     pp = plan.candidate.layout.pp
     alike = (RankMemory(ranks=tuple(range(pp)), layers=-(-plan.model.layers // pp), memory=plan.estimate.memory),)
     if plan.candidate.knobs.offload == "streamed" and not plan.cluster.groups:
-        found, rounds = planner.played_round(plan, calibration)
+        found, rounds = planner.simulated_round(plan, calibration)
         return timeline(found, rounds), alike, ""
     try:
         found = planner.simulated_step(plan, calibration)
@@ -198,21 +197,22 @@ def run_report(folder: str | Path) -> RunReport:
     Raises:
         FileError: the folder holds no run, or a file of it cannot be read.
     """
+    from strategist.executors.progress_file import read_steps
+
     place = Path(folder)
     return RunReport(
         run=str(folder),
         plan=codec.load(Plan, place / "plan.json"),
         measurement=codec.load(Measurement, place / MEASURED),
-        steps=tuple(_run_steps(place / "progress.jsonl")),
+        steps=tuple(_run_steps(read_steps(place))),
     )
 
 
-def _run_steps(path: Path) -> Iterator[RunStep]:
-    """The steps that were written whole."""
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+def _run_steps(found: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
+    """The steps that have a number."""
+    for step in found:
         with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(text)
-            yield RunStep(step=int(found["step"]), **{name: found.get(name) for name in ("loss", "seconds", "memory_bytes")})
+            yield RunStep(step=int(step["step"]), **{name: step.get(name) for name in ("loss", "seconds", "memory_bytes")})
 
 
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:

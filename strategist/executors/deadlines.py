@@ -4,9 +4,7 @@ A rank rewrites ``rank-<r>.phase`` when it enters a section and at every step. T
 and time is monotonic: a clock that is set while the trial runs decides nothing.
 """
 
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +13,14 @@ from typing import Any
 from strategist.contract.measurement import STOPPED, TrialSettings
 from strategist.executors.executor import Progress
 from strategist.executors.host_agents import MEETING
+from strategist.executors.progress_file import read_steps
 
 PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "evaluate", "save", STOPPED, "done")
 STARTING, RUNNING = PHASES[:4], PHASES[4:]
 FIGURES = ("loss", "grad_norm", "evaluation_loss", "seconds", "memory_bytes")
+LAST_BYTES = 4096
+"""Of the progress file, as much as shows how far a trial is."""
+
 FAILURE_GRACE_SECONDS = 5.0
 """How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
 
@@ -111,7 +113,10 @@ class Watch:
 
     def _first_step(self) -> bool:
         """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""
-        return all(rank.phase == "warm-up" for rank in self._ranks) and _last_step(self._steps()) is None
+        return (
+            all(rank.phase == "warm-up" for rank in self._ranks)
+            and _last_step(read_steps(self._folder, last_bytes=LAST_BYTES)) is None
+        )
 
     def _look_at(self, number: int, rank: _Rank, now: float) -> None:
         path = self._folder / f"rank-{number}.phase"
@@ -154,7 +159,7 @@ class Watch:
 
     def progress(self, now: float) -> Progress:
         """How far the trial is."""
-        steps = self._steps()
+        steps = read_steps(self._folder, last_bytes=LAST_BYTES)
         return Progress(
             phase="queued" if self._queued else self._ranks[self.straggler].phase or "spawn",
             step=_last_step(steps),
@@ -162,21 +167,6 @@ class Watch:
             step_seconds=tuple(float(step["seconds"]) for step in steps if step.get("phase") == "measure" and step.get("seconds")),
             latest=latest(steps),
         )
-
-    def _steps(self) -> list[dict[str, Any]]:
-        """The latest lines of the progress file that are whole."""
-        path = self._folder / "progress.jsonl"
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - 4096))
-                lines = file.read().rpartition(b"\n")[0].splitlines()
-        except OSError:
-            return []
-        found = []
-        for line in lines:
-            with suppress(ValueError):  # the first one may be cut
-                found.append(json.loads(line))
-        return [step for step in found if isinstance(step, dict)]
 
 
 def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:

@@ -14,6 +14,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Outcome, RankRecord
 from strategist.executors.host_agents import OUTPUT
 from strategist.executors.process_supervisor import LOG_BYTES, Log, keep, tie_to_parent
+from strategist.executors.progress_file import PROGRESS_FILE
 from strategist.executors.trial_outcome import KILLED, SIGKILLED
 from strategist.executors.trial_records import without_controls
 from strategist.programs.log_pattern import LINE_CHARACTERS, LOSS, PEAK_MEMORY, PEAK_RESERVED, is_finite
@@ -83,7 +84,7 @@ class FollowedLog(Log):
             draft.write_text(f"{phase} {time.time():.6f}\n", encoding="ascii")
             draft.replace(self.folder / f"{NAME}.phase")
             if step is not None:
-                with (self.folder / "progress.jsonl").open("a", encoding="ascii") as file:
+                with (self.folder / PROGRESS_FILE).open("a", encoding="ascii") as file:
                     line = {"step": step.number, "phase": phase, "seconds": self.reading.seconds(step.said)}
                     file.write(json.dumps(line) + "\n")
         except OSError:

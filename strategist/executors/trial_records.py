@@ -11,9 +11,10 @@ from strategist.contract.measurement import RankRecord
 from strategist.errors import FileError
 from strategist.executors.deadlines import read_exit
 from strategist.executors.process_supervisor import LOG_BYTES
+from strategist.executors.progress_file import PROGRESS_FILE
 
 TAIL_LINES, TAIL_CHARACTERS = 40, 8000
-WRITTEN = ("rank-*", "launcher.*", "progress.jsonl", "measurement.json", "agent-*", STOP_FILE)
+WRITTEN = ("rank-*", "launcher.*", PROGRESS_FILE, "measurement.json", "agent-*", STOP_FILE)
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _REPORTED = re.compile(r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: (-\d+) \(pid: (\d+)\)")

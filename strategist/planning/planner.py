@@ -218,7 +218,7 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
 
 
-def played_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
+def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
     """A round of the step of a plan whose stages are streamed, and how many rounds the step has."""
     stack = find_stack(plan.stack)
     known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])

@@ -18,14 +18,14 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.heterogeneous_nodes import price_mixed
-from strategist.cost.least import least
+from strategist.cost.lower_bounds import lower_bounds
 from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
-from strategist.search.allowed import Allowed, Terms, allowed_of, left_out, narrowed_of
+from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of, left_out, narrowed_of
 from strategist.search.options import decided
-from strategist.search.promising import Within
+from strategist.search.pruning import Limits
 from strategist.search.space import Block, Bounds, space
 from strategist.units import GIB
 
@@ -97,17 +97,17 @@ def rank(
         stack=stack,
         confidence=None if all_timed else confidence,
     )
-    within = Within(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
-    bound = None if cluster.groups else partial(least, model, cluster, workload, calibration=calibration, stack=stack)
-    terms = Terms(deck=deck, facts=facts, bounds=bounds, within=within, least=bound)
+    limits = Limits(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
+    bound = None if cluster.groups else partial(lower_bounds, model, cluster, workload, calibration=calibration, stack=stack)
+    criteria = SearchCriteria(deck=deck, facts=facts, bounds=bounds, limits=limits, lower_bounds=bound)
     ranked = partial(
-        _ranked, price=price, terms=terms, objective=objective, confidence=confidence, all_timed=all_timed, first=first
+        _ranked, price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first
     )
     candidates = sum(block.rows for block in blocks)
-    if first and (few := _promising(blocks, terms, ranked)):
+    if first and (few := _pruned(blocks, criteria, ranked)):
         return replace(few, candidates=candidates)
     for defaults in (True, False):
-        allowed, dropped, refused = allowed_of(blocks, terms, defaults=defaults)
+        allowed, dropped, refused = allowed_of(blocks, criteria, defaults=defaults)
         found = ranked(allowed, dropped=dropped, candidates=candidates - refused)
         if len(found.order) or not refused:
             break  # else what the back end refuses may be what the cards' defaults have left
@@ -118,7 +118,7 @@ def _ranked(
     allowed: Allowed,
     *,
     price: Callable[[Columns], Priced],
-    terms: Terms,
+    criteria: SearchCriteria,
     objective: str,
     confidence: float,
     all_timed: bool,
@@ -129,11 +129,11 @@ def _ranked(
     """The candidates that the cards allow, priced and in order; of a large table, unless ``all_timed``, those that fit alone."""
     columns, counts = allowed.columns, None
     if columns.rows > PART_ROWS and not all_timed:
-        columns, *counts = _fitting(columns, allowed.could(terms), price, objective, confidence, first)
+        columns, *counts = _fitting(columns, allowed.could(criteria), price, objective, confidence, first)
     priced = price(columns)
     fits, hosts = priced.fits_with(confidence), priced.fits_host
     fitting, prefer = np.flatnonzero(fits & hosts), np.zeros(columns.rows)
-    prefer[fitting] = preferences(terms.deck, terms.facts, columns.take(fitting))
+    prefer[fitting] = preferences(criteria.deck, criteria.facts, columns.take(fitting))
     too_large, host_too_small = counts or map(np.count_nonzero, (~fits, fits & ~hosts))
     return Ranking(
         columns=columns,
@@ -147,18 +147,20 @@ def _ranked(
     )
 
 
-def _promising(blocks: Sequence[Block], terms: Terms, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
-    """The ranking of the candidates alone that could keep within what is asked, where it is sure to begin as that of all does: no
-    default of the cards gives way among them, so none does among all, and some fit; or none fit by the cards' laws alone."""
-    known, found = {**terms.facts, **decided(terms.bounds)}, None
+def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
+    """The ranking of the candidates that pruning leaves, if it begins as the ranking of all candidates does; else None.
+
+    It does where some of them fit and no default of the cards gives way, and where none of them fits by the cards' laws alone.
+    """
+    known, found = {**criteria.facts, **decided(criteria.bounds)}, None
     for defaults in (True, False):
-        narrowed = narrowed_of(blocks, terms, defaults=defaults)
-        some = narrowed.families(terms)
+        narrowed = narrowed_of(blocks, criteria, defaults=defaults)
+        some = narrowed.families(criteria)
         if some is None:
             return None
         columns = some.candidates
-        _, out = left_out(terms.bounds, known, columns)
-        judgement = judge(terms.deck, terms.facts, columns, fixed=terms.bounds.open, among=~out, defaults=defaults)
+        _, out = left_out(criteria.bounds, known, columns)
+        judgement = judge(criteria.deck, criteria.facts, columns, fixed=criteria.bounds.open, among=~out, defaults=defaults)
         found = ranked(Allowed(columns=columns.take(judgement.allowed)))
         if len(found.order):
             return found if defaults and not judgement.gave_way else None

@@ -8,13 +8,14 @@ from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.report import RunReport
 from strategist.report.breakdown import NAMES
 from strategist.report.log_axis import LinearAxis
-from strategist.report.page.bars import Bar, bars
+from strategist.report.page.bars import bars
 from strategist.report.page.communication import communication
 from strategist.report.page.frame import Section, document
 from strategist.report.page.headline import BAD, GOOD, Figure, headline
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.legend import beside, legend
 from strategist.report.page.plot import HEIGHT, Mark, Scale, line, over_steps, plot
+from strategist.report.page.step_time import step_bar
 from strategist.report.page.tables import table
 from strategist.report.setting_text import change_words, gib, tokens
 from strategist.report.trial import COMPARED, OUTCOME_WORDS, compared
@@ -112,9 +113,7 @@ def _figure(value: float) -> str:
 def _time(report: RunReport, measured: dict[str, float], profiled: float) -> Html:
     estimate = report.plan.estimate
     predicted = asdict(estimate.time)
-    rows = [
-        _bar("predicted", predicted, show_seconds(estimate.step_seconds)), _bar("measured", measured, show_seconds(profiled)),
-    ]  # fmt: skip
+    rows = [step_bar("predicted", predicted, estimate.step_seconds), step_bar("measured", measured, profiled)]
     names = [name for name in dict.fromkeys([*predicted, *measured]) if predicted.get(name, 0) + measured.get(name, 0) > 0]
     lines = [
         (name, NAMES.get(name, name), show_seconds(predicted.get(name, 0.0)), show_seconds(measured.get(name, 0.0)))
@@ -122,9 +121,3 @@ def _time(report: RunReport, measured: dict[str, float], profiled: float) -> Htm
     ]
     most = max(sum(predicted.values()), sum(measured.values()))
     return beside(bars("Time of a step", rows, most), legend("Parts of the step", ("predicted", "measured"), lines))
-
-
-def _bar(name: str, parts: dict[str, float], figure: str) -> Bar:
-    there = {part: seconds for part, seconds in parts.items() if seconds > 0}
-    words = {part: f"{NAMES.get(part, part)} {show_seconds(seconds)}" for part, seconds in there.items()}
-    return Bar(name=name, parts=there, words=words, figure=figure)

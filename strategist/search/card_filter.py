@@ -1,4 +1,4 @@
-"""Allowed: what cards and the back end leave of a space, first of its blocks, then of combinations of knobs, then of candidates."""
+"""Card filter: what cards and the back end leave of a space, first of blocks, then of combinations of knobs, then of candidates."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -7,27 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.cards.deck import Deck
-from strategist.cost.least import Least
+from strategist.cost.lower_bounds import LowerBounds
 from strategist.errors import InputError
 from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
 from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
 from strategist.search.options import decided
-from strategist.search.promising import Families, Within, families
+from strategist.search.pruning import Families, Limits, families
 from strategist.search.space import Block, Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What candidates are judged by: cards, facts, what narrows the space, and ``within`` what they must keep. ``least`` bounds
-    what they take, where there is such a bound."""
+class SearchCriteria:
+    """What candidates are judged by.
+
+    bounds: what narrows the space.
+    limits: time and memory that a candidate must keep to.
+    lower_bounds: of the memory and time of a table of families; None where nodes differ.
+    """
 
     deck: Deck
     facts: Facts
     bounds: Bounds
-    within: Within
-    least: Callable[[Columns], Least] | None
+    limits: Limits
+    lower_bounds: Callable[[Columns], LowerBounds] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +43,13 @@ class Narrowed:
     left: Left
     dropped: tuple[Rejection, ...]
 
-    def families(self, terms: Terms) -> Families | None:
+    def families(self, criteria: SearchCriteria) -> Families | None:
         """The families of the candidates; None where there is no bound of them."""
-        return None if terms.least is None else families(self.blocks, self.knobs, self.left, terms.least, terms.within)
+        return (
+            None
+            if criteria.lower_bounds is None
+            else families(self.blocks, self.knobs, self.left, criteria.lower_bounds, criteria.limits)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,25 +59,25 @@ class Allowed:
     columns: Columns
     narrowed: Narrowed | None = None
 
-    def could(self, terms: Terms) -> Mask:
+    def could(self, criteria: SearchCriteria) -> Mask:
         """Those that could fit, by what their families take at least."""
-        found = self.narrowed.families(terms) if self.narrowed else None
+        found = self.narrowed.families(criteria) if self.narrowed else None
         if found is None or not isinstance(self.columns.values, Gathered):
             return np.ones(self.columns.rows, dtype=np.bool_)
         (_, of), (_, places) = self.columns.values.sources
         return found.among(of, places)
 
 
-def allowed_of(blocks: Sequence[Block], terms: Terms, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
+def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
     """The candidates that the cards leave, and the rejections by policy: first what layouts and micro-batches alone decide, then
     what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
 
     ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
     alone. Without them laws decide alone.
     """
-    deck, facts, bounds = terms.deck, terms.facts, terms.bounds
+    deck, facts, bounds = criteria.deck, criteria.facts, criteria.bounds
     for early_defaults in (True, False) if defaults else (False,):
-        narrowed = narrowed_of(blocks, terms, defaults=early_defaults)
+        narrowed = narrowed_of(blocks, criteria, defaults=early_defaults)
         everything = table_of(narrowed.blocks, narrowed.knobs, narrowed.left)
         known = {**facts, **decided(bounds)}
         refused, out = left_out(bounds, known, everything)
@@ -84,11 +92,11 @@ def allowed_of(blocks: Sequence[Block], terms: Terms, *, defaults: bool) -> tupl
     return allowed, _merged((*narrowed.dropped, *judgement.dropped)), int(out.sum())
 
 
-def narrowed_of(blocks: Sequence[Block], terms: Terms, *, defaults: bool) -> Narrowed:
+def narrowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
     """The blocks that some knobs could save, and the combinations of knobs that some layout could."""
-    fixed = terms.bounds.open
-    kept, by_block = _narrowed_blocks(blocks, terms.deck, terms.facts, fixed, defaults)
-    knobs, left, by_knobs = _narrowed_knobs(kept, terms.deck, terms.facts, fixed, defaults)
+    fixed = criteria.bounds.open
+    kept, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
+    knobs, left, by_knobs = _narrowed_knobs(kept, criteria.deck, criteria.facts, fixed, defaults)
     kept = [block for block in kept if len(left[id(block.grid)])]
     return Narrowed(blocks=kept, knobs=knobs, left=left, dropped=(*by_block, *by_knobs))
 

@@ -1,5 +1,4 @@
-"""Promising candidates: those that could fit and be fast enough by what their families take at least, found before they are spelled
-out."""
+"""Pruning: candidates whose family cannot fit or be fast enough, by lower bounds, are left out before they are listed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ import numpy as np
 
 from strategist.contract.knobs import CHOICES, KnobValue
 from strategist.contract.settings import SETTING_CHOICES, full_name
-from strategist.cost.least import FAMILY, LEAST_OF_OTHERS, Least
+from strategist.cost.lower_bounds import FAMILY, LEAST_OF_OTHERS, LowerBounds
 from strategist.expr.columns import Array, Columns
 from strategist.rules.policy_evaluation import PART_ROWS
 from strategist.search.candidate_tables import Left, rows_at, table_of
@@ -18,13 +17,13 @@ _OFFLOAD = full_name("offload")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Within:
+class Limits:
     """What a candidate must keep to: seconds of a step, and room on a device for ``memory_margin`` times what it takes."""
 
     step_seconds: float
     memory_margin: float
 
-    def holds(self, found: Least) -> Array:
+    def met_by(self, found: LowerBounds) -> Array:
         """By offload, the families some of whose candidates could keep to it."""
         fast = found.step_seconds <= self.step_seconds
         fits = [found.memory_bytes[str(how)] * self.memory_margin <= found.room_bytes for how in CHOICES["offload"]]
@@ -33,9 +32,12 @@ class Within:
 
 @dataclass(frozen=True, kw_only=True)
 class Families:
-    """The families of the candidates of some blocks. ``first``: the number of each block's first family; ``family``: by the place
-    of a combination of knobs, the number of its family in each block; ``could``: by family and offload, whether some of its
-    candidates could keep within what is asked."""
+    """The families of the candidates of some blocks.
+
+    first: the number of each block's first family.
+    family: by the place of a combination of knobs, the number of its family in each block.
+    could: by family and offload, whether some of its candidates could keep to the limits.
+    """
 
     blocks: Sequence[Block]
     knobs: Columns
@@ -62,14 +64,16 @@ class Families:
         return rows_at(self.blocks, self.knobs, of, places)
 
 
-def families(blocks: Sequence[Block], knobs: Columns, left: Left, least: Callable[[Columns], Least], within: Within) -> Families:
+def families(
+    blocks: Sequence[Block], knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
+) -> Families:
     """The families of the blocks with the combinations of knobs that are ``left``, some for each block."""
     family, samples = np.zeros(knobs.rows, dtype=np.int64), {}
     for grid, places in left.items():
         if len(places):
             samples[grid], family[places] = _families(knobs, places)
     table = table_of(blocks, relaxed(knobs), samples)
-    parts = (within.holds(least(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
+    parts = (limits.met_by(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
     rows = [0, *(len(samples[id(block.grid)]) for block in blocks)]
     return Families(
         blocks=blocks,

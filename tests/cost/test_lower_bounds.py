@@ -1,14 +1,14 @@
-"""Least: no candidate takes less memory or time than its family at least, by any stack."""
+"""Lower bounds: no candidate takes less memory or time than its family at least, by any stack."""
 
 import numpy as np
 import pytest
 
-from strategist.cost.least import least
+from strategist.cost.lower_bounds import lower_bounds
 from strategist.cost.memory import needed_memory
 from strategist.cost.price import price
 from strategist.cost.simulated_steps import simulated
 from strategist.expr.columns import Columns
-from strategist.search.promising import relaxed
+from strategist.search.pruning import relaxed
 from tests.bound.test_law import Prices, Situation, all_prices, drawn, situations
 
 ROUNDING = 1 + 1e-9
@@ -19,7 +19,7 @@ def below(at: Situation, columns: Columns, by: Prices) -> int:
     faults, device = 0, at.cluster.device
     for factors in by.calibrations:
         found = price(at.model, at.cluster, at.workload, columns, factors, by.stack)
-        bound = least(at.model, at.cluster, at.workload, relaxed(columns), factors, by.stack)
+        bound = lower_bounds(at.model, at.cluster, at.workload, relaxed(columns), factors, by.stack)
         offload = columns.values["knobs.offload"]
         memory = np.stack([bound.memory_bytes[str(how)] for how in columns.categories["knobs.offload"]])[
             offload, np.arange(columns.rows)

@@ -1,4 +1,4 @@
-"""Least: what each candidate of a family takes at least, whatever its other knobs are: memory of a device and seconds of a step."""
+"""Lower bounds of the memory and the step time of a family of candidates, whatever its other knobs are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ LEAST_OF_OTHERS: dict[str, KnobValue] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Least:
+class LowerBounds:
     """One element a family: ``memory_bytes`` by offload, ``room_bytes`` that may be taken of a device, seconds of a step."""
 
     memory_bytes: Mapping[str, Floats]
@@ -44,9 +44,9 @@ class Least:
     step_seconds: Floats
 
 
-def least(
+def lower_bounds(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
-) -> Least:
+) -> LowerBounds:
     """The bounds of a table of families, whose other knobs are ``LEAST_OF_OTHERS``. All devices of the cluster are alike.
 
     Seconds: what a rank computes and waits for beside its micro-batches, on average over ranks, so of the slowest at least; neither
@@ -61,7 +61,7 @@ def least(
     transient = calibration.memory * _transient(stage, context)
     memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}
     room = fitting_bytes(cluster.device, columns)
-    return Least(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, step_seconds=seconds)
+    return LowerBounds(memory_bytes={**memory, "streamed": np.zeros_like(v.pp)}, room_bytes=room, step_seconds=seconds)
 
 
 _OFFLOADS = ("none", "optimizer", "all")
