@@ -136,13 +136,19 @@ def _activation_bytes(s: Setting) -> float:
 
 def _tensor(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     """Tensor parallelism: two sums of activations forward and two backward in each layer (arXiv 1909.08053, section 3), one each
-    way at embedding and head. Full recomputation repeats the first; sharded inputs (arXiv 2205.05198) are gathered again, too."""
-    layout, knobs = s.candidate.layout, s.candidate.knobs
+    way at embedding and head. Full recomputation repeats the first; sharded inputs (arXiv 2205.05198) are gathered again, too.
+
+    Experts that tp does not cut need no sums: tp ranks share their tokens out, and gather what comes back unless sequence
+    parallelism leaves it shared out."""
+    layout, knobs, model = s.candidate.layout, s.candidate.knobs, s.model
     if layout.tp == 1:
         return Traffic()
     once = _group(layout.tp, 1, cluster, rates).reduced(_activation_bytes(s))
-    again = (1.5 if knobs.sequence_parallel else 1.0) if knobs.recompute == "full" else 0.0
-    return _each_layer(s, once.times(4 + again)) + once.times(2 * s.micro_batches / layout.pp)
+    whole = model.moe_layers / model.layers if layout.etp == 1 else 0.0
+    shared = 0.5 if knobs.sequence_parallel else 0.0
+    again = 1.0 + shared * (1 - whole) if knobs.recompute == "full" else 0.0
+    sums = 4 - whole * (1 + 2 * shared)
+    return _each_layer(s, once.times(sums + again)) + once.times(2 * s.micro_batches / layout.pp)
 
 
 def _context(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:

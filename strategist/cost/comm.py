@@ -124,7 +124,7 @@ def collectives(
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
-        tp=_tensor(tensor, activation, work.repeated_sums, v),
+        tp=_tensor(tensor, activation, model, work.repeated_sums, v),
         cp=_context(context, model, workload, stack, work.repeated, v, c),
         ep=_expert(expert, model, stack, activation, work.repeated_exchanges, v, cluster),
         pp=_hop(cluster, activation, v),
@@ -175,10 +175,14 @@ def _replica_bytes(model: ModelShape, v: View) -> Floats:
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
 
 
-def _tensor(tensor: Group, activation: Floats, repeated: Floats, v: View) -> Floats:
+def _tensor(tensor: Group, activation: Floats, model: ModelShape, repeated: Floats, v: View) -> Floats:
     """Two regions a layer, each an all-reduce forward and one backward (arXiv 1909.08053, section 3), or, with sequence
-    parallelism, an all-gather and a reduce-scatter of the same volume; full recomputation repeats those of the forward pass."""
-    return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (4 + 2 * repeated)
+    parallelism, an all-gather and a reduce-scatter of the same volume; recomputation repeats ``repeated`` of both forward.
+
+    Experts that tp does not cut are no region: tp ranks share their tokens out, and gather what comes back unless sequence
+    parallelism leaves it shared out."""
+    sums = 4 - np.where(v.etp == 1, np.where(v.sequence_parallel, 2.0, 1.0), 0.0) * model.moe_layers / model.layers
+    return np.where(v.sequence_parallel, 2 * tensor.gather(activation), tensor.reduce(activation)) * (sums + 2 * repeated)
 
 
 def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:

@@ -127,7 +127,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     score_traffic = 0.0 if stack.attention == "flash" else UNFUSED_MOVED
     pairs, activations = score_pairs(model, workload, v), layer_activations(model, workload, stack, v)
-    recomputed = _recomputed_shares(activations, 4 + model.ffn_matrices, v)
+    recomputed = _recomputed_shares(activations, model, v)
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
         matmuls=shared_matmuls(model),
@@ -184,7 +184,7 @@ def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
 
 
-def _recomputed_shares(activations: LayerActivations, matmuls: int, v: View) -> dict[str, Floats]:
+def _recomputed_shares(activations: LayerActivations, model: ModelShape, v: View) -> dict[str, Floats]:
     """Shares of a layer's forward pass that recomputation does again. A compiler with a budget drops first what is cheap to make
     again, as selective recomputation does, then what matmuls made; in between both grow evenly. Zero-bubble schedules make a layer
     again for the gradients of its inputs and once more for those of each matmul's weights (measured on torch 2.13: 4 forward passes
@@ -200,15 +200,17 @@ def _recomputed_shares(activations: LayerActivations, matmuls: int, v: View) -> 
         below = np.clip((edge - v.budget) / np.maximum(edge, 1e-9), 0.0, 1.0)
         above = np.clip((1 - v.budget) / np.maximum(1 - edge, 1e-9), 0.0, 1.0)
         repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
-    gathers, sums = 0.5 * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
+    whole = np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)  # layers whose experts are no tensor-parallel region
+    gathers, sums = (0.5 - 0.25 * whole) * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
+    regions = 1 - whole * np.where(v.sequence_parallel, 0.5, 0.25)
     shares = {
         "repeated": repeated,
         "repeated_matmuls": np.where(v.recompute_selective, 1 - v.saved_matmuls, repeated),
         "repeated_moved": moved,
-        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated),
+        "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated * regions),
         "repeated_exchanges": np.where(v.recompute_selective, ~v.saved_collectives, repeated),
     }
-    times = np.where(v.zero_bubble, matmuls + 1.0, 1.0)
+    times = np.where(v.zero_bubble, 4 + model.ffn_matrices + 1.0, 1.0)
     return {name: times * share for name, share in shares.items()}
 
 

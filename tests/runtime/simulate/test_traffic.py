@@ -16,6 +16,8 @@ from strategist.contract.model import MoEShape
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import SimulatedRank
 from strategist.contract.stack import TORCH
+from strategist.cost.traffic import step_traffic
+from strategist.expr.columns import row_of, table
 
 from ..launch import forked
 from ..plans import TINY, WORKLOAD, plan
@@ -32,6 +34,7 @@ ONCE = {"no_sync": True}
 FSDP, HSDP, TP, WIDE = Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=4, tp=2), Layout(tp=8)
 CP, PP, DEEP = Layout(dp_shard=2, cp=4), Layout(pp=4, dp_shard=2), Layout(pp=8)
 EP, EP4, ALL = Layout(dp_shard=8, ep=8), Layout(dp_shard=4, ep=4), Layout(pp=2, dp_shard=2, tp=2)
+MIXED = Layout(tp=8, ep=8)
 PLANS = {
     "fsdp": (FSDP, {}),
     "fsdp full": (FSDP, {"recompute": "full"}),
@@ -63,6 +66,9 @@ PLANS = {
     "pp 8": (DEEP, {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
     "pp tp": (ALL, {"micro_batch": 1, "pp_schedule": "1f1b", **PARALLEL, **ONCE}),
     "pp replicas": (Layout(pp=4, dp_replicate=2), {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
+    "experts tp": (MIXED, PARALLEL),
+    "experts tp whole sequence": (MIXED, {"loss_parallel": True}),
+    "experts tp full": (MIXED, {**PARALLEL, "recompute": "full"}),
     "ep": (EP, {}),
     "ep 4": (EP4, {}),
     "ep 4 full": (EP4, {"recompute": "full"}),
@@ -74,12 +80,13 @@ AGAIN = "what selective recomputation runs again includes its collectives"
 COPIES = "a token of several experts on one rank is sent there once for each of them"
 MORE = {
     ("tp sequence selective", "tp"): (1.353, AGAIN),
-    ("cp ring", "cp"): (2.0, "keys and values travel forward and again backward"),
+    ("cp ring", "cp"): (14 / 6, "keys and values travel forward and again backward, their gradients in fp32, and home"),
     ("pp breadth first", "dp_shard"): (
         2.649,
         "each forward pass frees the parameters: one gather serves all only where they are kept",
     ),
     ("pp 8", "pp"): (2.0, "without FSDP2 the residual stream stays in fp32 under autocast"),
+    ("experts tp full", "ep"): (1.2, "the last exchange is repeated, which no gradient needs"),
     ("ep 4", "ep"): (2.0, COPIES),
     ("ep 4 full", "ep"): (2.4, f"{COPIES}; and the last exchange is repeated, which no gradient needs"),
     ("ep 4 micro-batches", "ep"): (2.0, COPIES),
@@ -109,8 +116,11 @@ def simulated(name: str, folder: Path) -> list[SimulatedRank]:
     return found
 
 
-def ring_bytes(collective: str, ranks: int, message_bytes: float) -> float:
-    """Bytes into one rank by a ring; a pair's messages arrive whole, and what a rank sends is received by another."""
+def ring_bytes(axis: str, collective: str, ranks: int, message_bytes: float) -> float:
+    """Bytes into one rank by a ring; a pair's messages arrive whole, and what a rank sends is received by another. torch's ring of
+    gradients sends all of an exchange to the next rank."""
+    if (axis, collective) == ("cp", "all_to_all"):
+        return message_bytes
     shares = {"all_reduce": 2 * (ranks - 1) / ranks, "recv": 1.0, "send": 0.0}
     return shares.get(collective, (ranks - 1) / ranks) * message_bytes
 
@@ -123,7 +133,7 @@ def moved(name: str, folder: Path) -> dict[str, float]:
     for stage, rank in enumerate(ranks):
         for each in rank.traffic:
             axis = "dp_shard" if each.axis == "world" else each.axis
-            by_axis[axis][stage] += ring_bytes(each.collective, sizes.get(axis, layout.pp), each.message_bytes)
+            by_axis[axis][stage] += ring_bytes(axis, each.collective, sizes.get(axis, layout.pp), each.message_bytes)
     return {axis: max(found) if axis == "pp" else sum(found) / len(found) for axis, found in by_axis.items()}
 
 
@@ -135,8 +145,25 @@ def least(name: str) -> dict[str, float]:
     return {axis: found.intra for axis, found in traffic_by_axis(setting, each.cluster, rates).items()}
 
 
+def priced(name: str) -> dict[str, float]:
+    """Bytes by axis that the price counts, of collectives that every stage has alike."""
+    each = planned(name)
+    columns = table([row_of(each.candidate, each.candidate.accumulation(each.workload))])
+    found: dict[str, float] = defaultdict(float)
+    for row in step_traffic(each.model, each.cluster, each.workload, columns):
+        found[row.axis.split(",")[0]] += row.message_bytes
+    return found
+
+
+PRICED_APART = {"tp", "pp"}
+"""Axes whose price leaves sums of the embedding out, or counts transfers both ways."""
+
+
 def check(name: str, folder: Path) -> None:
     expected, found = least(name), moved(name, folder)
+    if PLANS[name][0].pp == 1:
+        for axis, size in priced(name).items():
+            assert axis in PRICED_APART or size == pytest.approx(found[axis], rel=0.01, abs=4096), axis
     for axis, size in expected.items():
         beyond = MORE.get((name, axis), (1.0, ""))[0]
         assert found.get(axis, 0.0) == pytest.approx(size * beyond, rel=0.01, abs=4096), (
@@ -145,7 +172,7 @@ def check(name: str, folder: Path) -> None:
         )
 
 
-CHEAP = ("fsdp", "tp sequence")
+CHEAP = ("fsdp", "tp sequence", "experts tp")
 """In every run; the others in the full one."""
 
 
