@@ -217,26 +217,26 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     hides, besides = inputs.hides_reductions, stage.links
     late = v.no_sync & (v.accumulation > 1)
     reduced = np.where(late, 0.0, links.reduce)
-    gathering, going_back = links.gather_forward, links.gather_backward + reduced * hides
-    forward = _beside(gathering, host.forward / np.maximum(n, 1.0), rates)
+    gathers, going_back = links.gather_forward, links.gather_backward + reduced * hides
+    forward = _beside(gathers, host.forward / np.maximum(n, 1.0), rates)
     backward = _beside(going_back, host.backward / np.maximum(n, 1.0), rates)
     waited = 1 - shared.taken + shared.waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     # ZeRO-1 gathers after its update
     room_forward = layer.forward * waited * rates.overlaps * np.where(_gathered_once(v), hides, 1.0)
     room_backward = layer.backward * waited * rates.overlaps
-    exposed = n * (np.maximum(forward - room_forward, 0.0) + np.maximum(backward - room_backward, 0.0))
-    exposed = exposed + np.minimum(forward, room_forward) + np.minimum(backward, room_backward)
-    each = exposed + (besides.gather + np.where(late, 0.0, besides.reduce)) + (1 - hides) * n * reduced
+    onward = n * np.maximum(forward - room_forward, 0.0) + np.minimum(forward, room_forward)
+    back = n * np.maximum(backward - room_backward, 0.0) + np.minimum(backward, room_backward)
+    back = back + np.where(late, 0.0, besides.reduce) + (1 - hides) * n * reduced
     left = np.maximum(room_backward - backward, 0.0) * hides  # of a layer's backward pass: what nothing hides behind yet
     reduce = links.reduce
     at_last = n * np.maximum(reduce - left, 0.0) + np.minimum(reduce, left) + besides.reduce
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     replica = besides.replica
     replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
-    copies = 1 - (gathering + going_back) / np.maximum(forward + backward, TINY)
-    # Breadth first, one gather serves all micro-batches (arXiv 2211.05953), as where parameters stay gathered all step long.
-    turns = np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation)
-    total = turns * each
+    turns = _turns(v)
+    carried = turns.forward * gathers + turns.backward * going_back
+    copies = 1 - carried / np.maximum(turns.forward * forward + turns.backward * backward, TINY)
+    total = turns.forward * onward + turns.backward * back + turns.ends * besides.gather
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
@@ -259,6 +259,30 @@ def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
     """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link:
     over PCIe at full rate all of it; none over NVLink."""
     return np.where(copies > 0, np.maximum(collectives, rates.shared_link * collectives + copies), collectives)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Turns:
+    """How often a step gathers parameters of layers in forward and in backward passes, and those of embedding and head."""
+
+    forward: Floats
+    backward: Floats
+    ends: Floats
+
+
+def _turns(v: View) -> _Turns:
+    """With each micro-batch; once where parameters stay gathered all step long. torch's stages free none after a backward pass
+    until the last one, so of those that are freed after the forward pass one gather serves a backward pass and the forward pass
+    after it, or all backward passes where these come last."""
+    once = _gathered_once(v)
+    each = np.where(once, 1.0, v.accumulation)
+    kept = (v.pp > 1) & ~v.streamed & v.no_sync
+    freed = kept & (v.reshard | v.reshard_subgroup)
+    return _Turns(
+        forward=np.where(freed & ~v.breadth_first, 1.0, each),
+        backward=np.where(freed & v.breadth_first, 1.0, each),
+        ends=np.where(kept, 1.0, each),
+    )
 
 
 def _gathered_once(v: View) -> Mask:
@@ -327,12 +351,12 @@ def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time
 
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
-    gathers, reductions = sharding_calls(v)
-    gathered = n * (links.gather_forward + links.gather_backward) + besides.gather
     reduced = n * links.reduce + besides.reduce + besides.replica
-    return gathers * gathered + reductions * reduced
+    return gathering(n, links, besides, v) + np.where(v.no_sync, 1.0, v.accumulation) * reduced
 
 
-def sharding_calls(v: View) -> tuple[Floats, Floats]:
-    """How often a step gathers parameters, and reduces gradients."""
-    return np.where(v.looped_bfs | _gathered_once(v), 1.0, v.accumulation), np.where(v.no_sync, 1.0, v.accumulation)
+def gathering(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
+    """All seconds of a step in which a stage of ``n`` layers gathers parameters."""
+    turns = _turns(v)
+    layers = turns.forward * links.gather_forward + turns.backward * links.gather_backward
+    return n * layers + turns.ends * besides.gather

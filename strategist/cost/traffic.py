@@ -16,7 +16,7 @@ from strategist.cost.candidate_arrays import Floats, View, view
 from strategist.cost.comm import collectives, gathers_keys, stage_collectives
 from strategist.cost.layer_flops import layer_work
 from strategist.cost.model_states import stages, state_bytes
-from strategist.cost.step import passing, sharding_calls
+from strategist.cost.step import gathering, passing
 from strategist.expr.columns import Columns
 
 GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"
@@ -51,12 +51,12 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
     per, stage, work = state_bytes(model, workload, stack), stages(model, v, stack.keeps)[0], layer_work(model, workload, stack, v)
     links = collectives(model, workload, stack, stage, work, per, v, cluster)
     besides = stage_collectives(model, stack, stage, per, v, cluster)
-    n, times, (gathers, reductions) = stage.layers, v.accumulation, sharding_calls(v)
+    n, times, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)
     tensor = times * (n * links.tp + stage.has_head * links.head)
     split = bool(v.sequence_parallel.all())
     shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
     return {
-        (shards, GATHER): gathers * (n * (links.gather_forward + links.gather_backward) + besides.gather),
+        (shards, GATHER): gathering(n, links, besides, v),
         (shards, SCATTER): reductions * (n * links.reduce + besides.reduce),
         ("dp_replicate", REDUCE): reductions * besides.replica,
         ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,

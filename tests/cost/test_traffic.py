@@ -37,3 +37,12 @@ def test_a_stage_passes_each_micro_batch_on_and_back() -> None:
 
 def test_one_device_moves_nothing() -> None:
     assert moved(Layout()) == {}
+
+
+def test_stages_gather_once_more_than_there_are_micro_batches_and_their_ends_once() -> None:
+    for further in ({"pp_schedule": "1f1b"}, {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2}):
+        found = moved(Layout(pp=4, dp_shard=8), no_sync=True, **further)
+        layers = (DENSE.parameters - DENSE.embedding_parameters - DENSE.head_parameters) / 4
+        passes = WORKLOAD.global_batch / 8 + 1
+        expected = (passes * layers + DENSE.embedding_parameters) * 2 * 7 / 8
+        assert found["dp_shard", "all_gather"] == pytest.approx(expected, rel=0.01)
