@@ -107,10 +107,18 @@ class Block(NamedTuple):
     rows: int
 
 
-def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds, grids: Grids | None = None) -> list[Block]:
+def space(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    bounds: Bounds,
+    grids: Grids | None = None,
+    legal: Sequence[Layout] | None = None,
+) -> list[Block]:
     """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
 
-    ``grids`` are those of another space of equal model, bounds, precision and train mode.
+    ``grids`` are those of another space of equal model, bounds, precision and train mode; ``legal`` are the layouts, where they are
+    known: what is allowed to change convergence has no say in them.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
@@ -118,7 +126,7 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
     grids = {} if grids is None else grids
     found = [
         block
-        for layout in layouts(model, cluster, workload, bounds)
+        for layout in (layouts(model, cluster, workload, bounds) if legal is None else legal)
         for block in _blocks(layout, model, workload, cluster, bounds, grids)
         if block.rows
     ]
