@@ -19,11 +19,12 @@ from strategist.planning.verdict import laws_of
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
+from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import decided, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
-from strategist.search.space import Block, Bounds, Grids, layouts, space
+from strategist.search.space import Block, Grids, layouts, space
 
 PLACES = 5
 """First places of a ranking that rest on simulated pipelines."""
