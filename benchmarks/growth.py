@@ -18,8 +18,9 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.profiles.situation import situation
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 DEVICES = (8, 64, 512, 4096, 16384)
 CANDIDATES = 10_000_000

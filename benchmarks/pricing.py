@@ -18,9 +18,10 @@ from strategist.cost.price import price
 from strategist.paths import data_dir
 from strategist.profiles.situation import situation
 from strategist.rules.policy_evaluation import judge
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 RUNS = 5
 LEAST_ROWS = 300_000

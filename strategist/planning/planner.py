@@ -320,12 +320,13 @@ def _alternative(
 ) -> Alternative | None:
     """The first of a change's situations in which something fits."""
     for asked in change.situations:
-        plan = _best(asked, deck, calibration, spaces, _within_seconds(asked, change, best))
+        least = change.gain * best.estimate.tokens_per_second if best else 0.0
+        plan = _best(asked, deck, calibration, spaces, _within_seconds(asked, change, best), least)
         if plan is None:
             continue
         resolved = change.resolve(asked, plan)
         plan = plan if resolved is asked else _best(resolved, deck, calibration, spaces) or plan
-        if best and plan.estimate.tokens_per_second < change.gain * best.estimate.tokens_per_second:
+        if plan.estimate.tokens_per_second < least:
             return None
         return Alternative(
             title=change.title(resolved), flags=change.flags(resolved, plan), note=change.note,
@@ -344,11 +345,12 @@ def _within_seconds(asked: Situation, change: Change, best: Plan | None) -> floa
 
 
 def _best(
-    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, within_seconds: float = inf
+    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, within_seconds: float = inf, least: float = 0.0
 ) -> Plan | None:
-    """The best plan where anything fits, of those ``within_seconds`` at least."""
+    """The best plan where anything fits, of those ``within_seconds`` at least; none where it has not the ``least`` tokens/s."""
     try:
         ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS, within_seconds=within_seconds)
-        return best_of(asked, ranking, deck, calibration) if len(ranking.order) else None
+        worth_it = len(ranking.order) and _throughput(asked, ranking) >= least
+        return best_of(asked, ranking, deck, calibration) if worth_it else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

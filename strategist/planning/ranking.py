@@ -7,7 +7,7 @@ from typing import Any
 from strategist.cards.deck import Deck
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
-from strategist.contract.layout import Layout
+from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
@@ -19,11 +19,12 @@ from strategist.planning.verdict import laws_of
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
+from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import decided, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
-from strategist.search.space import Block, Bounds, Grids, space
+from strategist.search.space import Block, Grids, layouts, space
 
 PLACES = 5
 """First places of a ranking that rest on simulated pipelines."""
@@ -38,6 +39,7 @@ class Spaces:
 
     blocks: dict[str, list[Block]] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
+    layouts: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
     """The ranking made last, by all that it was made of: two alternatives may lead to one situation."""
 
@@ -47,10 +49,20 @@ class Spaces:
         bounds = bounds.of_settings()
         arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
         kind = repr((arithmetic, bounds))
-        key = repr((cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch, kind))
+        sizes = cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch
+        key = repr((sizes, kind))
         if key not in self.blocks:
-            self.blocks[key] = space(asked.model, cluster, workload, bounds, self.grids.setdefault(kind, {}))
+            legal = self._layouts(asked, bounds, sizes)
+            self.blocks[key] = space(asked.model, cluster, workload, bounds, self.grids.setdefault(kind, {}), legal)
         return self.blocks[key]
+
+    def _layouts(self, asked: Situation, bounds: Bounds, sizes: tuple[int, ...]) -> tuple[Layout, ...]:
+        """The legal layouts, which know no knob: alternatives that allow or fix one share them."""
+        degrees = {name: value for name, value in bounds.fix.items() if name in (*DEGREES, "async_tp")}
+        key = repr((sizes, degrees, bounds.backend))
+        if key not in self.layouts:
+            self.layouts[key] = tuple(layouts(asked.model, asked.cluster, asked.request.workload, bounds))
+        return self.layouts[key]
 
 
 def ranking_of(

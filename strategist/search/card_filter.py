@@ -12,10 +12,11 @@ from strategist.errors import InputError
 from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
 from strategist.search.options import decided
 from strategist.search.pruning import Families, Limits, families
-from strategist.search.space import Block, Bounds
+from strategist.search.space import Block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from strategist.contract.settings import SETTING_CHOICES, full_name, with_settin
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
 from strategist.rules.resolve_options import resolve
-from strategist.search.space import Bounds
+from strategist.search.bounds import Bounds
 
 _DEFAULTS = Options()
 

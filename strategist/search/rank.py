@@ -23,10 +23,11 @@ from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
+from strategist.search.bounds import Bounds
 from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of, left_out, narrowed_of
 from strategist.search.options import decided
 from strategist.search.pruning import Limits
-from strategist.search.space import Block, Bounds, space
+from strategist.search.space import Block, space
 from strategist.units import GIB
 
 NEAR_TIE = 0.04

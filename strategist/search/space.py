@@ -1,8 +1,7 @@
 """Space: every legal candidate of a situation as one table. It is enumerated completely; nothing is sampled."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from math import isqrt, prod
 from typing import Any, NamedTuple
@@ -25,11 +24,11 @@ from strategist.contract.knobs import (
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.sac_policy import SAVED_OPERATIONS
-from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, CONVERGENCE_SETTINGS, SETTING_CHOICES, full_name, with_settings
+from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICES, full_name, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.rules.backend import Backend
+from strategist.search.bounds import Bounds, Limits, Values
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
@@ -43,56 +42,8 @@ SEARCHED_SAVED = SAVED_OPERATIONS[:2]
 
 _DEFAULTS = Knobs()
 
-Limits = Mapping[str, KnobValue]
-Values = tuple[KnobValue, ...]
 Grids = dict[tuple[object, ...], tuple[dict[str, Array], int]]
 """Combinations of knobs already made, and how many; many layouts have the same."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
-
-    Knobs that change convergence keep their neutral value unless allowed, fixed, or decided by the back end.
-    """
-
-    fix: Limits = field(default_factory=dict)
-    allow: tuple[str, ...] = ()
-    backend: Backend = field(default_factory=lambda: Backend(name="any"))
-
-    @property
-    def open(self) -> frozenset[str]:
-        """Names that the user fixed or allowed to change."""
-        return frozenset({*self.fix, *self.allow})
-
-    def of_settings(self) -> "Bounds":
-        """Less what is allowed to change of the workload, which narrows no space."""
-        return replace(self, allow=tuple(name for name in self.allow if name in CONVERGENCE_SETTINGS))
-
-    @cached_property
-    def _found(self) -> dict[tuple[str, Values], Values]:
-        return {}
-
-    def values(self, name: str, values: Values) -> Values:
-        """Those of ``values`` that are open for the setting ``name``; every layout asks for the same ones."""
-        key = name, values
-        if key not in self._found:
-            self._found[key] = self._open_values(name, values)
-        return self._found[key]
-
-    def _open_values(self, name: str, values: Values) -> Values:
-        values = tuple(value for value in values if self._can(name, value))
-        if name in self.fix:
-            return tuple(value for value in values if type(value) is type(self.fix[name]) and value == self.fix[name])
-        if name in CONVERGENCE_SETTINGS and name not in (*self.allow, *self.backend.by_itself):
-            values = tuple(value for value in values if value == CONVERGENCE_SETTINGS[name])
-        return tuple(value for value in values if self.backend.allows(full_name(name), value))
-
-    def _can(self, name: str, value: KnobValue) -> bool:
-        """Whether a value leaves fixed options what they need: a compiled layer, and tensor parallelism over the sequence."""
-        tensor = self.fix.get("async_tp") is True
-        needs = {"compile": tensor or self.fix.get("fullgraph") is True, "sequence_parallel": tensor, "tp": tensor}
-        return not needs.get(name, False) or (value is not True and value != 1 if name == "tp" else value is True)
 
 
 class Block(NamedTuple):
@@ -107,10 +58,18 @@ class Block(NamedTuple):
     rows: int
 
 
-def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds, grids: Grids | None = None) -> list[Block]:
+def space(
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    bounds: Bounds,
+    grids: Grids | None = None,
+    legal: Sequence[Layout] | None = None,
+) -> list[Block]:
     """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
 
-    ``grids`` are those of another space of equal model, bounds, precision and train mode.
+    ``grids`` are those of another space of equal model, bounds, precision and train mode; ``legal`` are the layouts, where they are
+    known: what is allowed to change convergence has no say in them.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
@@ -118,7 +77,7 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
     grids = {} if grids is None else grids
     found = [
         block
-        for layout in layouts(model, cluster, workload, bounds)
+        for layout in (layouts(model, cluster, workload, bounds) if legal is None else legal)
         for block in _blocks(layout, model, workload, cluster, bounds, grids)
         if block.rows
     ]
@@ -128,15 +87,22 @@ def space(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bound
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> Iterator[Layout]:
-    """Legal layouts over all devices. Experts split by tp (etp) in whole or not at all."""
+    """Legal layouts over all devices. Experts split by tp (etp) in whole or not at all.
+
+    What breaks a law by a degree or two alone is left out before further degrees multiply it.
+    """
 
     def open_degrees(name: str, devices: int) -> list[int]:
         return [int(value) for value in bounds.values(name, tuple(_divisors(devices)))]
 
     for pp in open_degrees("pp", cluster.devices):
         for tp in open_degrees("tp", cluster.devices // pp):
+            if pp > model.layers or model.heads % tp:
+                continue
             for cp in open_degrees("cp", cluster.devices // pp // tp):
-                for dp_shard in open_degrees("dp_shard", rest := cluster.devices // pp // tp // cp):
+                if workload.global_batch % (rest := cluster.devices // pp // tp // cp):
+                    continue
+                for dp_shard in open_degrees("dp_shard", rest):
                     for ep, etp in _expert_degrees(model, dp_shard * cp * tp, tp, bounds):
                         replicas = rest // dp_shard
                         layout = Layout(pp=pp, tp=tp, cp=cp, dp_shard=dp_shard, dp_replicate=replicas, ep=ep, etp=etp)

@@ -20,9 +20,9 @@ from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.observe_policies import observed_proposals, warnings
 from strategist.rules.policy_evaluation import judge
+from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings
-from strategist.search.space import Bounds
 from strategist.tuner.result import Errors
 
 EXPERIMENTS = 300

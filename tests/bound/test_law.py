@@ -21,9 +21,10 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.stacks import load_stack, stack_names
 from strategist.programs.backends import load_backend
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 REQUESTS = (
     ("8b", "8xH100", 4096, 64),

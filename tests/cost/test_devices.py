@@ -15,8 +15,9 @@ from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 SIZES = np.logspace(7, 15, 200)
 WORKLOAD = Workload(seq_len=4096, global_batch=256)

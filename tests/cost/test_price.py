@@ -12,9 +12,10 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.price import CHUNK_ROWS, Priced, price
 from strategist.expr.columns import Columns, row_of, table
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 SPACES = {
     "one node": (DENSE, cluster(), WORKLOAD, Bounds(allow=("reduce_dtype",))),

@@ -7,8 +7,9 @@ from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns, Gathered
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
-from strategist.search.space import IN_BLOCK, Bounds, space
+from strategist.search.space import IN_BLOCK, space
 
 
 def whole(columns: Columns) -> dict[str, list[object]]:

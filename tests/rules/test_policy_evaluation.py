@@ -17,9 +17,10 @@ from strategist.files import yaml_file
 from strategist.profiles.situation import situation
 from strategist.rules import policy_evaluation as judging
 from strategist.rules.policy_evaluation import judge, preferences, reasons
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 ROWS = [(tp, recompute) for tp in (1, 2, 4) for recompute in ("none", "selective", "full")]
 

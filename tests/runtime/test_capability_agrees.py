@@ -19,10 +19,11 @@ from strategist.errors import InputError
 from strategist.expr.columns import row_of
 from strategist.expr.evaluate import scalar
 from strategist.programs.backends import load_backend
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
 from strategist.search.rank import candidate
-from strategist.search.space import Bounds, space
+from strategist.search.space import space
 
 from .plans import GROUPED, TINY, cluster, plan
 

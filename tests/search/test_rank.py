@@ -11,9 +11,9 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
+from strategist.search.bounds import Bounds
 from strategist.search.facts import situation_facts
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
-from strategist.search.space import Bounds
 from strategist.units import GIB
 
 MODEL = resolve_model("8b").shape

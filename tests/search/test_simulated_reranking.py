@@ -11,10 +11,10 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.profiles.situation import Situation, situation
+from strategist.search.bounds import Bounds
 from strategist.search.facts import situation_facts
 from strategist.search.rank import Ranking, in_order, rank
 from strategist.search.simulated_reranking import FINALISTS, reranked
-from strategist.search.space import Bounds
 
 NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
 HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))

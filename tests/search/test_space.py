@@ -20,9 +20,10 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
+from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import block_table, candidate_table
 from strategist.search.rank import candidate
-from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, Bounds, space
+from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, space
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
 SMALL = Workload(seq_len=64, global_batch=8)
