@@ -170,6 +170,8 @@ def parse(cls: type[T], text: str, path: str | Path) -> T:
     """
     try:
         return loads(cls, text)
+    except json_document.NoJsonError as error:
+        raise FileError(path, str(error).replace("correct it", f"correct it, {_another(cls)}"), error.line, error.column) from None
     except json_document.DocumentError as error:
         raise FileError(path, str(error), error.line, error.column) from None
     except StrategistError as error:

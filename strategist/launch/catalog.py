@@ -32,7 +32,8 @@ def with_job(plan: Plan, written: Written, kind: str, options: JobOptions = NONE
         InputError: no job has the name, an option that it needs is missing, or nothing brings a file to the nodes that they run.
     """
     if kind not in JOBS:
-        raise not_among(f"--job {kind}", kind, JOBS, "is not known" if kind else "is missing")
+        law = "is not known" if kind else "is missing"
+        raise not_among(f"--job {kind}", kind, JOBS, f"{law}; on one machine the export's own script starts it without --job")
     asked = job_of(plan, written, options)
     carries = kind in CONTAINERS and kind != "raycluster"
     if carries and (lacking := missing(asked)) and not options.workdir:

@@ -84,7 +84,7 @@ def of_folder(folder: Path) -> Address | None:
     path = folder / ADDRESS_FILE
     try:
         text = path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(path, f"cannot be read: {error}; name another file") from None

@@ -56,7 +56,7 @@ class Ledger:
             try:
                 place.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise FileError(place, f"cannot be created: {error.strerror}") from None
+                raise FileError(place, f"cannot be created: {error.strerror}; name a folder") from None
         address = addresses.chosen(place, server)
         if address is None:
             return cls(SqliteDatabase.open(place, create), place)

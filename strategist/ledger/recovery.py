@@ -39,7 +39,7 @@ def recover(folder: Path) -> Recovered:
     if not path.is_file():
         raise FileError(
             path,
-            "does not exist: there is no study in this folder; name another, or see strategist tune --help",
+            "does not exist: there is no study in this folder; strategist study list names those below here",
         )
     data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{name}").is_file() else b"" for name in BESIDE[:2])
     rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MOST_TRIALS]

@@ -67,7 +67,7 @@ class SqliteDatabase:
         if not create and not path.is_file():
             raise FileError(
                 path,
-                "does not exist: there is no study in this folder; name another, or see strategist tune --help",
+                "does not exist: there is no study in this folder; strategist study list names those below here",
             )
         with failures(path):
             uri = f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"

@@ -15,6 +15,7 @@ from strategist.units import show_bytes
 FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), local, or the path of a cluster file"
 MAX_DIGITS = 6
 
+_NAME = re.compile(r"[A-Za-z][\w-]{2,}")
 _COUNTED = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
 _EXAMPLES = {"16GB": "T4", "24GB": "RTX3090", "32GB": "V100-32GB", "48GB": "A6000", "80GB": "A100-80GB"}
 _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
@@ -56,6 +57,8 @@ def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
     value = f"--gpus {text.strip() or repr(text)}"
     match = _COUNTED.fullmatch(text)
     if match is None:
+        if _NAME.fullmatch(text) and hardware.find_device(text) is None:
+            raise hardware.unknown_device(value, text)
         raise InputError(value, "a count and a device are needed", FORMS)
     first, second, name = match.groups()
     count = _count(value, first)

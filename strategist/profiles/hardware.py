@@ -110,7 +110,7 @@ def _chip(stem: str) -> str:
 
 def unknown_device(value: str, name: str) -> InputError:
     """The error for an unknown device."""
-    names, do = device_names(), "describe it in a cluster file and pass its path"
+    names, do = device_names(), "describe it in a cluster file and pass its path (strategist hardware list: all names)"
     return catalog.unknown(value, f"no device is named {name!r}", name, (*names, *other_names()["aliases"]), do, listed=names)
 
 

@@ -151,7 +151,7 @@ def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
     if share > 1:
         yield "at least", f"{least}; {by}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
     else:
-        yield "at least", f"{least}: {percent(share)} of the speed of light; {by}"
+        yield "at least", f"{least}: {percent(share)} of the physical limit; {by}"
 
 
 def memory_report(estimate: Estimate) -> Group:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +13,7 @@ from strategist.contract.estimate import SURE, Estimate, Fit, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
+from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
 from strategist.programs.backends import formats, load_backend, programs
@@ -172,7 +174,8 @@ def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
 def _next(answer: Answer) -> Group:
     command = shlex.join(plan_command(answer.request)) or "strategist plan --request FILE"
     if not answer.plans:
-        return commands(heading("Next"), f"{command} --explain")
+        nearest = [line for other in answer.alternatives[:1] if (line := _changed(answer.request, other.flags))]
+        return commands(heading("Next"), *nearest, f"{command} --explain")
     plan = answer.plans[0]
     lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in plan.backends else 'simulate'} plan.json"]
     job = " --job slurm" if plan.cluster.nodes > 1 else ""
@@ -181,6 +184,13 @@ def _next(answer: Answer) -> Group:
     elif answer.request.backend == "any" and (name := _format_for(answer)):
         lines.append(f"{command} --to {name}{job} --job-output job/  # or another framework: --show backends")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)
+
+
+def _changed(request: Request, flags: Sequence[str]) -> str:
+    """The command of the request with an alternative's options; empty where only a request file says it."""
+    if flags[:1] == ("--gpus",):
+        request, flags = replace(request, gpus=flags[1]), flags[2:]
+    return shlex.join([*begun, *flags]) if (begun := plan_command(request)) else ""
 
 
 def _format_for(answer: Answer) -> str:

@@ -128,7 +128,7 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
         ("list postgresql://ada:SECRET@db/tuning", "holds a password"),
         ("list postgresql:///db?host=/nowhere", "cannot be reached"),
         ("show postgresql:///db?host=/nowhere&study=x", "cannot be reached"),
-        ("show nowhere", "there is no study in this folder"),
+        ("show nowhere", "there is no study in this folder; strategist study list"),
         ("show", "STUDY"),
         ("show postgresql://ada@db/tuning", "names no study; add ?study=NAME"),
         ("show postgresql:///tuning?study=x&password=SECRET", "holds a password"),

@@ -62,7 +62,7 @@ WRONG = (
     ("jobset", {"image": "a", "files": (File(name="train.sh", text=""),)}, "--file train.sh: is the name of an exported file"),
     ("jobset", {"image": "a", "files": (File(name="big", text="x" * 2**20),)}, "a ConfigMap holds 1,048,576"),
     ("jobset", {"image": "a"}, "runs train.py, which no export holds, .*; add --file train.py, or --workdir"),
-    ("cron", {}, "--job cron: is not known; choose one of slurm, hosts, job, jobset"),
+    ("cron", {}, "--job cron: is not known; on one machine .* without --job; choose one of slurm, hosts, job, jobset"),
 )  # fmt: skip
 
 

@@ -265,4 +265,4 @@ def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str
 def test_an_explanation_says_how_far_the_plan_is_from_what_is_possible(large: Plan) -> None:
     console = Console(width=200, file=StringIO())
     console.print(explanation_report(api.explain(large)))
-    assert "of the speed of light; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "of the physical limit; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]

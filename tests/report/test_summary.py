@@ -41,6 +41,16 @@ def test_an_answer_fits_a_screen_and_its_settings_can_be_pasted(asked: Request) 
         assert again.plans[0].candidate == plan.candidate
 
 
+def test_where_nothing_fits_the_nearest_alternative_is_a_command() -> None:
+    answer = strategist.plan(Request(model="70b", gpus="1x24GB", fix={"offload": "none"}))
+    said = look(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
+    gpus, flags = answer.alternatives[0].flags[1], answer.alternatives[0].flags[2:]
+    assert answer.alternatives[0].flags[0] == "--gpus"
+    assert said.count("--gpus") == 2  # the request's own once, for --explain
+    assert gpus in said
+    assert set(flags) <= {*said}
+
+
 @pytest.mark.parametrize(
     ("probability", "peak", "words"),
     [
