@@ -76,6 +76,11 @@ class Case:
         )
         return tuple(map(str, parts))
 
+    @property
+    def layout(self) -> str:
+        """What runs of one layout in a sweep have in common: all settings of the plan, and the micro-batches of a step."""
+        return repr((self.candidate, self.accumulation))
+
 
 def case_of(row: Row) -> Case:
     """The case of a row.

@@ -126,12 +126,23 @@ def sweeps(judged: Sequence[Judged]) -> list[list[Judged]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """A layout of a sweep: the median of its published steps, whatever its runs differ in beside the layout (a release, a
+    dispatcher); the prediction is the same for all of them, or their median."""
+
+    published_seconds: float
+    predicted_seconds: float
+    fits: bool
+
+
 def spearman(sweep: Sequence[Judged]) -> float | None:
     """Rank correlation of predicted and published step times of the layouts that ran."""
-    ran = [(item.step_seconds, item.case.step_seconds) for item in sweep if item.case.step_seconds]
+    ran = _layouts(sweep)
     if len(ran) < LEAST_RANKED:
         return None
-    predicted, published = (_ranks(np.array(column)) for column in zip(*ran, strict=True))
+    predicted = _ranks(np.array([layout.predicted_seconds for layout in ran]))
+    published = _ranks(np.array([layout.published_seconds for layout in ran]))
     if predicted.std() == 0 or published.std() == 0:
         return None
     return float(np.corrcoef(predicted, published)[0, 1])
@@ -142,13 +153,28 @@ def regret(sweep: Sequence[Judged]) -> float | None:
 
     Picked is the fastest prediction among layouts predicted to fit; one that did not run is passed over, as its user would.
     """
-    ran = [item for item in sweep if item.case.step_seconds]
+    ran = _layouts(sweep)
     if len(ran) < LEAST_RANKED:
         return None
-    best = min(item.case.step_seconds or 0.0 for item in ran)
-    fitting = [item for item in ran if item.fits] or ran
-    picked = min(fitting, key=lambda item: item.step_seconds)
-    return (picked.case.step_seconds or 0.0) / best - 1
+    best = min(layout.published_seconds for layout in ran)
+    picked = min([layout for layout in ran if layout.fits] or ran, key=lambda layout: layout.predicted_seconds)
+    return picked.published_seconds / best - 1
+
+
+def _layouts(sweep: Sequence[Judged]) -> list[_Layout]:
+    """Those that ran."""
+    runs: dict[str, list[Judged]] = {}
+    for item in sweep:
+        if item.case.step_seconds:
+            runs.setdefault(item.case.layout, []).append(item)
+    return [
+        _Layout(
+            published_seconds=float(np.median([item.case.step_seconds for item in own if item.case.step_seconds])),
+            predicted_seconds=float(np.median([item.step_seconds for item in own])),
+            fits=any(item.fits for item in own),
+        )
+        for own in runs.values()
+    ]
 
 
 def _confusion(judged: Sequence[Judged]) -> Confusion:

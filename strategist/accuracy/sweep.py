@@ -92,7 +92,7 @@ def _distinct(own: Sequence[Case]) -> list[list[Case]]:
     """Runs by candidate."""
     runs: dict[str, list[Case]] = {}
     for case in own:
-        runs.setdefault(repr((case.candidate, case.accumulation)), []).append(case)
+        runs.setdefault(case.layout, []).append(case)
     return list(runs.values())
 
 

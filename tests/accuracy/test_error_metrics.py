@@ -16,7 +16,7 @@ def judged(published=None, predicted=1.0, *, fits=True, interval=None, memory=No
 
 def sweep(*pairs):
     """Layouts with published and predicted seconds."""
-    return [judged(published, predicted, micro_batch=1 + at % 2) for at, (published, predicted) in enumerate(pairs)]
+    return [judged(published, predicted, micro_batch=2**at, global_batch=64) for at, (published, predicted) in enumerate(pairs)]
 
 
 def test_errors_are_fractions_of_what_was_published():
@@ -59,12 +59,19 @@ def test_rank_correlation_of_a_sweep():
 def test_regret_is_what_the_picked_layout_takes_longer():
     assert regret(sweep((1.0, 2.0), (1.5, 1.0), (3.0, 3.0))) == pytest.approx(0.5)
     assert regret(sweep((1.0, 1.0), (1.5, 2.0), (3.0, 3.0))) == 0
-    unfit = [*sweep((1.0, 2.0), (3.0, 3.0)), judged(1.5, 1.0, fits=False)]
+    unfit = [*sweep((1.0, 2.0), (3.0, 3.0)), judged(1.5, 1.0, fits=False, micro_batch=4, global_batch=64)]
     assert regret(unfit) == 0
 
 
+def test_runs_of_one_layout_count_as_their_median():
+    releases = [judged(seconds, 1.0, global_batch=64) for seconds in (1.0, 2.0, 3.0)]
+    others = sweep((9.0, 9.0), (4.0, 2.0), (5.0, 3.0))[1:]
+    assert regret([*releases, *others]) == 0
+    assert regret(releases) is None
+
+
 def test_only_rows_of_one_sweep_are_compared():
-    rows = [*sweep((1.0, 2.0), (1.5, 1.0), (3.0, 3.0)), judged(0.1, 9.0, seq_len=2048)]
+    rows = [*sweep((1.0, 2.0), (1.5, 1.0), (3.0, 3.0)), judged(0.1, 9.0, seq_len=2048, global_batch=64)]
     assert [len(group) for group in sweeps(rows)] == [3]
     assert figures("some", rows).top1_regret == pytest.approx(0.5)
 
