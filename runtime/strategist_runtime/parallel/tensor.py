@@ -39,7 +39,7 @@ class VocabParallelEmbedding(nn.Embedding):
     """A share of an embedding's rows. Each rank looks up the tokens that it has, the others are zeros, and the sum is whole.
 
     Of what torch's ``RowwiseParallel`` does with an embedding the gradient has all rows on every rank, and stays so where FSDP2
-    postpones its reduction (docs/decisions/2026-11-21-the-embedding-s-gradient-is-whole.md).
+    postpones its reduction (docs/decisions/2026-11-21-embedding-gradient-under-tensor-parallelism.md).
     """
 
     def __init__(self, whole: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
