@@ -58,7 +58,7 @@ LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study
 """Commands that take minutes."""
 
 OWN_SCREEN = {"init", "tune", "study", "watch", "mcp"}
-"""Commands that ask, draw or serve by themselves."""
+"""Commands that ask, draw or serve on their own."""
 
 HELP = {"-h", "--help", "--version"}
 

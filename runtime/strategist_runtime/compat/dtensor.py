@@ -111,7 +111,7 @@ class Waited(torch.autograd.Function):
     """The value of a collective as a plain tensor, with its gradient.
 
     A compiled module waits by itself for an argument that is still under way, but where autograd does not see it: torch 2.13 then
-    gives that argument no gradient, and without a word.
+    silently gives that argument no gradient.
     """
 
     @staticmethod
