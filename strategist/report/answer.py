@@ -171,7 +171,7 @@ def title(answer: Answer) -> Text:
     """What is trained on what."""
     workload = answer.request.workload
     documents = f" in documents of {workload.document_tokens:,}" if workload.document_tokens else ""
-    step = f"{workload.global_batch} x {workload.seq_len:,} tokens{documents} a step"
+    step = f"{workload.global_batch:,} x {workload.seq_len:,} tokens{documents} a step"
     what = f"{workload.train} training, {step}, {workload.precision}"
     name = f"{answer.model.name} ({show_count(answer.model.parameters)} parameters) on {answer.cluster.name}"
     return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")

@@ -13,15 +13,17 @@ ROOM = 1.02
 
 
 def memory(report: PlanReport) -> Html:
-    """A bar for each rank, and the parts of the fullest as a table."""
+    """A bar for each rank, and every part that a bar has, with its size on the fullest rank, as a table."""
     capacity = report.plan.estimate.capacity_bytes
     fullest = max(report.ranks, key=lambda rank: rank.memory.total)
     most = ROOM * max(capacity, fullest.memory.total)
     rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
     marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
+    drawn = {part for bar in (*report.ranks, *report.instants) for part in _parts(bar.memory)}
     parts = [
         (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
-        for part, size in _parts(fullest.memory).items()
+        for part, size in fullest.memory.needed.items()
+        if part in drawn
     ]
     through = [_row(instant.name, instant.memory) for instant in report.instants]
     pictures = [bars("Memory of a device at its worst instant", rows, most, capacity, marked)]

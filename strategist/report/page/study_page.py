@@ -69,7 +69,7 @@ def _sections(report: StudyReport) -> Iterator[Section]:
 
 def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
     workload = report.request.workload
-    yield "asked", f"{workload.global_batch} x {workload.seq_len:,} tokens a step, {workload.precision}, {workload.optimizer}"
+    yield "asked", f"{workload.global_batch:,} x {workload.seq_len:,} tokens a step, {workload.precision}, {workload.optimizer}"
     yield "wanted", report.goals
     if best := next((trial for trial in report.trials if trial.best), None):
         yield "best", f"trial {best.number}: {change_words(best.plan)}"

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from strategist.contract.report import PlanReport
+from strategist.report.page.memory import memory
 from strategist.report.page.plan_page import plan_page
+from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import tokens
 from tests.report.page.reader import Reader
 from tests.report.page.reports import pipeline, streamed
@@ -46,6 +48,15 @@ def test_the_verdict_and_its_figures_come_first(report: PlanReport) -> None:
     assert '<strong class="badge good">fits</strong>' in head
     for name in ("tokens/s", "step", "MFU", "GiB a device"):
         assert f"<span>{name}</span>" in head
+
+
+def test_every_part_of_a_memory_bar_is_in_the_legend() -> None:
+    report = pipeline()
+    [key] = re.findall(r'<table class="legend">.*?</table>', str(memory(report)), re.DOTALL)
+    drawn = {PART_NAMES.get(part, part) for rank in report.ranks for part, size in rank.memory.needed.items() if size}
+    fullest = max(report.ranks, key=lambda rank: rank.memory.total).memory.needed
+    assert any(PART_NAMES.get(part, part) in drawn for part, size in fullest.items() if not size)  # another rank's alone
+    assert all(name in key for name in drawn)
 
 
 def test_names_are_data_wherever_they_come_from() -> None:
