@@ -93,13 +93,14 @@ def _format(options: argparse.Namespace, request: Request) -> str:
     if not (options.to or options.job or options.job_output):
         return ""
     given = " ".join(f"--{name} {value}" for name in ("to", "job") if (value := getattr(options, name)))
+    written = api.find_format(options.to).name if options.to else ""
     if not options.job_output:
         raise InputError(given or "--job-output -", "no folder is named for the files", "add --job-output DIR")
-    name = options.to or (request.backend if request.backend in api.formats() else "")
+    name = written or (request.backend if request.backend in api.formats() else "")
     if not name:
         asked = f"{given} --job-output {options.job_output}".strip()
         raise InputError(asked, "no format is named", f"add --to with one of {', '.join(api.formats())}")
-    return api.find_format(name).name
+    return name
 
 
 def _backend(options: argparse.Namespace, request: Request, format: str) -> str:

@@ -19,7 +19,8 @@ def memory(report: PlanReport) -> Html:
     most = ROOM * max(capacity, fullest.memory.total)
     rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
     marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
-    drawn = {part for bar in (*report.ranks, *report.instants) for part in _parts(bar.memory)}
+    memories = [*(rank.memory for rank in report.ranks), *(instant.memory for instant in report.instants)]
+    drawn = {part for each in memories for part in _parts(each)}
     parts = [
         (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
         for part, size in fullest.memory.needed.items()
