@@ -92,7 +92,8 @@ def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Capt
         (["--job", "slurm"], "--job slurm: no folder is named for the files; add --job-output DIR"),
         (["--job-output", "job"], "--job-output job: no format is named; add --to with one of pytorch, deepspeed"),
         (["--to", "megatron", "--job-output", "job"], "format megatron: is not known; did you mean megatron-lm"),
-        (["--to", "pytorch", "--job", "slrm", "--job-output", "job"], "--job slrm: is not known; did you mean slurm?"),
+        (["--to", "pytorch", "--job", "slrm", "--job-output", "job"], "starts it without --job; did you mean slurm?"),
+        (["--to", "pytorc"], "format pytorc: is not known; did you mean pytorch"),
         (
             ["--to", "nanotron", "--backend", "native", "--fix", "offload=all", "--job-output", "job"],
             "plan again with --backend nanotron",
