@@ -12,7 +12,7 @@ from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats import shell
 
-MAX_BYTES = yaml_file.MAX_BYTES
+MAX_BYTES, LONGEST_SHOWN = yaml_file.MAX_BYTES, 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,26 @@ def parse(text: str, path: str = "<text>") -> Source:
     if language == "command":
         read, unread = _commands(text, path)
         return Source(path=path, text=text, language=language, entries=_merged(read), unread=unread)
-    entries = {entry.name: entry for entry in _READERS[language](text, path)}
+    try:
+        entries = {entry.name: entry for entry in _READERS[language](text, path)}
+    except FileError as error:
+        raise _unrendered(text, error) or error from None
     return Source(path=path, text=text, language=language, entries=entries)
+
+
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
+
+
+def _unrendered(text: str, error: FileError) -> FileError | None:
+    """The error where its line is of a template, which is why it cannot be read."""
+    lines = text.splitlines()
+    if error.line is None or error.line > len(lines):
+        return None
+    found = _TEMPLATE.search(lines[error.line - 1].partition("#")[0])
+    if found is None:
+        return None
+    message = f"the file is an unrendered template: {found[0][:LONGEST_SHOWN]} stands here; render it first"
+    return FileError(error.path, message, error.line, found.start() + 1)
 
 
 def _language(text: str, suffix: str) -> str:
