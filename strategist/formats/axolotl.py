@@ -150,11 +150,12 @@ def _recompute(entries: Entries) -> dict[str, KnobValue]:
 
 
 def _precision(entries: Entries) -> str:
-    """What is computed in."""
+    """What is computed in; bf16 is auto where nothing says it, which fp16 turns off (utils/config: ``resolve_dtype``)."""
     half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
-    if half is None and (said := entries.source.entries.get("bf16")):
-        half = said.value == "auto"  # every device of its time has bf16
-    return "bf16" if half else "fp16" if entries.flag("fp16", "float16") else "fp32"
+    said, fp16 = entries.source.entries.get("bf16"), entries.flag("fp16", "float16")
+    if half is None and (said is None or said.value == "auto"):
+        half = not fp16  # fp16 takes the place of bf16 on devices that lack it
+    return "bf16" if half else "fp16" if fp16 else "fp32"
 
 
 def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | str]:

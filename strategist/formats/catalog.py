@@ -1,5 +1,6 @@
 """Formats by name, and detection of a source's format."""
 
+import re
 from importlib import import_module
 
 from strategist.errors import FileError
@@ -15,6 +16,9 @@ MODULES = (
     "lightning",
 )  # fmt: skip
 """Modules that hold a FORMAT; those whose files are the most particular first. One is imported when it is asked for."""
+
+_SWIFT = re.compile(r"^[^#\n]*?(?<![\w-])(swift[ \t]+(?:sft|pt|rlhf))(?!\S)", re.MULTILINE)
+"""The start of a training by ms-swift, some of whose flags have the names of transformers'."""
 
 
 def formats() -> tuple[str, ...]:
@@ -41,6 +45,9 @@ def recognise(source: Source) -> Format:
     Raises:
         FileError: it is of none.
     """
+    if source.language == "command" and (swift := _SWIFT.search(source.text)):
+        law = f"is a `{swift[1]}` script, which is none of the formats that are read ({', '.join(formats())})"
+        raise FileError(source.path, f"{law}; give --model and the settings to strategist plan")
     if native.FORMAT.recognises(source):
         return native.FORMAT
     for name in formats():

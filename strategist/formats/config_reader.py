@@ -16,6 +16,9 @@ from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
 
+SHOWN = 4
+"""Flags at most that a finding names."""
+
 
 def read(path: str | Path, name: str = "") -> tuple[Source, Format, Found]:
     """The file, its format (that of the name, else the one that it is recognised as), and what it says.
@@ -38,7 +41,20 @@ def understood(source: Source, chosen: Format) -> Found:
 def _found(source: Source, chosen: Format) -> Found:
     entries = Entries(source)
     found = chosen.read(entries)
-    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen)))
+    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen), *_unread(source, chosen)))
+
+
+def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:
+    """Commands of a script that are not read, and flags that a plan depends on and by which they differ from what is read."""
+    for line, flags in source.unread.items():
+        both = sorted({*flags, *source.entries})
+        ones = [{name: entries[name].value for name in both if name in entries} for entries in (flags, source.entries)]
+        differ = [name for name in both if ones[0].get(name) != ones[1].get(name) and not _matches(name, chosen.ignores)]
+        if differ:
+            shown = ", ".join(differ[:SHOWN]) + (f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else "")
+            text = f"the command at line {line} is not read: the last command counts, and they differ in {shown}"
+            do = "check each command in a script of its own"
+            yield replace(finding("FMT-011", text, do, source, about=f"command at line {line}"), line=line)
 
 
 def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:

@@ -14,7 +14,10 @@ CODES: dict[str, tuple[Level, str]] = {
     "FMT-008": (Level.WARNING, "the command line says other than the file"),
     "FMT-009": (Level.INFO, "an entry is known to the system, and no price here sees it"),
     "FMT-010": (Level.WARNING, "whether it fits the memory is open"),
-    "FMT-011": (Level.WARNING, "an entry has a value that is known only where the program runs, and was assumed"),
+    "FMT-011": (
+        Level.WARNING,
+        "an entry has a value that is known only where the program runs, and was assumed; or a command of a script is not read",
+    ),
 }
 """Level and meaning of each; codes are stable."""
 

@@ -36,10 +36,11 @@ class Word:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """The words of a command, expanded. ``certain`` is false where a condition decides whether it runs; ``runs`` is false of the
-    words of a variable that look like options and that no command takes up."""
+    """The words of a command, expanded, and its line. ``certain`` is false where a condition decides whether it runs; ``runs`` is
+    false of the words of a variable that look like options and that no command takes up."""
 
     words: tuple[Word, ...]
+    line: int = 0
     certain: bool = True
     runs: bool = True
 
@@ -53,7 +54,7 @@ def commands(text: str) -> Iterator[Command]:
     reader = _Reader()
     for part in Lexer(text).parts():
         if words := reader.command(part):
-            yield Command(words=words, certain=reader.certain)
+            yield Command(words=words, line=part.words[0].line, certain=reader.certain)
     for name, held in reader.variables.items():
         words = tuple(_split(held))
         if name not in reader.used and any(word.text.startswith("--") for word in words):
@@ -65,6 +66,22 @@ def _split(words: Sequence[Word]) -> Iterator[Word]:
     for word in words:
         for offset, line in enumerate(word.text.split("\n")):
             yield from (replace(word, text=text, line=word.line + offset) for text in line.split())
+
+
+_LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s+launch|deepspeed)\s")
+_PROGRAM = re.compile(r"[^\s'\"=]+\.py(?=\s|$)")
+_SHOWS = ("echo", "printf")
+
+
+def program(command: Command) -> str:
+    """The Python program that a command starts with options; one word for all that a launcher starts, and empty for none."""
+    text = " ".join(word.text for word in command.words)
+    if not command.runs or command.words[0].text in _SHOWS or "--" not in text:
+        return ""
+    if (launcher := _LAUNCHER.search(text)) and re.search(r"\.py\b|\s-m\s|\$", text[launcher.end() - 1 :]):
+        return "launched"
+    found = _PROGRAM.search(text)
+    return found[0] if found else ""
 
 
 _OPENS, _GOES_ON, _CLOSES = (

@@ -12,7 +12,7 @@ from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats import shell
 
-MAX_BYTES = yaml_file.MAX_BYTES
+MAX_BYTES, LONGEST_SHOWN = yaml_file.MAX_BYTES, 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +28,15 @@ class Entry:
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
-    finds by itself. ``part`` is the requested function of a Python file."""
+    finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands of a script
+    that start such a program as well, by their lines."""
 
     path: str
     text: str = field(repr=False)
     language: str
     entries: Mapping[str, Entry] = field(repr=False)
     part: str = ""
+    unread: Mapping[int, Mapping[str, Entry]] = field(default_factory=dict, repr=False)
 
     def has(self, *names: str) -> bool:
         """Whether each of ``names`` is an entry or has entries below it."""
@@ -77,8 +79,29 @@ def parse(text: str, path: str = "<text>") -> Source:
         FileError: it is in none of the languages.
     """
     language = _language(text, Path(path).suffix.lower())
-    entries = {entry.name: entry for entry in _READERS[language](text, path)}
+    if language == "command":
+        read, unread = _commands(text, path)
+        return Source(path=path, text=text, language=language, entries=_merged(read), unread=unread)
+    try:
+        entries = {entry.name: entry for entry in _READERS[language](text, path)}
+    except FileError as error:
+        raise _unrendered(text, error) or error from None
     return Source(path=path, text=text, language=language, entries=entries)
+
+
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
+
+
+def _unrendered(text: str, error: FileError) -> FileError | None:
+    """The error where its line is of a template, which is why it cannot be read."""
+    lines = text.splitlines()
+    if error.line is None or error.line > len(lines):
+        return None
+    found = _TEMPLATE.search(lines[error.line - 1].partition("#")[0])
+    if found is None:
+        return None
+    message = f"the file is an unrendered template: {found[0][:LONGEST_SHOWN]} stands here; render it first"
+    return FileError(error.path, message, error.line, found.start() + 1)
 
 
 def _language(text: str, suffix: str) -> str:
@@ -173,26 +196,36 @@ _OPTION, _NUMBER = re.compile(r"(^|\s)--\w"), re.compile(r"-\.?\d")
 _SETTING = re.compile(r"(\w[\w.]*)=(.*)", re.DOTALL)
 
 
-def _command(text: str, path: str) -> Iterator[Entry]:
-    """Flags of a command line or of a shell script. ``--name value``, ``--name=value`` and ``name=value`` are alike; a flag without
-    a value is true; a later one counts, unless a condition decides between commands: then its value holds a ``$``, as does all
-    that only a run knows."""
-    found: dict[str, Entry] = {}
-    decided: set[str] = set()
+def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict[str, Entry]]]:
+    """The commands of a script, and by their lines the flags of those that are left out: of all that start a program alike the
+    last counts, for two trainings are no plan."""
     try:
-        for command in shell.commands(text):
-            for entry in _flags(command.words).values():
-                before = found.get(entry.name)
-                if before is not None and not command.runs:
-                    continue
-                if before is not None and before.value != entry.value and (not command.certain or entry.name in decided):
-                    entry = replace(entry, value=shell.CONDITION % entry.value)
-                found[entry.name] = entry
-                if not command.certain:
-                    decided.add(entry.name)
+        every = list(shell.commands(text))
     except RecursionError:
         raise FileError(path, "is nested too deeply; name another file") from None
-    yield from found.values()
+    programs = [shell.program(command) for command in every]
+    last = {program: index for index, program in enumerate(programs) if program}
+    read = [last.get(program, index) == index for index, program in enumerate(programs)]
+    unread = {command.line: _flags(command.words) for command, kept in zip(every, read, strict=True) if not kept}
+    return [command for command, kept in zip(every, read, strict=True) if kept], unread
+
+
+def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
+    """Flags of commands. ``--name value``, ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later
+    one counts, unless a condition decides between commands: then its value holds a ``$``, as does all that only a run knows."""
+    found: dict[str, Entry] = {}
+    decided: set[str] = set()
+    for command in commands:
+        for entry in _flags(command.words).values():
+            before = found.get(entry.name)
+            if before is not None and not command.runs:
+                continue
+            if before is not None and before.value != entry.value and (not command.certain or entry.name in decided):
+                entry = replace(entry, value=shell.CONDITION % entry.value)
+            found[entry.name] = entry
+            if not command.certain:
+                decided.add(entry.name)
+    return found
 
 
 def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
@@ -225,7 +258,7 @@ def _nothing(text: str, path: str) -> Iterator[Entry]:
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[Entry]]] = {
-    "json": _json, "yaml": _yaml, "toml": _toml, "command": _command, "python": _nothing,
+    "json": _json, "yaml": _yaml, "toml": _toml, "python": _nothing,
 }  # fmt: skip
 _SUFFIXES = {
     ".json": "json",

@@ -36,9 +36,9 @@ def test_what_it_does_by_itself() -> None:
     found = read("base_model: Qwen/Qwen2.5-7B\ndatasets: []\nsample_packing: true\n")
     assert found.settings == {
         "micro_batch": 1, "tp": 1, "cp": 1, "compile": False, "recompute": "none", "activation_offload": False,
-        "no_sync": True, "reduce_dtype": "fp32",
+        "no_sync": True, "reduce_dtype": "bf16",
     }  # fmt: skip
-    assert found.workload == {"train": "full", "precision": "fp32", "seq_len": 512, "optimizer": "adamw"}
+    assert found.workload == {"train": "full", "precision": "bf16-true", "seq_len": 512, "optimizer": "adamw"}
     assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)
     assert codes(found) == []
 
@@ -59,6 +59,9 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
         (SHARDED, "bf16", "bf16"),
         (LORA, "bf16", "fp32"),
         (FULL.replace("auto", "false"), "fp32", "fp32"),
+        (FULL.replace("auto", "null"), "fp32", "fp32"),
+        (LORA.replace("bf16: auto\n", ""), "bf16", "fp32"),
+        (LORA.replace("bf16: auto", "fp16: true"), "fp16", "fp32"),
     ],
 )
 def test_what_is_loaded_in_half_is_trained_so_unless_it_is_sharded(text: str, precision: str, reduced: str) -> None:

@@ -14,9 +14,10 @@ from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
-from strategist.formats.catalog import find_format
+from strategist.formats.catalog import find_format, recognise
 from strategist.formats.commented_text import yaml_text
 from strategist.formats.setup import Given
+from strategist.formats.source import parse
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 
@@ -150,6 +151,14 @@ def test_the_names_are_those_of_the_arguments() -> None:
 def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     review = imported(tmp_path, config)
     assert {name: setting(review, name) for name in expected} == expected
+
+
+def test_a_script_of_swift_is_of_no_format_though_flags_have_the_same_names() -> None:
+    script = "{}swift sft --model Qwen/Qwen2.5-7B-Instruct --per_device_train_batch_size 1\n"
+    with pytest.raises(FileError, match=r"`swift sft` script, which is none of the formats that are read \(pytorch, .*--model"):
+        recognise(parse(script.format("CUDA_VISIBLE_DEVICES=0,1 "), "train.sh"))
+    commented = script.format("# ") + "torchrun train.py --per_device_train_batch_size 1\n"
+    assert recognise(parse(commented, "train.sh")).name == "hf-trainer"
 
 
 def test_a_script_of_flags_is_read_as_well(tmp_path: Path) -> None:

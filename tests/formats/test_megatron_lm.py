@@ -172,6 +172,26 @@ def test_a_value_that_only_a_run_knows_leaves_the_verdict_open(tmp_path: Path) -
         assert (review.fit, "FMT-008" in [item.code for item in review.findings]) == (expected, False), line
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "{small} --tensor-model-parallel-size 4 --sequence-parallel\n{small}",
+        "if [ $X ]; then {small} --tensor-model-parallel-size 4 --sequence-parallel\nelse\n{small}\nfi",
+    ],
+)
+def test_commands_that_are_not_read_leave_the_verdict_open_unless_they_train_alike(script: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    for text, expected in ((script, Fit.UNKNOWN), ("{small} --node-rank 1\n{small}", Fit.FITS)):
+        file.write_text(text.format(small=SMALL))
+        review = api.import_plan(file, Given(gpus="8xH100", model="1b"))
+        told = [(item.line, item.message) for item in review.findings if item.code == "FMT-011"]
+        assert review.fit is expected
+        assert [line for line, _ in told] == ([1] if expected is Fit.UNKNOWN else [])
+        assert all("differ in sequence-parallel, tensor-model-parallel-size" in message for _, message in told)
+        assert review.plan is not None
+        assert (review.plan.candidate.layout.tp, review.plan.candidate.knobs.sequence_parallel) == (2, False)
+
+
 def test_what_no_setting_says_is_told() -> None:
     for flag in UNLIKE:
         found = read(f"{SMALL} --{flag} 2")

@@ -97,6 +97,10 @@ def test_variables_that_double_each_other_end() -> None:
         ("- 1\n- 2\n", "a.yaml", "holds no settings"),
         ("a: &x 1\nb: *x\n", "a.yaml", "anchors and aliases"),
         ("a: 1\n" * 2, "a.yaml", "appears twice"),
+        ("a: 1\nb: {{ model }}\n", "a.yaml", r"a.yaml:2:4: the file is an unrendered template: {{ model }} stands here; render it"),
+        ("a: 1\n{% if b %}\nb: 2\n{% endif %}\n", "a.yaml", "a.yaml:2:1: the file is an unrendered template: {% if b %}"),
+        ('{"a": {{ b }}}', "a.json", "unrendered template: {{ b }}"),
+        ("1: 2  # {{ b }}\n", "a.yaml", "a key is text"),
     ],
 )
 def test_what_is_no_file_of_settings_is_one_line(text: str, path: str, message: str) -> None:
