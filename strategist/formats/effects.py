@@ -83,7 +83,11 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (FROZEN, "finetuning_type unfrozen_parameters use_llama_pro use_badam"),
     (OPEN, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
 )  # fmt: skip
+LAUNCH_FILE = "accelerate launch --config_file"
+"""The file that the launcher of a trainer may be given: it can shard what the trainer's own file does not."""
+
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
+EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 """By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
@@ -120,7 +124,7 @@ def bounds(plan: Plan, findings: Sequence[Diagnostic]) -> Bounds:
     What is left of the worst instant of a step bounds the need from below, for without the rest another instant may be the worst.
     """
     estimate = plan.estimate
-    known = {found.entry: effect(found) for found in findings}
+    known = {found.entry: one for found in findings if (one := effect(found)) != NONE}
     bounded = {name: one for name, one in known.items() if not one.open}
     ranks, parts = plan.candidate.layout.fsdp_ranks, estimate.memory.needed
     more = parts | {WHOLE + part: parts[part] * ranks for part in ("parameters", *STATES)}

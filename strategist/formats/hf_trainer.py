@@ -17,6 +17,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
+from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
@@ -70,7 +71,7 @@ def read(entries: Entries) -> Found:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = Found(settings=kept, spare="dp_replicate")
+        found = Found(settings=kept, spare="dp_replicate", **_launched(entries.source))
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
@@ -80,6 +81,15 @@ def read(entries: Entries) -> Found:
         accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, said={**SAID, **found.said},
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
+
+
+def _launched(source: Source) -> dict[str, Any]:
+    """What the file leaves to its launcher where nothing in it shards; a command names its own launcher."""
+    if source.language == "command":
+        return {}
+    message = f"neither deepspeed nor fsdp is there: DDP is assumed, and {LAUNCH_FILE} may shard"
+    do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
+    return {"said": {"dp_shard": LAUNCH_FILE}, "findings": (finding("FMT-011", message, do, source, about=LAUNCH_FILE),)}
 
 
 def _settings(entries: Entries) -> dict[str, KnobValue]:

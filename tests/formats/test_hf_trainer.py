@@ -198,7 +198,18 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
     assert review.plan is not None
     workload = review.plan.workload
     assert (workload.train, workload.lora_rank, workload.seq_len, workload.global_batch) == ("qlora", 8, 2048, 16)
-    assert not codes(review)
+    assert list(codes(review)) == ["FMT-011"]  # its launcher may shard
+
+
+def test_a_launcher_that_may_shard_leaves_the_verdict_open(tmp_path: Path) -> None:
+    (tmp_path / "arguments.yaml").write_text(yaml_text(arguments(bf16=True)), encoding="utf-8")
+
+    def checked(**settings: int) -> Review:
+        return api.import_plan(tmp_path / "arguments.yaml", Given(gpus="8xH100", model="8b", workload={}, settings=settings))
+
+    assert [said.partition(" could")[0] for said in checked().doubts] == ["accelerate launch --config_file"]
+    assert not checked(dp_shard=1).doubts
+    assert not {"FMT-005", "FMT-010", "FMT-011"} & set(codes(checked(dp_shard=8)))
 
 
 @pytest.mark.parametrize(
