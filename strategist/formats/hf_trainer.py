@@ -7,6 +7,7 @@ for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,9 @@ SAID = {
 }
 
 
+_ACCELERATE = re.compile(r"accelerate(\.commands\.launch|\s+launch)")
+
+
 def recognises(source: Source) -> bool:
     """The names of its batches are its own."""
     return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
@@ -84,8 +88,8 @@ def read(entries: Entries) -> Found:
 
 
 def _launched(source: Source) -> dict[str, Any]:
-    """What the file leaves to its launcher where nothing in it shards; a command names its own launcher."""
-    if source.language == "command":
+    """What the file leaves to its launcher where nothing in it shards; torchrun and python shard nothing."""
+    if source.language == "command" and not _ACCELERATE.search(source.text):
         return {}
     message = f"neither deepspeed nor fsdp is there: DDP is assumed, and {LAUNCH_FILE} may shard"
     do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"

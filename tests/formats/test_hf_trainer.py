@@ -201,6 +201,14 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
     assert list(codes(review)) == ["FMT-011"]  # its launcher may shard
 
 
+@pytest.mark.parametrize(("launcher", "open_ones"), [("accelerate launch --config_file zero3.yaml", 1), ("torchrun", 0)])
+def test_of_a_script_only_a_launcher_that_may_shard_leaves_it_open(tmp_path: Path, launcher: str, open_ones: int) -> None:
+    flags = "--per_device_train_batch_size 2 --bf16 --max_length 4096 --gradient_checkpointing"
+    (tmp_path / "run.sh").write_text(f"{launcher} train.py {flags}\n", encoding="utf-8")
+    review = api.import_plan(tmp_path / "run.sh", Given(gpus="8xH100", model="8b", workload={}, settings={}))
+    assert len(review.doubts) == open_ones
+
+
 def test_a_launcher_that_may_shard_leaves_the_verdict_open(tmp_path: Path) -> None:
     (tmp_path / "arguments.yaml").write_text(yaml_text(arguments(bf16=True)), encoding="utf-8")
 
