@@ -7,7 +7,6 @@ for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes
 """
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
+from strategist.formats.launcher import left_to_launcher
 from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source, load
 
@@ -57,9 +56,6 @@ SAID = {
 }
 
 
-_ACCELERATE = re.compile(r"accelerate(\.commands\.launch|\s+launch)")
-
-
 def recognises(source: Source) -> bool:
     """The names of its batches are its own."""
     return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
@@ -75,7 +71,7 @@ def read(entries: Entries) -> Found:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = Found(settings=kept, spare="dp_replicate", **_launched(entries.source))
+        found = Found(settings=kept, spare="dp_replicate", **left_to_launcher(entries.source))
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
@@ -85,15 +81,6 @@ def read(entries: Entries) -> Found:
         accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, said={**SAID, **found.said},
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
-
-
-def _launched(source: Source) -> dict[str, Any]:
-    """What the file leaves to its launcher where nothing in it shards; torchrun and python shard nothing."""
-    if source.language == "command" and not _ACCELERATE.search(source.text):
-        return {}
-    message = f"neither deepspeed nor fsdp is there: DDP is assumed, and {LAUNCH_FILE} may shard"
-    do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
-    return {"said": {"dp_shard": LAUNCH_FILE}, "findings": (finding("FMT-011", message, do, source, about=LAUNCH_FILE),)}
 
 
 def _settings(entries: Entries) -> dict[str, KnobValue]:

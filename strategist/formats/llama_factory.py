@@ -21,6 +21,7 @@ from strategist.formats.export_notes import about, beside
 from strategist.formats.finding_codes import finding, unlike
 from strategist.formats.format import File, Format, Placeholder, Written
 from strategist.formats.launch_commands import start_script
+from strategist.formats.launcher import left_to_launcher
 from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
@@ -107,11 +108,11 @@ def read(entries: Entries) -> Found:
 
 
 def _fsdp(entries: Entries) -> Found:
-    """FSDP as the trainer takes it, a word or a list; else replicas. Accelerate's own file may say more."""
+    """FSDP as the trainer takes it, a word or a list; else replicas."""
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
     if not words - {"false", "False", "[]"}:
-        return Found(settings={"no_sync": True}, spare="dp_replicate")
+        return Found(settings={"no_sync": True}, spare="dp_replicate", **left_to_launcher(entries.source))
     whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:

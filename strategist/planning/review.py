@@ -21,7 +21,7 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS
 from strategist.formats.catalog import backend
-from strategist.formats.effects import Bounds, bounds
+from strategist.formats.effects import LAUNCH_FILE, Bounds, bounds
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.setup import Setup
@@ -63,6 +63,8 @@ def imported(
     known = bounds(plan, findings)
     spread = factors(calibration, plan.cluster, stack).memory_spread
     doubts = tuple(_doubts(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
+    if not any(LAUNCH_FILE in doubt for doubt in doubts):  # what a launcher could change does not matter
+        findings = [item for item in findings if item.entry != LAUNCH_FILE]
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), doubts=doubts, confidence=confidence)
     return replace(found, findings=(*findings, *_memory(source, plan, found, known)))
 

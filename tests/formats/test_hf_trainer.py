@@ -198,7 +198,7 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
     assert review.plan is not None
     workload = review.plan.workload
     assert (workload.train, workload.lora_rank, workload.seq_len, workload.global_batch) == ("qlora", 8, 2048, 16)
-    assert list(codes(review)) == ["FMT-011"]  # its launcher may shard
+    assert not codes(review)
 
 
 @pytest.mark.parametrize(("launcher", "open_ones"), [("accelerate launch --config_file zero3.yaml", 1), ("torchrun", 0)])

@@ -11,6 +11,7 @@ from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import understood
+from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.llama_factory import SAID, STAGES, UNLIKE
 from strategist.formats.parsed_config import Found
 from strategist.formats.source import load, parse
@@ -29,7 +30,8 @@ def read(text: str) -> Found:
 
 
 def codes(found: Found) -> list[str]:
-    return [item.code for item in found.findings]
+    """Of what the file says; what its launcher may say has a test of its own."""
+    return [item.code for item in found.findings if item.entry != LAUNCH_FILE]
 
 
 def test_what_it_does_by_itself() -> None:
@@ -41,6 +43,13 @@ def test_what_it_does_by_itself() -> None:
     assert found.workload == {"train": "full", "precision": "bf16", "seq_len": 2048, "optimizer": "adamw"}
     assert (found.model, found.spare, found.accumulation) == ("Qwen/Qwen2.5-7B", "dp_replicate", 1)
     assert codes(found) == []
+
+
+@pytest.mark.parametrize(("sharding", "left"), [("", True), ("fsdp: full_shard\n", False), ("deepspeed: z3.json\n", False)])
+def test_what_does_not_shard_leaves_that_to_its_launcher(sharding: str, left: bool) -> None:
+    found = read(FULL + sharding)
+    assert any(item.entry == LAUNCH_FILE for item in found.findings) == left
+    assert (found.said["dp_shard"] == LAUNCH_FILE) == left
 
 
 def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +133,7 @@ def test_texts_that_are_not_packed_are_told() -> None:
 def test_a_misspelt_name_has_a_near_one() -> None:
     found = read(f"{FULL}gradient_acumulation_steps: 4\n")
     assert codes(found) == ["FMT-001"]
-    assert "did you mean gradient_accumulation_steps" in str(found.findings[0])
+    assert "did you mean gradient_accumulation_steps" in str(found.findings[-1])
 
 
 @pytest.mark.parametrize("line", ["finetuning_type: some", "per_device_train_batch_size: many", "bf16: perhaps", "stage: sfft"])
