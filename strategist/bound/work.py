@@ -136,10 +136,12 @@ def gathers_of(s: Setting) -> float:
 
     Forward and backward with each micro-batch where parameters are freed after the forward pass; once where they stay, or where
     one gather serves all micro-batches. A pipeline frees no parameters after a backward pass (torch's stages turn that off until
-    the last one), so of a backward pass and the forward pass after it one gathers; the first pass adds one.
+    the last one), so of a backward pass and the forward pass after it one gathers; the first pass adds one. Where a subgroup keeps
+    them after a forward pass, only the first pass gathers from all ranks.
     """
     layout, knobs = s.candidate.layout, s.candidate.knobs
-    if knobs.reshard_after_forward is False and knobs.no_sync:
+    stay = knobs.reshard_after_forward is False or (knobs.reshard_after_forward == "subgroup" and layout.pp > 1)
+    if stay and knobs.no_sync:
         return 1.0
     passes = 2.0 if knobs.reshard_after_forward is True else 1.0
     if knobs.pp_schedule == "looped_bfs":

@@ -86,6 +86,16 @@ def test_a_ring_over_nodes_enters_each_once_for_all_its_ranks() -> None:
     assert found.inter_node == pytest.approx(2 * 15 / 16 * (layers * 8 + ends * 6) / 8 / 1e10, rel=1e-4)
 
 
+def test_a_subgroup_in_a_pipeline_gathers_from_all_ranks_once_a_step() -> None:
+    """torch frees nothing after a backward pass of a pipeline: what a subgroup keeps after the first forward pass serves all others."""
+    layout = Layout(pp=2, dp_shard=16)
+    kept, grouped = (
+        bound(layout, nodes=4, no_sync=True, **knobs).at_line_rate.inter_node
+        for knobs in ({"reshard_after_forward": False}, {"reshard_after_forward": "subgroup", "reshard_group_size": 8})
+    )
+    assert grouped == pytest.approx(kept)
+
+
 def test_groups_that_share_ports_share_their_bandwidth() -> None:
     """With replicas across the nodes eight rings of two ranks cross them, each with the gradients of one shard."""
     found = bound(Layout(dp_replicate=2, dp_shard=8), nodes=2, no_sync=True).at_line_rate.inter_node
