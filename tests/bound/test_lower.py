@@ -87,7 +87,7 @@ def test_a_ring_over_nodes_enters_each_once_for_all_its_ranks() -> None:
 
 
 def test_a_subgroup_in_a_pipeline_gathers_from_all_ranks_once_a_step() -> None:
-    """torch frees nothing after a backward pass of a pipeline: what a subgroup keeps after the first forward pass serves all others."""
+    """torch frees nothing after a backward pass of a pipeline: what a subgroup keeps after a forward pass serves all others."""
     layout = Layout(pp=2, dp_shard=16)
     kept, grouped = (
         bound(layout, nodes=4, no_sync=True, **knobs).at_line_rate.inter_node

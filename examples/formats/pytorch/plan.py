@@ -1,4 +1,4 @@
-# strategist plan 53f870f668e7: tiny on 4xcpu
+# strategist plan 3600198abf71: tiny on 4xcpu
 # 16 sequences of 128 tokens a step, fp32, adamw
 # expected: 98.7 ms a step, 20,751 tokens/s, 35.2 MiB of 1.8 GiB a device
 # missing: data: --data with token ids; without it the text is synthetic
