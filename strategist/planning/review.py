@@ -60,13 +60,20 @@ def imported(
     stack = _stack(chosen, made)
     plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=stack)
     findings += [*_cut_otherwise(source, plan, made), *_ruled_out(source, plan, made, deck)]
+    if plan.cluster.devices == 1:  # no launcher shards over one device
+        findings = _settled(findings)
     known = bounds(plan, findings)
     spread = factors(calibration, plan.cluster, stack).memory_spread
     doubts = tuple(_doubts(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
-    if not any(LAUNCH_FILE in doubt for doubt in doubts):  # what a launcher could change does not matter
-        findings = [item for item in findings if item.entry != LAUNCH_FILE]
+    if not any(LAUNCH_FILE in doubt for doubt in doubts):
+        findings = _settled(findings)
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), doubts=doubts, confidence=confidence)
     return replace(found, findings=(*findings, *_memory(source, plan, found, known)))
+
+
+def _settled(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Without what the launcher's file could change: it cannot turn the verdict."""
+    return [item for item in findings if (item.code, item.entry) != ("FMT-011", LAUNCH_FILE)]
 
 
 def reviewed(

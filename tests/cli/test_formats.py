@@ -126,9 +126,9 @@ def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_ver
     said += "bf16: true\npacking: true\n"
     file, liger, zero = tmp_path / "train.yaml", "enable_liger_kernel: true\n", "deepspeed: {zero_optimization: {stage: 3}}\n"
 
-    def checked(text: str) -> tuple[int, str]:
+    def checked(text: str, *options: str) -> tuple[int, str]:
         file.write_text(said + text)
-        code = main(["check", str(file), "--gpus", "8xA100"])
+        code = main(["check", str(file), "--gpus", "8xA100", *options])
         return code, " ".join(capsys.readouterr().out.split())
 
     code, shown = checked(zero + liger)
@@ -136,6 +136,8 @@ def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_ver
     assert "Cannot tell whether it fits:" in shown
     assert "enable_liger_kernel could save up to" in shown
     code, shown = checked(liger)
+    assert (code, "accelerate launch --config_file could save up to" in shown) == (3, True)
+    code, shown = checked(liger, "--fix", "dp_shard=1")
     assert code == 1, "weights and states of each replica alone are more than a device has"
     assert "whatever the entries save that are not priced" in shown
 
