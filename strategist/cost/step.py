@@ -233,10 +233,10 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     left = np.maximum(left - np.where(late, reduce, 0.0), 0.0)
     replica = besides.replica
     replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
-    turns = _turns(v)
-    carried = turns.forward * gathers + turns.backward * going_back
-    copies = 1 - carried / np.maximum(turns.forward * forward + turns.backward * backward, TINY)
-    total = turns.forward * onward + turns.backward * back + turns.ends * besides.gather
+    counts = _gather_counts(v)
+    carried = counts.forward * gathers + counts.backward * going_back
+    copies = 1 - carried / np.maximum(counts.forward * forward + counts.backward * backward, TINY)
+    total = counts.forward * onward + counts.backward * back + counts.ends * besides.gather
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
@@ -262,7 +262,7 @@ def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Turns:
+class _GatherCounts:
     """How often a step gathers parameters of layers in forward and in backward passes, and those of embedding and head."""
 
     forward: Floats
@@ -270,7 +270,7 @@ class _Turns:
     ends: Floats
 
 
-def _turns(v: View) -> _Turns:
+def _gather_counts(v: View) -> _GatherCounts:
     """With each micro-batch; once where parameters stay gathered all step long. torch's stages free none after a backward pass
     until the last one, so of those that are freed after the forward pass one gather serves a backward pass and the forward pass
     after it, or all backward passes where these come last."""
@@ -278,7 +278,7 @@ def _turns(v: View) -> _Turns:
     each = np.where(once, 1.0, v.accumulation)
     kept = (v.pp > 1) & ~v.streamed & v.no_sync
     freed = kept & (v.reshard | v.reshard_subgroup)
-    return _Turns(
+    return _GatherCounts(
         forward=np.where(freed & ~v.breadth_first, 1.0, each),
         backward=np.where(freed & v.breadth_first, 1.0, each),
         ends=np.where(kept, 1.0, each),
@@ -352,11 +352,11 @@ def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
     reduced = n * links.reduce + besides.reduce + besides.replica
-    return gathering(n, links, besides, v) + np.where(v.no_sync, 1.0, v.accumulation) * reduced
+    return gather_seconds(n, links, besides, v) + np.where(v.no_sync, 1.0, v.accumulation) * reduced
 
 
-def gathering(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
+def gather_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a stage of ``n`` layers gathers parameters."""
-    turns = _turns(v)
-    layers = turns.forward * links.gather_forward + turns.backward * links.gather_backward
-    return n * layers + turns.ends * besides.gather
+    counts = _gather_counts(v)
+    layers = counts.forward * links.gather_forward + counts.backward * links.gather_backward
+    return n * layers + counts.ends * besides.gather

@@ -16,7 +16,7 @@ from strategist.cost.candidate_arrays import Floats, View, view
 from strategist.cost.comm import collectives, gathers_keys, stage_collectives
 from strategist.cost.layer_flops import layer_work
 from strategist.cost.model_states import stages, state_bytes
-from strategist.cost.step import gathering, passing
+from strategist.cost.step import gather_seconds, passing
 from strategist.expr.columns import Columns
 
 GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"
@@ -56,7 +56,7 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
     split = bool(v.sequence_parallel.all())
     shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
     return {
-        (shards, GATHER): gathering(n, links, besides, v),
+        (shards, GATHER): gather_seconds(n, links, besides, v),
         (shards, SCATTER): reductions * (n * links.reduce + besides.reduce),
         ("dp_replicate", REDUCE): reductions * besides.replica,
         ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,

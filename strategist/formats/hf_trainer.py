@@ -71,7 +71,7 @@ def read(entries: Entries) -> Found:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = Found(settings=kept, spare="dp_replicate", **left_to_launcher(entries.source))
+        found = left_to_launcher(Found(settings=kept, spare="dp_replicate"), entries.source)
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync

@@ -1,20 +1,22 @@
 """What a trainer's file leaves to its launcher: accelerate's own file may shard what the trainer's does not."""
 
 import re
-from typing import Any
+from dataclasses import replace
 
 from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
+from strategist.formats.parsed_config import Found
 from strategist.formats.source import Source
 
 _ACCELERATE = re.compile(r"accelerate(\.commands\.launch|\s+launch)")
 
 
-def left_to_launcher(source: Source) -> dict[str, Any]:
-    """Fields of what is read of a file that does not shard: an open finding, which giving ``dp_shard`` settles. Nothing is left to
-    the launcher of a script that starts otherwise: torchrun and python shard nothing."""
+def left_to_launcher(found: Found, source: Source) -> Found:
+    """What is read of a file that does not shard, with an open finding that giving ``dp_shard`` settles. Nothing is left to the
+    launcher of a script that starts otherwise: torchrun and python shard nothing."""
     if source.language == "command" and not _ACCELERATE.search(source.text):
-        return {}
+        return found
     message = f"neither deepspeed nor fsdp is there: DDP is assumed, and {LAUNCH_FILE} may shard"
     do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
-    return {"said": {"dp_shard": LAUNCH_FILE}, "findings": (finding("FMT-011", message, do, source, about=LAUNCH_FILE),)}
+    unread = finding("FMT-011", message, do, source, about=LAUNCH_FILE)
+    return replace(found, said={**found.said, "dp_shard": LAUNCH_FILE}, findings=(*found.findings, unread))

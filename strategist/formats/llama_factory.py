@@ -112,7 +112,7 @@ def _fsdp(entries: Entries) -> Found:
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
     if not words - {"false", "False", "[]"}:
-        return Found(settings={"no_sync": True}, spare="dp_replicate", **left_to_launcher(entries.source))
+        return left_to_launcher(Found(settings={"no_sync": True}, spare="dp_replicate"), entries.source)
     whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:

@@ -8,7 +8,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.settings import CONVERGENCE_SETTINGS, full_name
 from strategist.rules.backend import Backend
 
-Limits = Mapping[str, KnobValue]
+KnobSettings = Mapping[str, KnobValue]
 Values = tuple[KnobValue, ...]
 
 
@@ -19,7 +19,7 @@ class Bounds:
     Knobs that change convergence keep their neutral value unless allowed, fixed, or decided by the back end.
     """
 
-    fix: Limits = field(default_factory=dict)
+    fix: KnobSettings = field(default_factory=dict)
     allow: tuple[str, ...] = ()
     backend: Backend = field(default_factory=lambda: Backend(name="any"))
 

@@ -28,7 +28,7 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.bounds import Bounds, Limits, Values
+from strategist.search.bounds import Bounds, KnobSettings, Values
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
@@ -139,7 +139,7 @@ def _blocks(
         times, pp = workload.global_batch // (layout.data_ranks * micro_batch), layout.pp
         key = (*fixed_part, times > 1, times >= pp, times >= 2 * pp, times % max(1, times // pp) > 0)
         if key not in grids:
-            knobs: list[Sequence[Limits]] = [
+            knobs: list[Sequence[KnobSettings]] = [
                 _axis_orders(layout, cluster, bounds),
                 _reshardings(layout, cluster, bounds),
                 _recomputations(bounds),
@@ -156,7 +156,7 @@ def grid_rows(grid: Mapping[str, Array]) -> int:
     return len(next(iter(grid.values()), ()))
 
 
-def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[Limits]]) -> dict[str, Array]:
+def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettings]]) -> dict[str, Array]:
     """Every legal combination of one row out of each part as columns, choices as codes."""
     axes = [axis for axis, part in enumerate(parts) if len(part) > 1]
     shape = [len(parts[axis]) for axis in axes]
@@ -189,13 +189,13 @@ def _code(choices: Values, value: KnobValue) -> int:
     return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
 
 
-def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[Limits]:
+def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[KnobSettings]:
     """Whether replicas or pipelines cross nodes first matters where there are both, and nodes."""
     both = layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1
     return [{AXIS_ORDER: order} for order in bounds.values(AXIS_ORDER, AXIS_ORDERS if both else AXIS_ORDERS[:1])]
 
 
-def _recomputations(bounds: Bounds) -> list[Limits]:
+def _recomputations(bounds: Bounds) -> list[KnobSettings]:
     """The compiler's budget is one of its default unless it is fixed; selective recomputation saves all matmuls or every second."""
     percent, plain = _DEFAULTS.recompute_budget_percent, (_DEFAULTS.saved_operations,)
     shares = bounds.values("recompute_budget_percent", (int(bounds.fix.get("recompute_budget_percent", percent)),))
@@ -267,7 +267,9 @@ def _stages_of(schedule: str, layout: Layout, model: ModelShape, bounds: Bounds)
     return (1,)
 
 
-def _simple_knobs(layout: Layout, model: ModelShape, workload: Workload, accumulation: int, bounds: Bounds) -> list[list[Limits]]:
+def _simple_knobs(
+    layout: Layout, model: ModelShape, workload: Workload, accumulation: int, bounds: Bounds
+) -> list[list[KnobSettings]]:
     """The open values of each knob that combines freely; one where it has nothing to act on."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
     plain = layout.dp_replicate == layout.world_size > 1
