@@ -29,6 +29,7 @@ def main() -> None:
         session.add_argument("folder", type=Path)
         session.add_argument("--out", type=Path, required=True, help="where the rows are written")
         session.add_argument("--seconds", type=float, default=seconds, help=f"end after so many (default: {seconds})")
+        session.add_argument("--only", action="append", metavar="CASE", help="this case, done or not (default: all not done)")
     absorbing = commands.add_parser("absorb", help="errors of what was predicted; keeps the rows")
     absorbing.add_argument("folder", type=Path, help="with the rows of the sessions")
     absorbing.add_argument("--into", type=Path, help="default: profiles/measurements/<device>.jsonl")
@@ -53,7 +54,7 @@ def _done(asked: argparse.Namespace) -> str | None:
         else:
             from gpu.day import run
 
-            run(asked.command, asked.folder, asked.out, asked.seconds)
+            run(asked.command, asked.folder, asked.out, asked.seconds, asked.only)
     except (StrategistError, OSError) as error:
         return str(error)
     return None

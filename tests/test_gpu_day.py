@@ -56,11 +56,12 @@ def test_a_day_is_prepared_run_and_absorbed(tmp_path: Path) -> None:
 def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "day"
     (folder / "cases").mkdir(parents=True)
-    cases = {
-        "fails": {"arguments": ["-c", "raise SystemExit('no such kernel')"], "expected_seconds": 0.1},
-        "hangs": {"arguments": ["-c", "import time; time.sleep(60)"], "expected_seconds": 0.1, "limit_seconds": 0.5},
-        "long": {"arguments": ["-c", "pass"], "expected_seconds": 999.0},
-    }
+    scripts = {"fails": "raise SystemExit('no such kernel')", "hangs": "import time; time.sleep(60)", "runs": "", "long": ""}
+    for name, text in scripts.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    cases = {name: {"arguments": [str(tmp_path / f"{name}.py")], "expected_seconds": 0.1} for name in scripts}
+    cases["hangs"]["limit_seconds"] = 0.5
+    cases["long"]["expected_seconds"] = 999.0
     for number, (name, said) in enumerate(cases.items()):
         case = {"version": 1, "type": "Case", **complete(name), **said}
         (folder / "cases" / f"{number}.json").write_text(json.dumps(case), encoding="utf-8")
@@ -71,6 +72,11 @@ def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
     assert "no such kernel" in found["fails"]["log"]
     assert found["hangs"]["error"].startswith("ended after ")
     assert found["long"]["error"].startswith("not started: ")
+    assert [row["case"] for row in rows(folder / "first.jsonl")] == list(scripts)
+    day("first", folder, "--out", folder, "--seconds", 60)  # what ran well stays as it is
+    assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 1
+    day("first", folder, "--out", folder, "--only", "runs")
+    assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 2
 
 
 def complete(name: str) -> dict[str, Any]:

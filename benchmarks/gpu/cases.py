@@ -30,7 +30,8 @@ START_SECONDS = 12
 """Python, torch's import, CUDA's context and a process group of one rank."""
 
 KERNELS = ("matmuls", "attention", "layers", "copies", "host_update")
-PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-q", "--durations=5")
+PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-q", "--durations=5", "--tb=short", "-n", "12", "-k", "not published")
+"""Tests in parallel; those of published runs take most of the device's memory, and are cases of their own."""
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,16 @@ from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 
 CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
-LOG_CHARACTERS, OUTPUT_CHARACTERS = 3_000, 20_000
+LOG_CHARACTERS, OUTPUT_CHARACTERS = 3_000, 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A case's process, which imports what it needs and waits for its turn."""
+
+    case: Case
+    folder: Path
+    process: subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +42,42 @@ class ProcessResult:
     seconds: float
 
 
-def run(session: str, folder: Path, out: Path, budget_seconds: float) -> None:
-    """Writes ``<session>.jsonl`` into ``out``, a line as soon as a case has ended, and one for each that had no time left."""
+def run(session: str, folder: Path, out: Path, budget_seconds: float, only: Collection[str] | None = None) -> None:
+    """Writes ``<session>.jsonl`` into ``out``, a line as soon as a case has ended, and one for each that had no time left.
+
+    Cases that have a row without an error there are not run again, unless ``only`` names them.
+    """
     end = time.monotonic() + budget_seconds
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name, (out / f"{session}.jsonl").open("a", encoding="utf-8") as rows:
-        for number, case in enumerate(read_cases(folder, session)):
+    file = out / f"{session}.jsonl"
+    cases = _chosen(read_cases(folder, session), file, only)
+    with tempfile.TemporaryDirectory() as name, file.open("a", encoding="utf-8") as rows:
+        folders = [Path(name) / str(number) for number in range(len(cases))]
+        following = started(cases[0], folders[0]) if cases else None
+        for number, case in enumerate(cases):
+            current, following = following, None
+            if number + 1 < len(cases):  # its imports take seconds, on cores that the current case leaves free
+                following = started(cases[number + 1], folders[number + 1])
+            assert current is not None
             left = end - time.monotonic()
             if left < case.expected_seconds:
+                kill(current)
                 row = {**planned_row(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
             else:
-                row = measured(replace(case, limit_seconds=min(case.limit_seconds, left)), Path(name) / str(number))
+                row = measured(replace(current, case=replace(case, limit_seconds=min(case.limit_seconds, left))))
             rows.write(json.dumps(row) + "\n")
             rows.flush()
             os.fsync(rows.fileno())
             shown = row["error"] or f"{row['seconds']:.0f} s"
             print(f"{case.name:36}{shown[:200]}", flush=True)
+
+
+def _chosen(cases: Sequence[Case], file: Path, only: Collection[str] | None) -> list[Case]:
+    if only:
+        return [case for case in cases if case.name in only]
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    done = {row["case"] for row in rows if not row["error"]}
+    return [case for case in cases if case.name not in done]
 
 
 def planned_row(case: Case) -> dict[str, Any]:
@@ -75,11 +104,11 @@ def predicted(plan: Plan) -> dict[str, Any]:
     }
 
 
-def measured(case: Case, folder: Path) -> dict[str, Any]:
+def measured(waiting: Started) -> dict[str, Any]:
     """The row of a case; one that fails is a row with an ``error``."""
-    folder.mkdir(parents=True)
+    case, folder = waiting.case, waiting.folder
     before = clocks()
-    ended = finished(case, folder)
+    ended = finished(waiting)
     row = {**planned_row(case), "seconds": round(ended.seconds, 2), "clocks": {"before": before, "after": clocks()}}
     record, result = read(folder / "rank-0.json"), read(folder / "result.json") or read(folder / "machine.json")
     allocator = read(folder / "allocator.json")
@@ -94,23 +123,38 @@ def measured(case: Case, folder: Path) -> dict[str, Any]:
     return {**row, "error": error, "log": ended.text[-kept:] if error or not (record or result) else ""}
 
 
-def finished(case: Case, folder: Path) -> ProcessResult:
-    """Runs the process and all that it starts."""
-    begin = time.monotonic()
-    log = folder / "log"
-    with log.open("wb") as output:
+def started(case: Case, folder: Path) -> Started:
+    """Its process, which begins with the case at a line on its standard input."""
+    folder.mkdir(parents=True)
+    with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *arguments(case, folder)],
-            stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=rank_environment(case), start_new_session=True,
+            [sys.executable, "benchmarks/gpu/turn.py", *arguments(case, folder)],
+            stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=rank_environment(case),
+            start_new_session=True,
         )  # fmt: skip
-        try:
-            code: int | None = process.wait(case.limit_seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return ProcessResult(code=code, text=log.read_text("utf-8", "replace"), seconds=time.monotonic() - begin)
+    return Started(case=case, folder=folder, process=process)
+
+
+def finished(waiting: Started) -> ProcessResult:
+    """Gives the process its turn, and ends it with all that it started when it is over or its time has run out."""
+    begin = time.monotonic()
+    process = waiting.process
+    try:
+        process.communicate(b"\n", waiting.case.limit_seconds)
+    except subprocess.TimeoutExpired:
+        code: int | None = None
+    else:
+        code = process.returncode
+    seconds = time.monotonic() - begin
+    kill(waiting)
+    return ProcessResult(code=code, text=(waiting.folder / "log").read_text("utf-8", "replace"), seconds=seconds)
+
+
+def kill(waiting: Started) -> None:
+    """Ends the process, and all that it started."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
+        os.killpg(waiting.process.pid, signal.SIGKILL)
+    waiting.process.wait()
 
 
 def arguments(case: Case, folder: Path) -> list[str]:
