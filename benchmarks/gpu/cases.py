@@ -30,7 +30,10 @@ START_SECONDS = 12
 """Python, torch's import, CUDA's context and a process group of one rank."""
 
 KERNELS = ("matmuls", "attention", "layers", "copies", "host_update")
-PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-q", "--durations=5", "--tb=short", "-n", "12", "-k", "not published")
+PYTEST = (
+    "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-q", "--durations=5", "--tb=short", "--show-capture=no", "-n", "12",
+    "-k", "not published",
+)  # fmt: skip
 """Tests in parallel; those of published runs take most of the device's memory, and are cases of their own."""
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
@@ -190,6 +193,7 @@ def shadows(chosen: Sizes) -> Iterator[Case]:
     for how in ("eager", "compiled", "recomputed", "torchtitan"):
         arguments = ("benchmarks/gpu/by_hand.py", how, "--device", chosen.kind, "--out", "{out}/result.json", "--plan", "{plan}")
         settings: Settings = {"compiled": {"compile": True}, "recomputed": {"recompute": "full"}}.get(how, {})  # type: ignore[assignment]
+        settings = {**settings, "optimizer_kernel": "fused"}  # as all of them update
         yield Case(
             name=f"beside {how}", session="shadow", arguments=arguments, plan=_plan(chosen, settings),
             expected_seconds=45, limit_seconds=COMPILED_LIMIT_SECONDS,

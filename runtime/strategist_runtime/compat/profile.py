@@ -1,6 +1,7 @@
 """Private names of torch's profiler that measurements need."""
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,18 @@ def record_memory_history(most: int | None) -> None:
 def dump_memory_snapshot(path: str) -> None:
     """Writes what the CUDA allocator noted, for pytorch.org/memory_viz."""
     torch.cuda.memory._dump_snapshot(path)
+
+
+GROUP, CALL = "Process Group Description", "Collective name"
+CALL_NOTE = re.compile(rf'"({GROUP}|{CALL})": "([^"]*)"')
+
+
+def call_notes(event: Any) -> dict[str, str]:
+    """What torch notes at the call of a collective on NCCL, its ``GROUP`` and its ``CALL``; empty for any other event.
+
+    Read from the event's JSON: torch 2.11 has no ``extra_meta``, and the values of later ones are in quotation marks.
+    """
+    return dict(CALL_NOTE.findall(event.metadata_json()))
 
 
 IN_PAIRS = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strategist_runtime.compat.profile import CALL, GROUP, call_notes
 from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.intervals import Interval, subtract
 from strategist_runtime.measure.kernel_kinds import host_kinds, interval, kernel_kinds, launched_within, on_cpu, spans_of
@@ -24,7 +25,6 @@ POINT_TO_POINT = ("gloo:send", "gloo:recv")
 
 SEND_RECEIVE, PIPELINE = "SendRecv", "mesh_pp"
 COPIES = ("Memcpy HtoD", "Memcpy DtoH")
-GROUP, CALL = "Process Group Description", "Collective name"
 Call = tuple[int, str, str]
 """When a collective was asked for, in nanoseconds since 1970, its name in the profile, and its group."""
 
@@ -51,7 +51,7 @@ class Activity:
 def on_device(events: Sequence[Any]) -> Activity:
     """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
     an image on the device, which is no work. What stands in for a collective counts as one, of a group that nothing tells."""
-    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := event.extra_meta())}
+    calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_notes(event))}
     exchanges: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
     for event in events:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,17 @@ from strategist_runtime.weights.source import load
 STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
 HOST = torch.device("cpu")
+HOST_ELEMENTS = 2**20
+"""Matrices of so many elements at most are drawn on the host, so that a small model begins alike on every kind of device."""
+
+
+class Window(NamedTuple):
+    """The part ``local`` of a matrix of a ``shape``: ``lengths`` at ``offsets``."""
+
+    local: Tensor
+    shape: torch.Size
+    lengths: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device, folder: str = "") -> None:
@@ -43,10 +55,11 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
                 local.zero_()
             elif parameter.dim() == 3:  # experts, each drawn for itself
                 for expert, matrix in enumerate(local, offsets[0]):
-                    place = f"{seed}/{name}/{expert}"
-                    _draw(matrix, lengths[1:], offsets[1:], parameter.shape[2], place, deviation(name, parameter.shape[2], shape))
+                    window = Window(matrix, parameter.shape[1:], lengths[1:], offsets[1:])
+                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape))
             elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
-                _draw(local, lengths, offsets, parameter.shape[1], f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
+                window = Window(local, parameter.shape, lengths, offsets)
+                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
 
     if folder:
         load([model], shape, folder)
@@ -65,17 +78,19 @@ def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: ran
     return drawn(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
 
 
-def _draw(local: Tensor, lengths: tuple[int, ...], offsets: tuple[int, ...], columns: int, name: str, deviation: float) -> None:
-    """Fills ``local``, the window ``lengths`` at ``offsets`` of a matrix with ``columns``, block of rows by block of rows."""
-    for start, values in drawn(name, columns, deviation, range(offsets[0], offsets[0] + lengths[0]), local.device):
-        paste(local, offsets, start, values)
+def _draw(window: Window, name: str, deviation: float) -> None:
+    """Fills the window, block of rows by block of rows."""
+    first, count, columns = window.offsets[0], window.lengths[0], window.shape[1]
+    on = HOST if window.shape.numel() <= HOST_ELEMENTS else window.local.device
+    for start, values in drawn(name, columns, deviation, range(first, first + count), on):
+        paste(window.local, window.offsets, start, values)
 
 
 def drawn(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
     """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values.
 
     They are drawn ``on`` a device, each kind of which has its own values for a seed: one thread of the host takes minutes for a
-    model of eight billion parameters.
+    model of eight billion parameters, so ``HOST_ELEMENTS`` says which are.
     """
     block_rows = max(1, BLOCK_ELEMENTS // columns)
     for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):

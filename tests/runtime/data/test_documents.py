@@ -105,7 +105,7 @@ def test_blocks_on_a_gpu_show_what_pairs_show_on_a_cpu(heads):
     found = []
     for on in (torch.device("cpu"), torch.device("cuda")):
         metadata = MetadataBuilder(None, torch.arange(512, device=on)).of(documents.to(on))
-        inputs = [part.to(on).requires_grad_() for part in parts]
+        inputs = [part.detach().to(on).requires_grad_() for part in parts]
         mixed = masked_attention(*inputs, metadata.mask)
         mixed.square().sum().backward()
         found.append([mixed.detach().cpu(), *(part.grad.cpu() for part in inputs)])

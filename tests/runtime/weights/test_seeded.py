@@ -12,8 +12,10 @@ from ..plans import TINY
 pytestmark = pytest.mark.torch
 
 
-def test_weights_are_drawn_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread of the host would take minutes for a large model."""
+@pytest.mark.parametrize(("limit", "kinds"), [(0, {"meta"}), (2**20, {"cpu"})])
+def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread of the host would take minutes for a large model; a small one begins alike on the host and on a device."""
+    monkeypatch.setattr(seeded, "HOST_ELEMENTS", limit)
     asked: set[str] = set()
 
     def drawn(
@@ -26,7 +28,7 @@ def test_weights_are_drawn_on_the_device(monkeypatch: pytest.MonkeyPatch) -> Non
     with torch.device("meta"):
         model = Decoder(TINY)
     seeded.materialise(model, TINY, 8, 0, torch.device("meta"))
-    assert asked == {"meta"}
+    assert asked == kinds
 
 
 def test_a_row_is_the_same_whoever_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
