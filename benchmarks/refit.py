@@ -29,12 +29,14 @@ from strategist.accuracy.held_out_errors import (
     unseen,
 )
 from strategist.accuracy.measure import judge, read_cases
-from strategist.accuracy.refit import memory_spreads, refit
+from strategist.accuracy.refit import memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
+from strategist.contract.measurement import Measurement
 from strategist.cost.fit import OF_STACKS
 from strategist.cost.shipped_calibrations import FittedTo, Shipped
 from strategist.paths import data_dir
+from strategist.profiles import history
 from strategist.report.reference.markdown import table
 
 SOURCE = "published rows (profiles/measurements/published), by benchmarks/refit.py"
@@ -47,6 +49,7 @@ def main() -> None:
     cases, _ = read_cases(read_rows(Path(sys.argv[1])))
     columns = columns_of(cases)
     fits = refit(columns)
+    fits = (*fits, native(fits, _trials()))
     for item in fits:
         print(f"{item.stack:<22}{item.rows:>5} rows, {item.noise:.1%} noise{_at_limit(item)}", flush=True)
     groups: tuple[Callable[[Case], str], ...] = (source_of, device_of)
@@ -61,6 +64,13 @@ def main() -> None:
         print(f"\n{text}")
         if len(sys.argv) > 2:
             put(Path(sys.argv[2]), f"unseen {name}s", text, "refit")
+
+
+def _trials() -> list[Measurement]:
+    """Of the native back end on GPUs, as ``benchmarks/gpu_day.py absorb`` keeps them."""
+    histories = [history.read(path) for path in sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))]
+    records = (record for found in histories for record in found.records)
+    return [record.measurement for record in records if record.plan.cluster.device.kind == "cuda"]
 
 
 _shared: list[tuple[CaseColumns, Sequence[FittedTo]]] = []

@@ -1,6 +1,7 @@
 """Refit: calibrations by software stack from published rows, over all devices; a device's own rates lie in its profile."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, log, sqrt
 from statistics import median
 
@@ -10,11 +11,12 @@ from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
 from strategist.accuracy.stalled_steps import ordinary
+from strategist.contract.measurement import Measurement
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS, fitted_steps
 from strategist.cost.observation import tables
-from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, family_name
+from strategist.cost.shipped_calibrations import ANY_STACK, NATIVE, PUBLISHED_NATIVE, FittedTo, family_name
 
 LEAST_ROWS = 4
 """Rows of a stack from which factors of its own are fitted."""
@@ -48,6 +50,21 @@ def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) 
             own = alike.take(at for at, case in enumerate(alike.cases) if case.stack.name == stack)
             _fit(found, stack, own, common, start)
     return tuple(found)
+
+
+BESIDE = ("data", "other")
+"""Parts of a measured step that no part of a price stands for: batches that come, and a result that the host waits for."""
+
+
+def native(fits: Sequence[FittedTo], trials: Sequence[Measurement]) -> FittedTo:
+    """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step takes
+    beside its parts is the median of ``trials`` on GPUs. A framework's own logs and checks are no work of a plan."""
+    published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
+    seconds = [sum(trial.time.get(part, 0.0) for part in BESIDE) for trial in trials if trial.time]
+    if not seconds:
+        return replace(published, stack=NATIVE.name)
+    calibration = replace(published.calibration, overhead_seconds=median(seconds))
+    return replace(published, stack=NATIVE.name, calibration=calibration)
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:

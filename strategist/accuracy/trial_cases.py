@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from strategist.accuracy.case import Case
 from strategist.accuracy.row import Row
 from strategist.contract.measurement import TELLING, Kind, Outcome
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import native_stack
 from strategist.profiles.history import Record
 
 
@@ -26,7 +26,7 @@ def _case(record: Record, name: str, line: int) -> Case:
         model=plan.model,
         cluster=plan.cluster,
         workload=plan.workload,
-        stack=TORCH,
+        stack=native_stack(plan.candidate.options, plan.workload.optimizer),
         candidate=plan.candidate,
         accumulation=plan.accumulation,
         step_seconds=measured.step_seconds if ran else None,

@@ -29,7 +29,7 @@ from strategist.contract.report import (
     TriedPlan,
 )
 from strategist.contract.settings import SETTING_NAMES, value_of
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import native_stack
 from strategist.cost.calibration import Calibration, load_calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError, StrategistError
@@ -136,7 +136,8 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
     columns = table([row_of(plan.candidate, plan.accumulation)])
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
-    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, stack or TORCH)
+    by = stack or native_stack(plan.candidate.options, plan.workload.optimizer)
+    ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, by)
     return timeline(found), ranks, ""
 
 
@@ -148,7 +149,8 @@ def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, .
     if plan.cluster.groups:
         return (), ()
     columns, stack = table([row_of(plan.candidate, plan.accumulation)]), find_stack(plan.stack)
-    known, by = factors(calibration, plan.cluster, stack), stack or TORCH
+    known = factors(calibration, plan.cluster, stack)
+    by = stack or native_stack(plan.candidate.options, plan.workload.optimizer)
     return (
         step_memory(plan.model, plan.cluster, plan.workload, columns, known, by),
         step_traffic(plan.model, plan.cluster, plan.workload, columns, by),

@@ -1,9 +1,10 @@
 """Stack: properties of a framework's implementation of a layout: its memory per parameter, its kernels."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
+from strategist.contract.options import Options
 from strategist.errors import not_among
 
 FAMILIES = ("torch", "megatron", "own")
@@ -95,3 +96,11 @@ class Stack:
 
 TORCH = Stack()
 """torch's own parallel APIs on eager PyTorch: what the native back end runs."""
+
+FOREACH = replace(TORCH, keeps=replace(TORCH_KEEPS, foreach=True))
+"""The same where AdamW runs a kernel an operation over all parameters."""
+
+
+def native_stack(options: Options, optimizer: str) -> Stack:
+    """The stack of the native back end as it updates parameters."""
+    return FOREACH if optimizer == "adamw" and options.optimizer_kernel == "foreach" else TORCH

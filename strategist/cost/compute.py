@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.stack import Stack
-from strategist.contract.workload import Workload
 from strategist.cost.calibration import Factors
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.layer_flops import LayerWork
@@ -14,9 +13,6 @@ from strategist.cost.rates import Matmuls, Rates
 
 ATTENTION_BACKWARD = 2.5
 """FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
-
-OPTIMIZER_TRAFFIC_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 16.0, "muon": 20.0, "sgd": 12.0}
-"""Bytes a fused update reads and writes a parameter: parameter and moments both ways, gradient once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +108,3 @@ def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floa
     gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
     reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)
     return np.where(v.fsdp_ranks > 1, stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced), 0.0)
-
-
-def optimizer_bytes(shard: Floats, per: StateBytes, workload: Workload, v: View) -> Floats:
-    """Memory traffic of the update where the device makes it."""
-    traffic = OPTIMIZER_TRAFFIC_BYTES[workload.optimizer] * (per.trained if per.frozen else 1.0)
-    return np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, shard * traffic)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import native_stack
 from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
 from strategist.cost.candidate_arrays import Floats, Parts
 from strategist.cost.memory_timeline import TRANSIENT
@@ -115,7 +115,7 @@ def _observation(record: Record) -> Observation:
         cluster=plan.cluster,
         workload=plan.workload,
         candidate=plan.candidate,
-        stack=find_stack(plan.stack) or TORCH,
+        stack=find_stack(plan.stack) or native_stack(plan.candidate.options, plan.workload.optimizer),
         accumulation=plan.accumulation,
         step_seconds=_seconds(shown) if ran else None,
         peak_memory_bytes=max(shown.peak_memory_bytes) if ran and shown.peak_memory_bytes else None,

@@ -277,7 +277,8 @@ def root_reduction(t: StageTimeline) -> Parts:
 
 def optimizer_step(t: StageTimeline) -> Parts:
     """The optimizer's update: all gradients, and a copy of one of the states where it updates all parameters in one go."""
-    return _parts(t, gradients=t.gradients + (0.5 * t.optimizer if t.keeps.foreach else 0.0))
+    copied = np.where(t.v.update_at_once, 0.0, 0.5 * t.optimizer) if t.keeps.foreach else 0.0
+    return _parts(t, gradients=t.gradients + copied)
 
 
 PEAKS: tuple[Callable[[StageTimeline], Parts], ...] = (

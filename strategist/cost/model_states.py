@@ -12,7 +12,7 @@ from strategist.cost.candidate_arrays import Floats, View
 
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
 """Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
-one momentum (arXiv 2502.16982); none."""
+one momentum (arXiv 2502.16982) of what Muon updates; none."""
 
 NF4_BYTES = 0.5 + 0.127 / 8
 """A 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
@@ -42,6 +42,8 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
     compute = 4.0 if workload.precision == "fp32" else 2.0
     gathered = 4.0 if stack.keeps.autocast else compute
     optimizer = OPTIMIZER_BYTES[workload.optimizer]
+    if workload.optimizer == "muon":
+        optimizer += (OPTIMIZER_BYTES["adamw"] - optimizer) * (1 - muon_share(model, stack))
     if workload.train == "full" and workload.precision == "bf16-true":
         optimizer = min(optimizer, 4.0)
         return StateBytes(stored=2.0, embedding=2.0, gradient=2.0, optimizer=optimizer, gathered=2.0, trained=1.0)
@@ -53,6 +55,15 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
     stored = NF4_BYTES if workload.train == "qlora" else plain
     share = lora_parameters(model, workload.lora_rank, stack.adapters) / model.parameters
     return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
+
+
+def muon_share(model: ModelShape, stack: Stack) -> float:
+    """The share of the parameters that Muon updates, the matrices of layers; AdamW does the rest. Of routed experts torch's does
+    not update any, whose matrices lie in one tensor."""
+    matrices = model.parameters - model.embedding_parameters - model.head_parameters
+    if stack.family == "torch":
+        matrices -= model.moe_layers * model.moe.experts * model.expert_parameters if model.moe else 0
+    return matrices / model.parameters
 
 
 def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:

@@ -10,8 +10,9 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
 ANY_STACK = "any"
-NATIVE = replace(TORCH, name="torchtitan")
-"""Whose published runs stand for a plan: torchtitan's, which uses torch's own parallel APIs as a plan does and nothing else."""
+NATIVE, PUBLISHED_NATIVE = replace(TORCH, name="native"), "torchtitan"
+"""The stack of a plan, and whose published runs stand for it: torchtitan's, which uses torch's own parallel APIs as a plan does and
+nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,5 +79,6 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
     return replace(base, memory_spread=spread, step_range=(low, high))
 
 
-def _names(stack: Stack) -> tuple[str, str, str]:
-    return stack.name, family_name(stack.family), ANY_STACK
+def _names(stack: Stack) -> tuple[str, ...]:
+    published = (PUBLISHED_NATIVE,) if stack.name == NATIVE.name else ()
+    return stack.name, *published, family_name(stack.family), ANY_STACK

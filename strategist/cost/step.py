@@ -187,11 +187,16 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
         + np.maximum(host.once - times * busy * rates.overlaps, 0.0)
         + _updates(host, stage, layer.backward + shared.waits, rates, v)
         + times * _away(n, shared, host, inputs),
-        "optimizer": stage.update_bytes / rates.memory_rate + factors.overhead_seconds,
+        "optimizer": _device_update(stage, rates, factors) + factors.overhead_seconds,
     }
     waiting = factors.wait * np.log2(rates.nodes) * sum(time.values(), start=np.zeros(1))
     time["dp_communication"] = time["dp_communication"] + waiting
     return Step(time=time, communication_seconds=_link_seconds(n, links, stage.links, time, v))
+
+
+def _device_update(stage: StageInputs, rates: Rates, factors: Factors) -> Floats:
+    """Seconds of the device's own update."""
+    return stage.update_bytes / rates.memory_rate + stage.update_matmuls.seconds(factors, rates.memory_rate)
 
 
 def _updates(host: OffloadSeconds, stage: StageInputs, backward: Floats, rates: Rates, v: View) -> Floats:

@@ -16,10 +16,11 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.comm import Collectives, StageCollectives, as_linked, collectives, stage_collectives
-from strategist.cost.compute import LayerCompute, dequantized_bytes, layer_compute, optimizer_bytes, sharding_bytes
+from strategist.cost.compute import LayerCompute, dequantized_bytes, layer_compute, sharding_bytes
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
+from strategist.cost.optimizer_update import update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, as_computed, dense_matmuls, expert_matmuls, head_matmuls, rates_of
 
 
@@ -29,7 +30,8 @@ class StageInputs:
 
     ``layers``: how many. ``has_head``: 1 where the head lies on it. ``last_reduced``: share of the parameters whose gradients come
     last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``unpacked_bytes``: of
-    each micro-batch, where weights are stored in 4 bits. ``update_bytes``: memory traffic of the optimizer.
+    each micro-batch, where weights are stored in 4 bits. ``update_bytes``: memory traffic of the optimizer;
+    ``update_matmuls``: those of Muon.
     """
 
     layers: Floats
@@ -40,6 +42,7 @@ class StageInputs:
     copied_bytes: Floats
     unpacked_bytes: Floats
     update_bytes: Floats
+    update_matmuls: Matmuls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,8 @@ def stage_inputs(
         host=offload_bytes(shard, stage.parameters / v.tp, per, stack, v, cluster.gpus_per_node),
         copied_bytes=sharding_bytes(stage, per, stack, v),
         unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per),
-        update_bytes=optimizer_bytes(shard, per, workload, v),
+        update_bytes=update_bytes(shard, per, workload, stack, v),
+        update_matmuls=update_matmuls(model, stage, workload, stack, cluster.device, v),
     )
 
 

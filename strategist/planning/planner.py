@@ -22,7 +22,7 @@ from strategist.contract.pipeline_stages import stream_rounds
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import TORCH, Stack, native_stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_mixed
@@ -215,24 +215,31 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
         raise InputError(name, law, "plan with fewer sequences a step")
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
-    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack or TORCH, least_pp=1)[0]
+    by = _stack(plan.candidate, plan.workload, stack)
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, by, least_pp=1)[0]
 
 
 def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
     """A round of the step of a plan whose stages are streamed, and how many rounds the step has."""
     stack = find_stack(plan.stack)
     known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])
-    found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, stack or TORCH)
+    by = _stack(plan.candidate, plan.workload, stack)
+    found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, by)
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
 def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
     """The prediction for one candidate, its step simulated where it has a pipeline."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
-    known, by = factors(calibration, cluster, stack), stack or TORCH
+    known, by = factors(calibration, cluster, stack), _stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     found = _simulated(model, cluster, workload, chosen, known, by)
     return with_simulated(price_mixed(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
+
+
+def _stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
+    """The stack that is asked for, else that of the native back end."""
+    return stack or native_stack(chosen.options, workload.optimizer)
 
 
 def _simulated(
@@ -263,12 +270,14 @@ def _resolved(
     calibration: Calibration | None,
     stack: Stack | None,
 ) -> Plan:
-    """The candidate with its options settled; only that of a pipeline's ``split``, which the estimate is for, changes a price."""
+    """The candidate with its options settled; two change a price: a pipeline's ``split``, which the estimate is for, and an update
+    that is not fused."""
     chosen = with_resolved(asked, chosen, estimate, deck)
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    if chosen.layout.pp > 1 and chosen.options.pp_split != split:
+    changed = _stack(chosen, asked.request.workload, stack) is not (stack or TORCH)
+    if changed or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
         estimate = _estimate(asked, chosen, calibration, stack)
     return _complete(asked, chosen, estimate, deck, calibration, stack)
 
