@@ -53,6 +53,7 @@ def common_refusals(plan: Plan) -> Iterator[str]:
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
     yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
     yield from _arithmetic_refusals(plan)
+    yield from _shared_gpu_refusals(plan)
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     yield from _adapter_refusals(plan)
@@ -87,6 +88,16 @@ def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
         yield f"activation {model.ffn_activation}: this runtime computes {', '.join(ACTIVATIONS)}; {other}"
     if model.rope_scaling is not None and model.rope_scaling.kind not in STRETCHES:
         yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(STRETCHES)}; {other}"
+
+
+def _shared_gpu_refusals(plan: Plan) -> Iterator[str]:
+    """Seen on an H200 with torch 2.11: gloo's messages between tensors of a GPU fail, and its functional collectives crash."""
+    layout = plan.candidate.layout
+    found = {axis: degree for axis in ("pp", "cp", "tp") if (degree := getattr(layout, axis)) > 1}
+    if plan.cluster.devices_share_one_gpu and plan.cluster.device.kind == "cuda" and found:
+        name, degree = next(iter(found.items()))
+        law = "ranks that share a GPU exchange by gloo, which sends no tensor of a GPU from rank to rank"
+        yield f"{name} {degree}, devices_share_one_gpu True: {law}; choose dp_shard, dp_replicate or ep"
 
 
 def _arithmetic_refusals(plan: Plan) -> Iterator[str]:

@@ -17,6 +17,7 @@ COLLECTIVES = ("nccl", "copies")
 UPDATES = ("host", "device")
 RING_GRADIENTS = ("fp32", "computed")
 EXPERTS = ("grouped", "streams", "sliced")
+RECOMPUTES = ("all", "needed")
 ADAPTERS = ("all", "attention", "query_value")
 
 
@@ -49,6 +50,8 @@ class Stack:
     slices of one parameter (``sliced``).
     ``adapters``: the linears that low-rank adapters are on: ``all`` of attention and of dense feed-forwards, those of ``attention``
     alone, or of its queries and values.
+    ``recomputes``: checkpoints run ``all`` of a layer again, or what is ``needed`` to make its saved tensors, which leaves out a
+    dense layer's last matmul and its sum (torch.utils.checkpoint with ``use_reentrant=False``: ``early_stop``).
     ``keeps``: what it keeps in memory.
     """
 
@@ -72,6 +75,7 @@ class Stack:
     offloaded_update: str = "host"
     experts: str = "grouped"
     adapters: str = "all"
+    recomputes: str = "all"
     keeps: MemoryTraits = TORCH_KEEPS
     source: str = ""
 
@@ -88,13 +92,14 @@ class Stack:
             "offloaded_update": UPDATES,
             "experts": EXPERTS,
             "adapters": ADAPTERS,
+            "recomputes": RECOMPUTES,
         }
         for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
                 raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-TORCH = Stack()
+TORCH = Stack(recomputes="needed")
 """torch's own parallel APIs on eager PyTorch: what the native back end runs."""
 
 FOREACH = replace(TORCH, keeps=replace(TORCH_KEEPS, foreach=True))

@@ -127,7 +127,8 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     score_traffic = 0.0 if stack.attention == "flash" else UNFUSED_MOVED
     pairs, activations = score_pairs(model, workload, v), layer_activations(model, workload, stack, v)
-    recomputed = _recomputed_shares(activations, model, v)
+    last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
+    recomputed = _recomputed_shares(activations, model, v, last, last * h * model.ffn_size / (others + experts))
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
         matmuls=shared_matmuls(model),
@@ -184,11 +185,15 @@ def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
 
 
-def _recomputed_shares(activations: LayerActivations, model: ModelShape, v: View) -> dict[str, Floats]:
-    """Shares of a layer's forward pass that recomputation does again. A compiler with a budget drops first what is cheap to make
-    again, as selective recomputation does, then what matmuls made; in between both grow evenly. Zero-bubble schedules make a layer
-    again for the gradients of its inputs and once more for those of each matmul's weights (measured on torch 2.13: 4 forward passes
-    with two linears, 7 with five).
+def _recomputed_shares(
+    activations: LayerActivations, model: ModelShape, v: View, last: float, last_matmul: float
+) -> dict[str, Floats]:
+    """Shares of a layer's forward pass that recomputation does again. ``last`` is the share of the layers that do not repeat what
+    comes last, ``last_matmul`` that of their last matmul in the FLOPs of all matmuls.
+
+    A compiler with a budget drops first what is cheap to make again, as selective recomputation does, then what matmuls made; in
+    between both grow evenly. Zero-bubble schedules make a layer again for the gradients of its inputs and once more for those of
+    each matmul's weights (measured on torch 2.13: 4 forward passes with two linears, 7 with five).
 
     Selective recomputation gathers inputs of tensor-parallel regions again, which with sequence parallelism is half of their
     collectives; sums it repeats unless they are saved, but a layer's last one, which nothing after it needs."""
@@ -202,10 +207,11 @@ def _recomputed_shares(activations: LayerActivations, model: ModelShape, v: View
         repeated, moved = np.where(v.recompute_budget, below, repeated), np.where(v.recompute_budget, above, moved)
     whole = np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)  # layers whose experts are no tensor-parallel region
     gathers, sums = (0.5 - 0.25 * whole) * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
-    regions = 1 - whole * np.where(v.sequence_parallel, 0.5, 0.25)
+    regions = 1 - whole * np.where(v.sequence_parallel, 0.5, 0.25) - last * sums
+    matmuls = np.where(v.recompute_selective, np.minimum(1 - v.saved_matmuls, 1 - last_matmul), repeated * (1 - last_matmul))
     shares = {
         "repeated": repeated,
-        "repeated_matmuls": np.where(v.recompute_selective, 1 - v.saved_matmuls, repeated),
+        "repeated_matmuls": np.where(v.recompute_budget, repeated, matmuls),
         "repeated_moved": moved,
         "repeated_sums": np.where(v.recompute_selective, gathers + ~v.saved_collectives * sums, repeated * regions),
         "repeated_exchanges": np.where(v.recompute_selective, ~v.saved_collectives, repeated),

@@ -1,6 +1,8 @@
 """Refit: rows that a truth made give it back, and a handful of them shrinks the error on the rest."""
 
 from dataclasses import replace
+from math import inf
+from statistics import median
 
 import pytest
 
@@ -8,12 +10,15 @@ from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.few_shot_calibration import few_shot_errors
 from strategist.accuracy.measure import judge, read_cases
-from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, refit
+from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
+from strategist.accuracy.trial_cases import cases_of
 from strategist.cost.calibration import Calibration
-from strategist.cost.shipped_calibrations import ANY_STACK
+from strategist.cost.shipped_calibrations import ANY_STACK, shipped
 from strategist.paths import data_dir
+from strategist.profiles import history
 
+OURS = data_dir("profiles") / "measurements" / "h200.jsonl"
 PUBLISHED = data_dir("profiles") / "measurements" / "published"
 
 
@@ -38,6 +43,24 @@ def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
     assert own.devices == ("A100-80GB",)
     assert own.calibration.compute == pytest.approx(1.6, rel=0.1)
     assert own.noise < 0.03
+
+
+def test_plans_take_beside_their_parts_what_trials_on_gpus_show() -> None:
+    trials = [record.measurement for record in history.read(OURS).records if record.measurement.time]
+    found, published = native(shipped().fits, trials), next(item for item in shipped().fits if item.stack == "torchtitan")
+    seconds = found.calibration.overhead_seconds
+    assert min(trial.time["other"] for trial in trials) < seconds < 0.01 < published.calibration.overhead_seconds
+    assert found.calibration == replace(published.calibration, overhead_seconds=seconds)
+    assert native(shipped().fits, []).calibration == published.calibration
+
+
+def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran() -> None:
+    """No fit saw these steps: only what they take beside their parts."""
+    found = [item for item in judge(cases_of(history.read(OURS).records, OURS.name)) if item.case.step_seconds]
+    errors = [abs(item.step_seconds / (item.case.step_seconds or inf) - 1) for item in found]
+    assert len(errors) >= 16
+    assert median(errors) < 0.1
+    assert max(errors) < 0.2
 
 
 def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:

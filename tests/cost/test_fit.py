@@ -10,6 +10,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome
+from strategist.contract.options import Options
 from strategist.contract.plan import Digests, Plan
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.fit import fit, fitted
@@ -29,6 +30,7 @@ SETTINGS = tuple(
 
 
 def plan(candidate: Candidate, calibration: Calibration = NEUTRAL) -> Plan:
+    candidate = replace(candidate, options=Options(optimizer_kernel="fused"))
     columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
     estimate = price(DENSE, ON, WORKLOAD, columns, calibration).estimate(0)
     digests = Digests(deck="", profiles="", calibration="")

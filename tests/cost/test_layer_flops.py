@@ -109,7 +109,8 @@ def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
     outputs = 2 * ALL * (2 * 1024 + 1024 + 1024 + 4096 * 2)
     assert all_.activations.saved_bytes - second.activations.saved_bytes == outputs / 2
     assert all_.activations.saved_bytes - none.activations.saved_bytes == outputs
-    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, 1]
+    down = 1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)  # the last one, which nothing that is saved needs
+    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, pytest.approx(1 - down)]
     assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
 
 

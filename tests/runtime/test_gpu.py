@@ -59,12 +59,10 @@ def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
 @pytest.mark.parametrize(
     ("layout", "parts"),
     [
-        (Layout(tp=2), {"knobs": Knobs(sequence_parallel=True)}),
-        (Layout(pp=2), {"knobs": Knobs(no_sync=True)}),
         (Layout(dp_shard=2), {}),
         (Layout(dp_shard=2, ep=2), {"model": EXPERTS}),
     ],
-    ids=["tp", "pp", "fsdp", "ep"],
+    ids=["fsdp", "ep"],
 )
 def test_ranks_that_share_the_gpu_train_as_one_process_does(layout, parts, tmp_path):
     asked = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})

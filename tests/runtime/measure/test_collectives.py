@@ -98,9 +98,9 @@ class Event:
     def linked_correlation_id(self):
         return self.link
 
-    def metadata_json(self):
-        """As Kineto writes it: no braces around, and values of other types without quotation marks."""
-        return ", ".join(['"Group size": 2', *(f'"{key}": "{value}"' for key, value in self.meta.items())])
+    def extra_meta(self):
+        """As torch has it: strings in quotation marks (torch/csrc/profiler/util.cpp: saveNcclMeta)."""
+        return {"Group size": "2", **{key: f'"{value}"' for key, value in self.meta.items()}}
 
     def is_user_annotation(self):
         return self.annotation

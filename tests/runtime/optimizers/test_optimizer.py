@@ -7,13 +7,16 @@ import pytest
 import torch
 from strategist_runtime.measure.memory import static_bytes
 from strategist_runtime.optimizers import gradients
+from strategist_runtime.optimizers.muon import Muon
 from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, gradient_holders, make_optimizer
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 from strategist.cost.model_states import OPTIMIZER_BYTES
+from strategist.cost.optimizer_update import newton_schulz_flops
 
 from ..fake_cuda import DEVICE, FakeCuda, FakeStream
 from ..plans import WORKLOAD, plan
@@ -200,3 +203,12 @@ def test_updates_by_reduced_buckets_share_one_stream(monkeypatch):
         assert cuda.log == [(used[0].name, "waits for", here.name), (here.name, "waits for", used[0].name)]
         cuda.log.clear()
     assert used[0] is used[1]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 32), (16, 48), (64, 24)])
+def test_muon_multiplies_as_much_as_its_price_says(rows, columns):
+    matrix = torch.nn.Parameter(torch.randn(rows, columns))
+    matrix.grad = torch.randn(rows, columns)
+    with FlopCounterMode(display=False) as counted:
+        Muon([matrix], lr=0.1).step()
+    assert counted.get_total_flops() == newton_schulz_flops(rows, columns)

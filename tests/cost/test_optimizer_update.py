@@ -1,0 +1,71 @@
+"""Seconds and memory of the optimizer's update."""
+
+from dataclasses import replace
+
+import pytest
+
+from strategist.contract.estimate import Estimate
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.options import Options
+from strategist.contract.stack import FOREACH, TORCH, Stack, native_stack
+from strategist.contract.workload import Workload
+from strategist.cost.optimizer_update import layer_matrices, newton_schulz_flops
+from strategist.cost.price import price
+from strategist.expr.columns import row_of, table
+
+from . import situations
+from .situations import DENSE, DEVICE, EXPERTS, WORKLOAD
+
+BYTES_PER_SECOND = DEVICE.memory_bytes_per_second * DEVICE.memory_efficiency
+EIGHT = Layout(dp_shard=8)
+NORM = 1e-4
+"""Share that the last norm has of the parameters; no stage counts it."""
+
+
+def priced(stack: Stack, workload: Workload = WORKLOAD, layout: Layout = EIGHT, **knobs: object) -> Estimate:
+    candidate = Candidate(layout=layout, knobs=Knobs(**knobs))  # type: ignore[arg-type]
+    columns = table([row_of(candidate, candidate.accumulation(workload))])
+    return price(DENSE, situations.cluster(gpus_per_node=layout.world_size), workload, columns, stack=stack).estimate(0)
+
+
+def test_a_fused_update_passes_once_over_states_and_clipping_thrice_over_gradients() -> None:
+    seconds = (28 + 3 * 4) * DENSE.parameters / 8 / BYTES_PER_SECOND
+    assert priced(TORCH).time.optimizer == pytest.approx(seconds, rel=NORM)
+
+
+def test_a_kernel_an_operation_passes_twenty_times_and_holds_a_copy_of_a_state() -> None:
+    fused, foreach = (priced(stack, recompute="full", micro_batch=1) for stack in (TORCH, FOREACH))
+    seconds = 52 * DENSE.parameters / 8 / BYTES_PER_SECOND
+    assert foreach.time.optimizer - fused.time.optimizer == pytest.approx(seconds, rel=NORM)
+    alone = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), recompute="full") for stack in (TORCH, FOREACH)]
+    assert alone[1].memory.allocated - alone[0].memory.allocated > 2 * DENSE.parameters
+    late = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), optimizer_in_backward=True) for stack in (TORCH, FOREACH)]
+    assert late[0].memory == late[1].memory  # one parameter after the other
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kernel", "found"),
+    [("adamw", "foreach", FOREACH), ("adamw", "fused", TORCH), ("sgd", "foreach", TORCH)],
+)
+def test_a_plan_says_by_which_kernel_it_updates(optimizer: str, kernel: str, found: Stack) -> None:
+    assert native_stack(Options(optimizer_kernel=kernel), optimizer) == found
+
+
+def test_muon_multiplies_each_matrix_of_a_layer_on_every_rank() -> None:
+    muon = replace(WORKLOAD, optimizer="muon")
+    one, eight = (priced(TORCH, muon, layout).time.optimizer for layout in (Layout(), EIGHT))
+    moved = (20 + 3 * 4) * DENSE.parameters / BYTES_PER_SECOND
+    assert one - moved == pytest.approx(eight - moved / 8, rel=NORM)
+    matrices = list(layer_matrices(DENSE))
+    assert sum(count * rows * columns for count, rows, columns in matrices) == DENSE.dense_layer_parameters - 2 * 1024
+    flops = 16 * sum(count * newton_schulz_flops(rows, columns) for count, rows, columns in matrices)
+    assert one - moved > flops / DEVICE.peak_flops["bf16"]
+
+
+def test_muon_leaves_ends_and_routed_experts_to_adamw() -> None:
+    workload = replace(WORKLOAD, optimizer="muon")
+    ends = DENSE.embedding_parameters + DENSE.head_parameters
+    kept = situations.estimate(EIGHT, workload=workload).memory.optimizer
+    assert kept == pytest.approx((4 * DENSE.parameters + 4 * ends) / 8, rel=NORM)
+    assert sum(count * rows * columns for count, rows, columns in layer_matrices(EXPERTS)) == EXPERTS.attention_parameters
