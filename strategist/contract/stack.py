@@ -100,7 +100,7 @@ class Stack:
 
 
 TORCH = Stack(recomputes="needed", attention_kernels="tuned")
-"""torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes kernels of attention that are tuned to
+"""torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
 the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl)."""
 
 FOREACH = replace(TORCH, keeps=replace(TORCH_KEEPS, foreach=True))

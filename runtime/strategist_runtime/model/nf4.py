@@ -17,6 +17,9 @@ LEVELS = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
+PAIRS = tuple((high, low) for high in LEVELS for low in LEVELS)
+"""What each byte of two codes stands for."""
+
 ROW_BYTES = 8
 """Two fp32 a row: its least constant, and the step between two codes of a constant."""
 
@@ -45,11 +48,10 @@ def quantise(weight: Tensor) -> dict[str, Tensor]:
 
 def dequantise(codes: Tensor, constants: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """The matrix [R, C], rounded; any run of whole blocks of its columns is restored by itself."""
-    levels = torch.tensor(LEVELS, device=codes.device)
-    pairs = torch.stack((levels.repeat_interleave(16), levels.repeat(16)), dim=-1)  # what each byte stands for
+    pairs = torch.tensor(PAIRS, pin_memory=codes.is_cuda)  # a copy from other memory of the host would wait for the device
     low, step = rows.view(torch.float32).unbind(-1)
     largest = low[:, None] + step[:, None] * constants
-    shares = F.embedding(codes.int(), pairs).flatten(-2).unflatten(-1, (-1, BLOCK))
+    shares = F.embedding(codes.int(), pairs.to(codes.device, non_blocking=True)).flatten(-2).unflatten(-1, (-1, BLOCK))
     return (shares * largest[..., None]).flatten(-2).to(dtype)
 
 
