@@ -55,12 +55,15 @@ def test_plans_take_beside_their_parts_what_trials_on_gpus_show() -> None:
 
 
 def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran() -> None:
-    """No fit saw these steps: only what they take beside their parts."""
+    """No fit saw these steps: only what they take beside their parts. Memory is what was allocated."""
     found = [item for item in judge(cases_of(history.read(OURS).records, OURS.name)) if item.case.step_seconds]
     errors = [abs(item.step_seconds / (item.case.step_seconds or inf) - 1) for item in found]
     assert len(errors) >= 16
     assert median(errors) < 0.1
     assert max(errors) < 0.2
+    held = [abs((item.peak_memory_bytes or 0) / (item.case.peak_memory_bytes or inf) - 1) for item in found]
+    assert median(held) < 0.005
+    assert max(held) < 0.1
 
 
 def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
