@@ -243,7 +243,7 @@ def left(chosen: Sequence[Fault], results: Results, options: argparse.Namespace)
     if options.only is not None:
         return {options.only: numbered[options.only]}
     verdicts = {number: results.rows.get(fault.name(options.seed), {}).get("verdict") for number, fault in numbered.items()}
-    todo = [number for number, known in verdicts.items() if known is None or (options.resume_settings and known not in CAUGHT)]
+    todo = [number for number, known in verdicts.items() if known is None or (options.again and known not in CAUGHT)]
     return {number: numbered[number] for number in todo[: options.most]}
 
 

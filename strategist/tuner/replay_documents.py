@@ -52,7 +52,7 @@ class ReplayDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferDocument:
-    """Published sweeps, each searched after another one: ``savings`` and searches have a figure for each of ``after``."""
+    """Published sweeps, each searched after another one: ``saved`` and searches have a figure for each of ``after``."""
 
     after: tuple[str, ...]
     saved: tuple[Savings, ...]

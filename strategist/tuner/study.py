@@ -54,7 +54,7 @@ class StudyTrial:
 class Study:
     """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``front`` are those that no
     other dominates, where there are several objectives, and ``nearest`` is the one which misses the constraints by least, where
-    none keeps to them. ``warm_start_summaries`` is what other studies tell it."""
+    none keeps to them. ``warmed_by`` is what other studies tell it."""
 
     study: str
     request: Request
