@@ -15,7 +15,7 @@ import titan
 from between import put
 
 from strategist import api
-from strategist.accuracy.measure import judge
+from strategist.accuracy.measure import price_cases
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
@@ -58,7 +58,7 @@ class Row:
 
 def published() -> Iterator[Row]:
     """What was reserved, GiB."""
-    for judged in judge(titan.cases(())):
+    for judged in price_cases(titan.cases(())):
         case = judged.case
         plan, marks = titan.plan_of(case, expandable=False), titan.marks(case)
         fullest = titan.fullest(plan)

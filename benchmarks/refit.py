@@ -18,17 +18,17 @@ from between import put
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.held_out_errors import (
-    Unseen,
+    HeldOutErrors,
     device_of,
     file_of,
-    left_out,
+    held_out_errors,
+    held_out_step_seconds,
     mean_error,
-    ranged,
     source_of,
     step_ranges,
-    unseen,
+    with_intervals,
 )
-from strategist.accuracy.measure import judge, read_cases
+from strategist.accuracy.measure import price_cases, read_cases
 from strategist.accuracy.refit import memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
@@ -55,12 +55,12 @@ def main() -> None:
     groups: tuple[Callable[[Case], str], ...] = (source_of, device_of)
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork"), initializer=_share, initargs=(columns, fits)) as pool:
         seconds = [_left_out(pool, cases, group) for group in groups]
-    seen = judge(cases, Shipped(source=SOURCE, fits=fits))
+    seen = price_cases(cases, Shipped(source=SOURCE, fits=fits))
     judged = [[replace(item, step_seconds=own[at]) for at, item in enumerate(seen)] for own in seconds]
     found = Shipped(source=SOURCE, fits=fits, memory_spreads=memory_spreads(cases), step_ranges=step_ranges(judged[0]))
     codec.save(found, data_dir("profiles") / "calibrations.json")
     for name, own, group in zip(("source", "device"), judged, (file_of, device_of), strict=True):
-        text = _table(name, unseen(ranged(own, found), seen, group))
+        text = _table(name, held_out_errors(with_intervals(own, found), seen, group))
         print(f"\n{text}")
         if len(sys.argv) > 2:
             put(Path(sys.argv[2]), f"unseen {name}s", text, "refit")
@@ -89,10 +89,10 @@ def _left_out(pool: Executor, cases: Sequence[Case], group: Callable[[Case], str
 
 def _without(group: Callable[[Case], str], name: str) -> dict[int, float]:
     [(columns, fits)] = _shared
-    return left_out(columns, group, fits, name)
+    return held_out_step_seconds(columns, group, fits, name)
 
 
-def _table(name: str, found: Sequence[Unseen]) -> str:
+def _table(name: str, found: Sequence[HeldOutErrors]) -> str:
     """A row a group, and the means of those with 8 timed rows (5 of memory)."""
     rows = [
         (

@@ -13,7 +13,7 @@ from between import put
 from strategist import api
 from strategist.cli.transfer_report import LEGEND, TITLES, cells
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.tuner.transfer_benchmark import saved
+from strategist.tuner.transfer_benchmark import savings
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     begin = time.perf_counter()
     found = api.transfer(on_pair=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
     minutes = (time.perf_counter() - begin) / 60
-    shown = table(TITLES, [cells(item) for item in saved(found)])
+    shown = table(TITLES, [cells(item) for item in savings(found)])
     if len(sys.argv) < 2:
         print(shown)
         return

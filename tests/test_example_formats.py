@@ -11,7 +11,7 @@ import pytest
 from strategist import api
 from strategist.cli.main import main
 from strategist.errors import FileError
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 
 FORMATS = Path(__file__).parents[1] / "examples" / "formats"
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -46,12 +46,12 @@ def test_the_example_trains(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train.py", "model.py", "train.sh"])
 def test_each_file_of_the_example_is_read_by_its_constants(name: str, tmp_path: Path) -> None:
-    found = api.import_plan(FORMATS / "pytorch" / name, Given(gpus="4xcpu"))
-    assert found == api.import_plan(FORMATS / "pytorch" / "plan.py", Given(gpus="4xcpu"))
+    found = api.import_plan(FORMATS / "pytorch" / name, GivenValues(gpus="4xcpu"))
+    assert found == api.import_plan(FORMATS / "pytorch" / "plan.py", GivenValues(gpus="4xcpu"))
     alone = tmp_path / name
     alone.write_bytes((FORMATS / "pytorch" / name).read_bytes())
     with pytest.raises(FileError, match=r"takes its settings from .*plan\.py, which is not there; put it beside"):
-        api.import_plan(alone, Given(gpus="4xcpu"))
+        api.import_plan(alone, GivenValues(gpus="4xcpu"))
 
 
 def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from strategist.planning.planner import price_candidate
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
-from strategist.tuner.learning import reaction
+from strategist.tuner.learning import card_proposal
 from strategist.tuner.limits import Limits
 from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import tune
@@ -61,7 +61,7 @@ def by_axis(**shares: float) -> dict[str, Any]:
 def react(deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, Any], **more: Any) -> tuple[Plan, str] | None:
     asked: Situation = situation(request)
     plan = price_candidate(asked, with_settings(PLAIN, set_), deck=deck)
-    return reaction(deck, asked, Record(plan=plan, measurement=measured(plan, **seen)), (), [plan.candidate], **more)
+    return card_proposal(deck, asked, Record(plan=plan, measurement=measured(plan, **seen)), (), [plan.candidate], **more)
 
 
 @pytest.mark.parametrize(

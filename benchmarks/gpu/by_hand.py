@@ -17,7 +17,7 @@ from gpu.titan_llama import llama
 from strategist_runtime.compat.device import library_versions, synchronize, this_device
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import Decoder
-from strategist_runtime.rendezvous import meet
+from strategist_runtime.rendezvous import join_process_group
 from strategist_runtime.training.trainer import make_trainer
 from strategist_runtime.weights.seeded import materialise
 from torch import Tensor, nn
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     plan, device = codec.load(Plan, asked.plan), this_device(asked.device, 0)
-    meet(asked.out.parent, device.type, 60.0)
+    join_process_group(asked.out.parent, device.type, 60.0)
     trainer = make_trainer(plan, TrialSettings(), make_meshes(plan.candidate.layout, device.type, 0, experts=False), device)
     by_hand = loop(asked.how, plan, device)
     found: dict[str, object] = {"how": asked.how, "versions": dict(library_versions())}

@@ -118,12 +118,12 @@ def ring(shape: ModelShape, seq_len: int, micro_batch: int) -> Step:
     model, mesh = built(shape), init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
     for module in model.modules():
         if isinstance(module, Core):
-            compat_context.share_attention(module, mesh, "sdpa", "allgather")
+            compat_context.parallelize_attention(module, mesh, "sdpa", "allgather")
     for layer in model.layers.values():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     materialise(model, shape, seq_len, 0, CPU)
-    order = compat_context.head_and_tail(seq_len, mesh.size(), CPU)
+    order = compat_context.head_tail_order(seq_len, mesh.size(), CPU)
     model.metadata_builder = MetadataBuilder(rotary_of(shape, seq_len, CPU), order, rank=mesh.get_local_rank(), ranks=mesh.size())
     optimizer = optimizer_of(model)
 

@@ -21,7 +21,7 @@ from strategist_runtime.compat.recompute import (
 from strategist_runtime.model.decoder import ParallelizableModel
 
 
-def apply_recompute(model: ParallelizableModel, knobs: Knobs, packing: Packing | None = None) -> None:
+def apply_activation_checkpointing(model: ParallelizableModel, knobs: Knobs, packing: Packing | None = None) -> None:
     """Wraps layers in activation checkpointing.
 
     ``full`` saves only each layer's input, ``selective`` the outputs of ``saved_operations`` as well. ``every_second_layer`` saves

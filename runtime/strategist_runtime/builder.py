@@ -17,7 +17,7 @@ from strategist_runtime.weights.seeded import materialise, seeded_rows
 from strategist_runtime.weights.source import rows_of
 
 
-class Builder(Protocol):
+class ModelBuilder(Protocol):
     """An architecture, from the meta device to weights that do not depend on the layout."""
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> ParallelizableModel:
@@ -33,7 +33,7 @@ class Builder(Protocol):
         """Gives whole rows of a matrix, which are quantised together."""
 
 
-class Native:
+class NativeModelBuilder:
     """Builds the decoder of a plan's shape."""
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> Decoder:
@@ -55,10 +55,10 @@ class Native:
         return rows_of(settings.weights, plan.model) or partial(seeded_rows, settings.seed, plan.model)
 
 
-def builder_of(settings: TrialSettings) -> Builder:
+def model_builder(settings: TrialSettings) -> ModelBuilder:
     """The native one, unless the settings name a folder of transformers."""
     if not settings.hugging_face:
-        return Native()
+        return NativeModelBuilder()
     from strategist_runtime.adapters import transformers  # optional dependency
 
-    return transformers.Builder(settings.hugging_face)
+    return transformers.TransformersModelBuilder(settings.hugging_face)

@@ -7,7 +7,7 @@ from torch import nn
 
 from strategist.contract.knobs import Candidate
 from strategist_runtime.compat.compiler import compiler_backend, prepare_compiler, set_activation_budget
-from strategist_runtime.compat.dtensor import Waited
+from strategist_runtime.compat.dtensor import AwaitedCollective
 from strategist_runtime.model.decoder import ParallelizableModel
 from strategist_runtime.model.experts import MixtureOfExperts
 from strategist_runtime.model.layer import Layer
@@ -19,7 +19,7 @@ def compile_layers(model: ParallelizableModel, candidate: Candidate, device: tor
     set_activation_budget(percent / 100)  # always: a process may have compiled another plan before
     prepare_compiler(device)
     if model.embedding is not None:
-        model.embedding.register_forward_hook(lambda _module, _arguments, output: Waited.apply(output))
+        model.embedding.register_forward_hook(lambda _module, _arguments, output: AwaitedCollective.apply(output))
     for layer in model.layers.values():
         for part in _graphs(layer):
             part.compile(fullgraph=candidate.options.fullgraph, backend=compiler_backend(device))

@@ -7,7 +7,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from strategist.contract.layout import AXES, Layout
-from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, unfolded
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, unflatten_mesh
 
 SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "ep", "tp_expert"
 """Axes that others fold into; each is named after the one whose traffic it carries, but experts' own."""
@@ -124,7 +124,7 @@ def _unfolded(
     """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``; those in ``apart`` have groups
     of their own, of these back ends, whatever their size."""
     kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
-    return unfolded(world, kept, apart)
+    return unflatten_mesh(world, kept, apart)
 
 
 def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:

@@ -7,8 +7,8 @@ from torch import nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime.activation_checkpointing import apply_recompute
-from strategist_runtime.builder import Builder, Native, builder_of
+from strategist_runtime.activation_checkpointing import apply_activation_checkpointing
+from strategist_runtime.builder import ModelBuilder, NativeModelBuilder, model_builder
 from strategist_runtime.compat.recompute import Packing
 from strategist_runtime.compilation import compile_layers
 from strategist_runtime.mesh import Meshes
@@ -27,16 +27,16 @@ def parallelize(
     meshes: Meshes,
     device: torch.device,
     context: Context | None = None,
-    builder: Builder | None = None,
+    builder: ModelBuilder | None = None,
 ) -> tuple[nn.Module, ...]:
     """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights.
 
     ``builder`` replaces the one that the settings select.
     """
     if plan.candidate.knobs.offload == "streamed":
-        native = builder if isinstance(builder, Native) else Native()
+        native = builder if isinstance(builder, NativeModelBuilder) else NativeModelBuilder()
         return streaming.parts(plan, meshes.stage_rank, settings, device, native.build, native.fill)
-    builder = builder or builder_of(settings)
+    builder = builder or model_builder(settings)
     parts = tuple(
         _part(builder, plan, settings, stage_spec, meshes, device, context) for stage_spec in stage_specs(plan, meshes.stage_rank)
     )
@@ -46,7 +46,7 @@ def parallelize(
 
 
 def _part(
-    builder: Builder,
+    builder: ModelBuilder,
     plan: Plan,
     settings: TrialSettings,
     stage_spec: StageSpec,
@@ -71,11 +71,11 @@ def _part(
     adapts, quantised = plan.workload.train != "full", plan.workload.train == "qlora"
     if adapts:
         lora.freeze(model, model_dtype(plan))
-        lora.adapt(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
+        lora.add_adapters(model.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=quantised)
     buffers = OffloadBuffers(_native(model), device) if plan.candidate.knobs.activation_offload else None
     if buffers is not None:
         offload_activations(_native(model), buffers)
-    apply_recompute(model, plan.candidate.knobs, None if buffers is None else Packing(buffers.pack, unpack))
+    apply_activation_checkpointing(model, plan.candidate.knobs, None if buffers is None else Packing(buffers.pack, unpack))
     if plan.candidate.knobs.compile:
         compile_layers(model, plan.candidate, device)
     if meshes.data is not None:

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 0.02
 
 
-def meet(folder: Path, device_kind: str, timeout_seconds: float) -> None:
+def join_process_group(folder: Path, device_kind: str, timeout_seconds: float) -> None:
     """Makes the process group of all ranks; each calls it, with the folder that they share.
 
     torch's own store listens on every interface without authentication. So where all ranks are on one machine, rank 0 makes

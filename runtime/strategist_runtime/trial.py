@@ -9,11 +9,11 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import process
 from strategist_runtime.compat.device import library_versions, this_device
-from strategist_runtime.compat.groups import set_timeouts, use_gloo, wake_up
+from strategist_runtime.compat.groups import initialize_device_and_groups, set_timeouts, use_gloo
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.rank_record import Recorder
-from strategist_runtime.rendezvous import meet
+from strategist_runtime.rendezvous import join_process_group
 from strategist_runtime.training.session import begin
 from strategist_runtime.training.trainer import Trainer, make_trainer
 from strategist_runtime.weights.export import checked_config, export
@@ -31,7 +31,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     if plan.cluster.devices_share_one_gpu:
         use_gloo()
     recorder.figures.versions = dict(library_versions())
-    meet(recorder.folder, device.type, settings.init_timeout_seconds)
+    join_process_group(recorder.folder, device.type, settings.init_timeout_seconds)
     meshes = make_meshes(
         plan.candidate.layout,
         device.type,
@@ -40,7 +40,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
         offload=plan.candidate.knobs.offload,
     )
     set_timeouts(settings.init_timeout_seconds)
-    wake_up(device)
+    initialize_device_and_groups(device)
     recorder.idle_bytes = process.data_bytes()
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")

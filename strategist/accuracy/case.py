@@ -99,7 +99,7 @@ def case_of(row: Row) -> Case:
     batch = batch_of(row, layout, cluster.devices)
     stack = stack_of(row)
     workload = workload_of(row, model, batch, stack)
-    stage = _stage(row, layout.pp, cluster.devices, stack.keeps.logged)
+    stage = _stage(row, layout.pp, cluster.devices, stack.memory_traits.logged)
     seconds = _seconds(row, model, workload, cluster, batch, stack)
     memory = None if row.peak_mem_gib is None or stage == "between" else row.peak_mem_gib * GIB
     oom = None if row.oom is None or ANALYTIC.search(row.notes) else bool(row.oom)

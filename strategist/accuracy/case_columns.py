@@ -13,7 +13,7 @@ from strategist.cost.candidate_arrays import Floats
 from strategist.cost.observation import inputs_of, tables
 from strategist.cost.shipped_calibrations import Shipped, calibration_for
 from strategist.cost.step import step
-from strategist.cost.step_inputs import StepInputs, taken
+from strategist.cost.step_inputs import StepInputs, take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CaseColumns:
     def take(self, index: Iterable[int]) -> "CaseColumns":
         """The cases at these places."""
         places = list(index)
-        return CaseColumns(cases=tuple(self.cases[at] for at in places), inputs=taken(self.inputs, places))
+        return CaseColumns(cases=tuple(self.cases[at] for at in places), inputs=take(self.inputs, places))
 
     def seconds(self, calibration: Calibration) -> Floats:
         """Predicted seconds of the steps by one calibration; its links are those of the profiles."""

@@ -14,7 +14,7 @@ LEAST_RANKED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class PricedCase:
     """A case with what the model predicts for it: seconds of a step, bytes comparable to the published figure, and the probability
     that a device's memory suffices."""
 
@@ -83,7 +83,7 @@ class Figures:
     interval_coverage: float | None = None
 
 
-def figures(name: str, judged: Sequence[Judged], skipped: dict[str, int] | None = None) -> Figures:
+def figures(name: str, judged: Sequence[PricedCase], skipped: dict[str, int] | None = None) -> Figures:
     """All figures of a group of rows."""
     times = np.array([item.time_error for item in judged if item.time_error is not None])
     memory = np.array([item.memory_error for item in judged if item.memory_error is not None])
@@ -118,9 +118,9 @@ def figures(name: str, judged: Sequence[Judged], skipped: dict[str, int] | None 
     )
 
 
-def sweeps(judged: Sequence[Judged]) -> list[list[Judged]]:
+def sweeps(judged: Sequence[PricedCase]) -> list[list[PricedCase]]:
     """Rows that differ in their layout alone, together; only groups in which there is a choice."""
-    groups: dict[tuple[str, ...], list[Judged]] = {}
+    groups: dict[tuple[str, ...], list[PricedCase]] = {}
     for item in judged:
         groups.setdefault(item.case.sweep, []).append(item)
     return [group for group in groups.values() if len(group) > 1]
@@ -136,7 +136,7 @@ class _Layout:
     fits: bool
 
 
-def spearman(sweep: Sequence[Judged]) -> float | None:
+def spearman(sweep: Sequence[PricedCase]) -> float | None:
     """Rank correlation of predicted and published step times of the layouts that ran."""
     ran = _layouts(sweep)
     if len(ran) < LEAST_RANKED:
@@ -148,7 +148,7 @@ def spearman(sweep: Sequence[Judged]) -> float | None:
     return float(np.corrcoef(predicted, published)[0, 1])
 
 
-def regret(sweep: Sequence[Judged]) -> float | None:
+def regret(sweep: Sequence[PricedCase]) -> float | None:
     """What the layout that we would have picked takes longer than the best one, as published.
 
     Picked is the fastest prediction among layouts predicted to fit; one that did not run is passed over, as its user would.
@@ -161,9 +161,9 @@ def regret(sweep: Sequence[Judged]) -> float | None:
     return picked.published_seconds / best - 1
 
 
-def _layouts(sweep: Sequence[Judged]) -> list[_Layout]:
+def _layouts(sweep: Sequence[PricedCase]) -> list[_Layout]:
     """Those that ran."""
-    runs: dict[str, list[Judged]] = {}
+    runs: dict[str, list[PricedCase]] = {}
     for item in sweep:
         if item.case.step_seconds:
             runs.setdefault(item.case.layout, []).append(item)
@@ -177,7 +177,7 @@ def _layouts(sweep: Sequence[Judged]) -> list[_Layout]:
     ]
 
 
-def _confusion(judged: Sequence[Judged]) -> Confusion:
+def _confusion(judged: Sequence[PricedCase]) -> Confusion:
     return Confusion(
         hits=sum(item.case.oom is True and not item.fits for item in judged),
         false_alarms=sum(item.case.oom is False and not item.fits for item in judged),

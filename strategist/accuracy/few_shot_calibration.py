@@ -20,7 +20,7 @@ LEAST_REST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed:
+class FewShotErrors:
     """A source's rows on one device with one stack: by how many of them calibrated, the mean and median error on the rest."""
 
     source: str
@@ -31,7 +31,7 @@ class Replayed:
     median_ape: dict[int, float]
 
 
-def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = SHOTS, seed: int = 0) -> tuple[Replayed, ...]:
+def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = SHOTS, seed: int = 0) -> tuple[FewShotErrors, ...]:
     """Errors of each group after some of its rows, drawn by ``seed``, were fitted as a study's trials are.
 
     They are fitted to predictions from profiles alone: shipped calibrations know these very sweeps.
@@ -44,11 +44,11 @@ def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = SHOTS, seed
     return tuple(_replayed(*key, members, shots, seed) for key, members in sorted(large.items()))
 
 
-def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> Replayed:
+def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> FewShotErrors:
     drawn = random.Random(seed).sample([observation(case) for case in cases], len(cases))
     rest = drawn[max(shots) :]
     errors = {count: _errors(rest, fitted(drawn[:count], NEUTRAL, OF_TRIALS).calibration if count else NEUTRAL) for count in shots}
-    return Replayed(
+    return FewShotErrors(
         source=source,
         device=device,
         stack=stack,

@@ -8,7 +8,7 @@ import numpy as np
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.refit import refit
 from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
@@ -33,7 +33,7 @@ LEAST_SOURCES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unseen:
+class HeldOutErrors:
     """Rows of one source or device, priced by fits to all others. Errors are medians of absolute values, as shares of the published
     value: of the step, of the step by the rule ``RULE_MFU``, of the step by fits that have seen the rows, and of peak memory; None
     where no row has such a figure. ``bias`` is the median of predicted over published steps, less 1; ``covered`` the share of steps
@@ -65,7 +65,9 @@ def device_of(case: Case) -> str:
     return case.cluster.device.name
 
 
-def left_out(columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str) -> dict[int, float]:
+def held_out_step_seconds(
+    columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str
+) -> dict[int, float]:
     """Seconds of the steps of one group by factors fitted to all others, by their places; the search begins at those of
     ``whole``."""
     start: dict[str, Calibration] = {item.stack: item.calibration for item in whole}
@@ -80,14 +82,14 @@ def places_of(cases: Sequence[Case], group: Callable[[Case], str], name: str) ->
     return own, sorted(set(range(len(cases))) - set(own))
 
 
-def rule_seconds(case: Case) -> float:
+def rule_of_thumb_seconds(case: Case) -> float:
     """Seconds of a step by the rule of thumb, at the peak of bf16, or of fp16 on devices without it."""
     peaks = case.cluster.device.peak_flops
     flops = model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
     return flops / (RULE_MFU * case.cluster.peak("bf16" if "bf16" in peaks else "fp16"))
 
 
-def step_ranges(judged: Sequence[Judged]) -> dict[str, tuple[float, float]]:
+def step_ranges(judged: Sequence[PricedCase]) -> dict[str, tuple[float, float]]:
     """The quantiles ``COVERED`` of measured over predicted steps of all benchmarks, and of each family with ``LEAST_SOURCES``."""
     timed = [item for item in judged if item.case.fits_times and item.case.step_seconds]
     families = grouped(timed, lambda case: family_name(case.stack.family))
@@ -95,7 +97,7 @@ def step_ranges(judged: Sequence[Judged]) -> dict[str, tuple[float, float]]:
     return {name: _step_range(own) for name, own in {ANY_STACK: timed, **known}.items()}
 
 
-def _step_range(judged: Sequence[Judged]) -> tuple[float, float]:
+def _step_range(judged: Sequence[PricedCase]) -> tuple[float, float]:
     """Each source counts the same."""
     errors = [[_ratio(item) for item in own] for own in grouped(judged, file_of).values()]
     values = np.concatenate([np.array(own) for own in errors])
@@ -106,7 +108,7 @@ def _step_range(judged: Sequence[Judged]) -> tuple[float, float]:
     return exp(float(low)), exp(float(high))
 
 
-def ranged(judged: Sequence[Judged], fits: Shipped) -> list[Judged]:
+def with_intervals(judged: Sequence[PricedCase], fits: Shipped) -> list[PricedCase]:
     """With the intervals that the ranges of ``fits`` give."""
     ranges = {item.case.stack: calibration_for(item.case.stack, fits).step_range for item in judged}
     return [
@@ -116,7 +118,9 @@ def ranged(judged: Sequence[Judged], fits: Shipped) -> list[Judged]:
     ]
 
 
-def unseen(judged: Sequence[Judged], seen: Sequence[Judged], group: Callable[[Case], str]) -> tuple[Unseen, ...]:
+def held_out_errors(
+    judged: Sequence[PricedCase], seen: Sequence[PricedCase], group: Callable[[Case], str]
+) -> tuple[HeldOutErrors, ...]:
     """Figures by group of rows that were left out, beside the same rows by fits that have ``seen`` them."""
     before = {id(item.case): item for item in seen}
     return tuple(
@@ -124,27 +128,27 @@ def unseen(judged: Sequence[Judged], seen: Sequence[Judged], group: Callable[[Ca
     )
 
 
-def mean_error(found: Sequence[Unseen], name: str = "error", *, least_rows: int = 8) -> float:
+def mean_error(found: Sequence[HeldOutErrors], name: str = "error", *, least_rows: int = 8) -> float:
     """The mean over groups with at least so many rows of one of their errors."""
     rows = "memory_rows" if name == "memory_error" else "timed_rows"
     return float(np.mean([getattr(item, name) for item in found if getattr(item, rows) >= least_rows]))
 
 
-def grouped(judged: Sequence[Judged], group: Callable[[Case], str]) -> dict[str, list[Judged]]:
+def grouped(judged: Sequence[PricedCase], group: Callable[[Case], str]) -> dict[str, list[PricedCase]]:
     """Predictions by the group of their row."""
-    found: dict[str, list[Judged]] = {}
+    found: dict[str, list[PricedCase]] = {}
     for item in judged:
         found.setdefault(group(item.case), []).append(item)
     return found
 
 
-def _figures(name: str, judged: Sequence[Judged], seen: Sequence[Judged]) -> Unseen:
+def _figures(name: str, judged: Sequence[PricedCase], seen: Sequence[PricedCase]) -> HeldOutErrors:
     timed = [item for item in judged if item.case.step_seconds]
     errors = np.array([item.step_seconds / (item.case.step_seconds or 1.0) - 1 for item in timed])
-    rule = [rule_seconds(item.case) / (item.case.step_seconds or 1.0) - 1 for item in timed]
+    rule = [rule_of_thumb_seconds(item.case) / (item.case.step_seconds or 1.0) - 1 for item in timed]
     inside = [item.interval[0] <= (item.case.step_seconds or 0.0) <= item.interval[1] for item in timed if item.interval]
     memory = [error for item in judged if (error := item.memory_error) is not None]
-    return Unseen(
+    return HeldOutErrors(
         name=name,
         timed_rows=len(timed),
         error=_median(np.abs(errors)),
@@ -161,5 +165,5 @@ def _median(values: np.typing.NDArray[np.float64]) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _ratio(item: Judged) -> float:
+def _ratio(item: PricedCase) -> float:
     return log((item.case.step_seconds or 1.0) / item.step_seconds)

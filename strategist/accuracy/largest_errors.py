@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 
 
 @dataclass(frozen=True, kw_only=True)
 class Miss:
     """A prediction beside what was published: of ``step_seconds`` or ``peak_memory_bytes``."""
 
-    judged: Judged
+    judged: PricedCase
     figure: str
     predicted: float
     published: float
@@ -27,14 +27,14 @@ class Miss:
         return abs(math.log(self.ratio)) if self.ratio > 0 else math.inf
 
 
-def misses(judged: Judged) -> Iterator[Miss]:
+def misses(judged: PricedCase) -> Iterator[Miss]:
     """What is predicted of a row and was published, too."""
     for name in ("step_seconds", "peak_memory_bytes"):
         if published := getattr(judged.case, name):
             yield Miss(judged=judged, figure=name, predicted=getattr(judged, name), published=published)
 
 
-def worst(judged: Iterable[Judged], count: int) -> tuple[Miss, ...]:
+def worst(judged: Iterable[PricedCase], count: int) -> tuple[Miss, ...]:
     """So many rows, each with the figure that is missed most, the largest miss first."""
     found = [max(own, key=lambda miss: miss.size) for item in judged if (own := list(misses(item)))]
     return tuple(sorted(found, key=lambda miss: -miss.size)[:count])

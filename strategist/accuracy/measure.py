@@ -10,7 +10,7 @@ import numpy as np
 
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
-from strategist.accuracy.error_metrics import Figures, Judged, figures
+from strategist.accuracy.error_metrics import Figures, PricedCase, figures
 from strategist.accuracy.row import Row
 from strategist.accuracy.row_cluster import device_name
 from strategist.accuracy.skip_reason import Skip, Skipped
@@ -29,41 +29,41 @@ class Accuracy:
     families: tuple[Figures, ...]
     overall: Figures
     mean_of_sources: Figures
-    judged: tuple[Judged, ...]
+    judged: tuple[PricedCase, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class SkippedRow:
     """A row that cannot be priced."""
 
     row: Row
     reason: Skip
 
 
-def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[LeftOut]]:
+def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[SkippedRow]]:
     """The cases of all rows that can be priced, and the other rows."""
     cases: list[Case] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRow] = []
     for row in rows:
         try:
             cases.append(case_of(row))
         except Skipped as skip:
-            left_out.append(LeftOut(row=row, reason=skip.reason))
+            left_out.append(SkippedRow(row=row, reason=skip.reason))
         except InputError:  # what it says breaks a law of the contract
-            left_out.append(LeftOut(row=row, reason=Skip.IMPOSSIBLE))
+            left_out.append(SkippedRow(row=row, reason=Skip.IMPOSSIBLE))
     return cases, left_out
 
 
-def judge(cases: Sequence[Case], fits: Shipped | None = None) -> list[Judged]:
+def price_cases(cases: Sequence[Case], fits: Shipped | None = None) -> list[PricedCase]:
     """Predictions for all cases, with what was fitted to their stacks: the shipped ``fits``, or others."""
-    found: dict[int, Judged] = {}
+    found: dict[int, PricedCase] = {}
     for group in counted(tuple(tables([observation(case) for case in cases])), "groups of runs"):
         calibration = calibration_for(group.like.stack, fits)
         priced = group.priced(calibration)
         low, high = calibration.step_range
         for at, index in enumerate(group.members):
             case, seconds = cases[index], float(priced.step_seconds[at])
-            found[index] = Judged(
+            found[index] = PricedCase(
                 case=case,
                 step_seconds=seconds,
                 peak_memory_bytes=comparable_memory_bytes(priced, case, at),
@@ -76,7 +76,7 @@ def judge(cases: Sequence[Case], fits: Shipped | None = None) -> list[Judged]:
 def accuracy(rows: Iterable[Row]) -> Accuracy:
     """How far predictions are from what was published."""
     cases, left_out = read_cases(rows)
-    judged = judge(cases)
+    judged = price_cases(cases)
     sources = _by(lambda row: row.file, judged, left_out)
     return Accuracy(
         sources=sources,
@@ -98,10 +98,10 @@ def family(row: Row) -> str:
     return word + (" (experts)" if row.experts else "")
 
 
-def _by(name: Callable[[Row], str], judged: Sequence[Judged], left_out: Sequence[LeftOut]) -> tuple[Figures, ...]:
+def _by(name: Callable[[Row], str], judged: Sequence[PricedCase], left_out: Sequence[SkippedRow]) -> tuple[Figures, ...]:
     """Figures of the rows of each name."""
-    used: dict[str, list[Judged]] = {}
-    others: dict[str, list[LeftOut]] = {}
+    used: dict[str, list[PricedCase]] = {}
+    others: dict[str, list[SkippedRow]] = {}
     for item in judged:
         used.setdefault(name(item.case.row), []).append(item)
     for left in left_out:
@@ -109,7 +109,7 @@ def _by(name: Callable[[Row], str], judged: Sequence[Judged], left_out: Sequence
     return tuple(figures(group, used.get(group, ()), _reasons(others.get(group, ()))) for group in sorted({*used, *others}))
 
 
-def _reasons(left_out: Sequence[LeftOut]) -> dict[str, int]:
+def _reasons(left_out: Sequence[SkippedRow]) -> dict[str, int]:
     """How many rows are left out for which reason, the most frequent first."""
     return dict(Counter(left.reason.value for left in left_out).most_common())
 

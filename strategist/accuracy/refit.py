@@ -10,7 +10,7 @@ import numpy as np
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
-from strategist.accuracy.stalled_steps import ordinary
+from strategist.accuracy.stalled_steps import regular_step_probability
 from strategist.contract.measurement import Measurement
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
@@ -131,7 +131,7 @@ def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], most: floa
 def _trust(sources: Sequence[Sequence[int]], errors: Floats) -> Floats:
     """Each row by the probability that it did not stall, and each source's rows by the inverse of the spread of those around a fit,
     against that of the one which is explained best: a network without a profile is to teach others little."""
-    states = [ordinary(-errors[source]) for source in sources]
+    states = [regular_step_probability(-errors[source]) for source in sources]
     spreads = [_spread(errors[source], state) for source, state in zip(sources, states, strict=True)]
     found = np.zeros(len(errors))
     for source, state, spread in zip(sources, states, spreads, strict=True):

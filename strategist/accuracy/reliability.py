@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.held_out_errors import file_of, grouped
 
 BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
@@ -28,21 +28,21 @@ class Reliability:
     by_source: float | None
 
 
-def reliability(judged: Sequence[Judged]) -> tuple[Reliability, ...]:
+def reliability(judged: Sequence[PricedCase]) -> tuple[Reliability, ...]:
     """One entry a range, the lowest probability first."""
     known = [item for item in judged if item.case.oom is not None]
     return tuple(_range(low, high, [item for item in known if _within(item, low, high)]) for low, high in pairwise(BOUNDS))
 
 
-def _within(item: Judged, low: float, high: float) -> bool:
+def _within(item: PricedCase, low: float, high: float) -> bool:
     return low <= item.fit_confidence < high or item.fit_confidence == high == BOUNDS[-1]
 
 
-def _range(low: float, high: float, own: Sequence[Judged]) -> Reliability:
+def _range(low: float, high: float, own: Sequence[PricedCase]) -> Reliability:
     shares = [_ran(rows) for rows in grouped(own, file_of).values()]
     by_source = float(np.mean(shares)) if shares else None
     return Reliability(low=low, high=high, rows=len(own), ran=_ran(own) if own else None, by_source=by_source)
 
 
-def _ran(own: Sequence[Judged]) -> float:
+def _ran(own: Sequence[PricedCase]) -> float:
     return float(np.mean([not item.case.oom for item in own]))

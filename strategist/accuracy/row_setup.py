@@ -74,7 +74,7 @@ class Batch:
     stated: bool
 
 
-def is_dealt(row: Row, devices: int) -> bool:
+def is_round_robin(row: Row, devices: int) -> bool:
     """Whether the layers lie on the GPUs in turn, without any parallelism: all degrees are stated as 1, and there are more GPUs."""
     data = {row.dp_shard, row.dp_replicate} - {None}
     return devices > 1 and data == {1} and (row.tp, row.pp, row.cp or 1) == (1, 1, 1)
@@ -95,7 +95,7 @@ def layout_of(row: Row, devices: int) -> Layout:
     Raises:
         Skipped: the degrees are not stated, or do not make up the GPUs.
     """
-    if is_dealt(row, devices) or (row.pp is None and offload_of(row) == "streamed"):
+    if is_round_robin(row, devices) or (row.pp is None and offload_of(row) == "streamed"):
         return Layout(pp=devices)
     tp, pp, cp = row.tp, row.pp, row.cp or 1
     if tp is None and (product := number(MODEL_RANKS, row.notes)):
@@ -137,7 +137,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
     whole = int(number(RAN_BATCH, row.notes) or row.global_batch or 0)
     if not seq_len or not (whole or row.micro_batch or row.tp):
         raise Skipped(Skip.NO_BATCH)
-    if is_dealt(row, devices):  # one micro-batch goes through at a time; those that accumulate follow it
+    if is_round_robin(row, devices):  # one micro-batch goes through at a time; those that accumulate follow it
         micro = row.micro_batch or 1
         return Batch(seq_len=seq_len, micro=micro, whole=micro, accumulation=1, stated=False)
     micro = row.micro_batch or 0

@@ -71,10 +71,10 @@ def stack_of(row: Row) -> Stack:
     elif TILED.search(plain(row.text)):
         changes |= {"tile_tokens": float(row.hidden or USUAL_TILE_TOKENS), "tiles_recompute": True}
     changes["adapters"] = first(ADAPTERS, row.text, stack.adapters)
-    return replace(stack, loss=_loss(row, stack.loss), keeps=_keeps(row, stack.keeps), **changes)  # type: ignore[arg-type]
+    return replace(stack, loss=_loss(row, stack.loss), memory_traits=_memory_traits(row, stack.memory_traits), **changes)  # type: ignore[arg-type]
 
 
-def _keeps(row: Row, usual: MemoryTraits) -> MemoryTraits:
+def _memory_traits(row: Row, usual: MemoryTraits) -> MemoryTraits:
     """What the framework keeps, as the row's flags change it."""
     changes: dict[str, str | float | bool] = {"layers_away": number(LAYERS_AWAY, row.notes) or usual.layers_away}
     if row.precision == "fp8" and FLOAT8_BASE.search(row.text):

@@ -5,7 +5,7 @@ from math import log
 
 import numpy as np
 
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 from strategist.cost.candidate_arrays import Floats
 
 LEAST_ROWS = 20
@@ -21,7 +21,7 @@ ROUNDS = 100
 """Rounds of the estimate, which settles within 30 on all published sources."""
 
 
-def ordinary(errors: Floats) -> Floats:
+def regular_step_probability(errors: Floats) -> Floats:
     """The probability that each step of one source did not stall.
 
     A step can wait for what its stack has no part in, so measured steps have a tail on the slow side alone: a mixture of ordinary
@@ -47,16 +47,16 @@ def ordinary(errors: Floats) -> Floats:
     return found
 
 
-def without_stalled(judged: Sequence[Judged]) -> list[Judged]:
+def without_stalled(judged: Sequence[PricedCase]) -> list[PricedCase]:
     """Rows whose steps more likely than not did not stall, and rows without a step; each file and stack has states of its own."""
-    groups: dict[tuple[str, str], list[Judged]] = {}
+    groups: dict[tuple[str, str], list[PricedCase]] = {}
     for item in judged:
         groups.setdefault((item.case.row.file, item.case.stack.name), []).append(item)
     return [item for group in groups.values() for item in _without_stalled(group)]
 
 
-def _without_stalled(group: Sequence[Judged]) -> list[Judged]:
+def _without_stalled(group: Sequence[PricedCase]) -> list[PricedCase]:
     timed = [(item, log(item.case.step_seconds / item.step_seconds)) for item in group if item.case.step_seconds]
-    states = ordinary(np.array([error for _, error in timed]))
+    states = regular_step_probability(np.array([error for _, error in timed]))
     kept = [item for (item, _), state in zip(timed, states, strict=True) if state > 0.5]
     return kept + [item for item in group if not item.case.step_seconds]

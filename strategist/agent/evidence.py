@@ -158,7 +158,7 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
             card=item.card, policy=item.policy, applied=item.applied, confirmed=item.confirmed, contradicted=item.contradicted
         )
         for item in heard
-        if item.spoken
+        if item.has_pairs
     )
     return PagedAnswer(head=head, items=items)
 

@@ -20,13 +20,13 @@ from strategist.contract.request import Request
 @dataclass(frozen=True, kw_only=True)
 class CheckAnswer:
     """What the file describes, as its own system would run it, and the best plan that the format can say; none where nothing fits.
-    ``verdict`` is fits, tight, does not fit, or cannot tell; ``doubts`` are entries that could turn it.
+    ``verdict`` is fits, tight, does not fit, or cannot tell; ``uncertainties`` are entries that could turn it.
     Items: findings, then changes that help."""
 
     format: str
     fits: bool
     verdict: str
-    doubts: tuple[str, ...]
+    uncertainties: tuple[str, ...]
     plan: ShownPlan | None
     best: ShownPlan | None
 
@@ -141,7 +141,7 @@ def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswe
             made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload)
         )
     head = CheckAnswer(
-        format=review.format, fits=review.fits, verdict=review.fit.value, doubts=review.doubts,
+        format=review.format, fits=review.fits, verdict=review.fit.value, uncertainties=review.uncertainties,
         plan=None if review.plan is None else shown(review.plan),
         best=None if review.best is None else shown(review.best),
     )  # fmt: skip

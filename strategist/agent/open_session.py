@@ -23,7 +23,7 @@ LONG_CALLS = 4
 
 
 @asynccontextmanager
-async def opened(
+async def open_session(
     workspace: str,
     grant: str | None = None,
     study: str | None = None,

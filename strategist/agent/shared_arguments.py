@@ -14,7 +14,7 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE, OBJECTIVES, Request
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 from strategist.profiles.request_file import parse_fix
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
@@ -121,9 +121,9 @@ def request(session: AgentSession, arguments: RequestArguments) -> Request:
     )  # fmt: skip
 
 
-def given(session: AgentSession, arguments: SituationArguments, model: str) -> Given:
+def given(session: AgentSession, arguments: SituationArguments, model: str) -> GivenValues:
     """What is said beside a file of another system; without a model, the file names it."""
-    return Given(
+    return GivenValues(
         gpus=cluster_name(session.workspace, arguments.gpus), model=model_name(session.workspace, model) if model else None,
         host_memory_bytes=parse_memory_bytes(arguments.host_memory, "host_memory") if arguments.host_memory else None,
         workload=_workload(arguments), settings=fixed(arguments.fix),

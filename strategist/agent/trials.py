@@ -174,7 +174,7 @@ def run_settings(workspace: Workspace, given: dict[str, Any]) -> TrialSettings:
     resume = given.get("resume")
     base = TrialSettings()
     if isinstance(resume, str) and resume:
-        base = checkpoint.read(checkpoint.find(workspace.inside(resume), "resume")).again()
+        base = checkpoint.read(checkpoint.find(workspace.inside(resume), "resume")).resume_settings()
     if given.get("total_steps") is not None:
         given = {"wall_timeout_seconds": None, **given}  # the minutes of the job end it
     data = {**codec.encode(base), **given}

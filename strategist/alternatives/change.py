@@ -24,11 +24,11 @@ class Change:
     resolve: Callable[[Situation, Plan], Situation] = lambda found, _: found
 
 
-def changed(asked: Situation, **request: object) -> Situation:
+def with_request(asked: Situation, **request: object) -> Situation:
     """The situation with some fields of its request otherwise."""
     return replace(asked, request=replace(asked.request, **request))  # type: ignore[arg-type]
 
 
-def reworked(asked: Situation, **workload: object) -> Situation:
+def with_workload(asked: Situation, **workload: object) -> Situation:
     """The situation with some fields of its workload otherwise."""
-    return changed(asked, workload=replace(asked.request.workload, **workload))  # type: ignore[arg-type]
+    return with_request(asked, workload=replace(asked.request.workload, **workload))  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strategist.alternatives.change import Change, changed, reworked
+from strategist.alternatives.change import Change, with_request, with_workload
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, show_value
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -29,16 +29,16 @@ TITLES = {
 """What allowing a knob is called, and why it could help."""
 
 
-def allowances(asked: Situation, best: Plan | None) -> Iterator[Change]:
+def convergence_allowances(asked: Situation, best: Plan | None) -> Iterator[Change]:
     """What is not allowed yet and could be faster than the best plan, or fit where nothing does."""
     request = asked.request
     open_names = {*request.allow, *request.fix}
     for name, (title, note) in TITLES.items():
         if name not in open_names and _could_help(name, asked, best):
-            yield _change(changed(asked, allow=(*request.allow, name)), name, title, note)
+            yield _change(with_request(asked, allow=(*request.allow, name)), name, title, note)
     if "optimizer" not in open_names and best is not None and best.candidate.knobs.recompute != "none":
         for situation in _eight_bit(asked):
-            yield _change(changed(situation, allow=(*request.allow, "optimizer")), "optimizer", "8-bit optimizer states", "")
+            yield _change(with_request(situation, allow=(*request.allow, "optimizer")), "optimizer", "8-bit optimizer states", "")
     if "global_batch" not in open_names and best is not None and _waits(best):
         for situation in _batches(asked):
             batch = situation.request.workload.global_batch
@@ -105,7 +105,7 @@ def _waits(best: Plan) -> bool:
 
 def _eight_bit(asked: Situation) -> Iterator[Situation]:
     if asked.request.workload.optimizer == "adamw":
-        yield reworked(asked, optimizer="adamw8bit")
+        yield with_workload(asked, optimizer="adamw8bit")
 
 
 def _batches(asked: Situation) -> Iterator[Situation]:
@@ -114,4 +114,4 @@ def _batches(asked: Situation) -> Iterator[Situation]:
     nearest = devices * max(1, round(batch / devices))
     for size in dict.fromkeys((nearest, *(times * nearest for times in LARGER_BATCHES))):
         if size != batch:
-            yield reworked(asked, global_batch=size)
+            yield with_workload(asked, global_batch=size)

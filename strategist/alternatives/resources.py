@@ -5,15 +5,15 @@ from dataclasses import replace
 from itertools import takewhile
 from math import ceil
 
-from strategist.alternatives.activations import activations_away
-from strategist.alternatives.change import Change, changed, reworked
-from strategist.alternatives.convergence import WORTH_NAMING, allowances
+from strategist.alternatives.activation_offload import activation_offload_changes
+from strategist.alternatives.change import Change, with_request, with_workload
+from strategist.alternatives.convergence import WORTH_NAMING, convergence_allowances
 from strategist.contract.cluster import MOST_DEVICES, Cluster
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes
 from strategist.profiles.cluster import resolve_cluster, scaled
-from strategist.profiles.heterogeneous_clusters import without
+from strategist.profiles.heterogeneous_clusters import without_group
 from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
 
@@ -36,9 +36,9 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     """What is worth trying: all that avoids the hosts or shrinks the state when every plan offloads or there is none."""
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
-    yield from allowances(asked, best)
+    yield from convergence_allowances(asked, best)
     yield from _less_sure(asked)
-    yield from activations_away(asked, best)
+    yield from activation_offload_changes(asked, best)
     yield from _alike(asked)
     if best is not None and not needs_hosts:
         return
@@ -59,14 +59,14 @@ def last_resorts(asked: Situation) -> Iterator[Change]:
     """For what no change of ``changes`` makes fit: a card with more memory, in the end with a 4-bit base."""
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
-        yield _roomier(reworked(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
+        yield _roomier(with_workload(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
 
 
 def _less_sure(asked: Situation) -> Iterator[Change]:
     """A plan that fits as likely as not, where that is faster or nothing else fits."""
     if asked.request.confidence > EVEN:
         yield Change(
-            situations=iter([changed(asked, confidence=EVEN)]),
+            situations=iter([with_request(asked, confidence=EVEN)]),
             title=lambda _: "a plan that fits as likely as not",
             flags=lambda *_: ("--confidence", str(EVEN)),
             note="try it with plan --prove, or a few steps of run, before a long job",
@@ -80,7 +80,7 @@ def _alike(asked: Situation) -> Iterator[Change]:
         if group.nodes < asked.cluster.nodes:
             devices = f"{group.nodes * asked.cluster.gpus_per_node} x {group.device.name}"
             yield Change(
-                situations=iter([situated(asked, without(asked.cluster, group))]),
+                situations=iter([situated(asked, without_group(asked.cluster, group))]),
                 title=lambda _, devices=devices: f"without the {devices}",  # type: ignore[misc]
                 flags=lambda *_: (),
                 note="the others are faster alone: leave that group out of the cluster file",
@@ -91,7 +91,7 @@ def _alike(asked: Situation) -> Iterator[Change]:
 def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str) -> Change:
     rank = f" of rank {asked.request.workload.lora_rank}" if "train" in change else ""
     return Change(
-        situations=iter([reworked(asked, **change)]),
+        situations=iter([with_workload(asked, **change)]),
         title=lambda _: name + rank,
         flags=lambda *_: flags,
         note="trains adapters; the base stays as it is" if rank else "moments in 8 bits instead of 32",
@@ -124,7 +124,7 @@ def _undivided(asked: Situation) -> Iterator[Change]:
         return
     batch = devices * max(1, round(workload.global_batch / devices))
     yield Change(
-        situations=iter([reworked(asked, global_batch=batch)]),
+        situations=iter([with_workload(asked, global_batch=batch)]),
         title=lambda _: f"{batch} sequences a step, which {devices} devices divide",
         flags=lambda *_: ("--global-batch", str(batch)),
         note=f"data parallelism cannot share {workload.global_batch} evenly",
@@ -144,7 +144,7 @@ def _shorter(asked: Situation) -> Change:
         length, batch = workload.seq_len, workload.global_batch
         while length // 2 >= MIN_SEQ_LEN and length % 2 == 0:
             length, batch = length // 2, batch * 2
-            yield reworked(asked, seq_len=length, global_batch=batch)
+            yield with_workload(asked, seq_len=length, global_batch=batch)
 
     return Change(
         situations=halved(),

@@ -82,9 +82,9 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
     judged = paths or [data_dir("cards")]
     world = None
     if look_up_sources or run_examples:
-        from strategist.executors.lint_environment import look_around
+        from strategist.executors.lint_environment import inspect_environment
 
-        world = look_around(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
+        world = inspect_environment(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
     return lint_deck(judged, world, beside=load_cards() if paths else Deck(()))
 
 

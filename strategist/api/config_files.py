@@ -14,13 +14,13 @@ from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.files import outputs
 from strategist.formats.catalog import backend, find_format, formats
-from strategist.formats.export_notes import about
+from strategist.formats.export_notes import header_lines
 from strategist.formats.finding_codes import finding
-from strategist.formats.format import Written
-from strategist.formats.setup import Given, setup
+from strategist.formats.format import ExportedFiles
+from strategist.formats.setup import GivenValues, setup
 from strategist.formats.supported import supported
 from strategist.launch.catalog import JOBS, NONE, with_job
-from strategist.launch.catalog import unused as unused_job_options
+from strategist.launch.catalog import unused_options as unused_job_options
 from strategist.launch.job import JobOptions
 from strategist.search.facts import situation_facts
 
@@ -35,7 +35,7 @@ __all__ = [
 
 def import_plan(
     path: str | Path,
-    given: Given,
+    given: GivenValues,
     *,
     format: str = "",
     cards: Folders = (),
@@ -58,7 +58,7 @@ def import_plan(
 
 def check_config(
     path: str | Path,
-    given: Given,
+    given: GivenValues,
     *,
     format: str = "",
     cards: Folders = (),
@@ -76,10 +76,10 @@ def check_config(
 
     >>> from pathlib import Path
     >>> from strategist.api import check_config
-    >>> from strategist.formats.setup import Given
+    >>> from strategist.formats.setup import GivenValues
     >>> Path("ds_config.json").write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 64}') > 0
     True
-    >>> review = check_config("ds_config.json", Given(model="8b", gpus="8x24GB"))
+    >>> review = check_config("ds_config.json", GivenValues(model="8b", gpus="8x24GB"))
     >>> [found.message for found in review.findings if found.level.value == "error"]
     ['needs 3.7 TiB a device of the 22.8 GiB that can be used: fits with probability 1%']
     """
@@ -113,7 +113,7 @@ def export_plan(
     inputs: Mapping[str, str] = {},
     cards: Folders = (),
     without: Ids = (),
-) -> Written:
+) -> ExportedFiles:
     """The plan in another system's words, with a finding for each setting that it cannot say.
 
     Args:
@@ -154,11 +154,11 @@ def export_plan(
     head = (*(f"not in this file: {text}" for text in refused), *(f"missing: {need}" for need in needs))
     findings = (*(finding("FMT-007", text, do) for text in refused), *written.findings)
     written = replace(written, findings=findings, needs=needs)
-    written = written.with_remarks(about(plan), head) if head else written
+    written = written.with_remarks(header_lines(plan), head) if head else written
     return with_job(plan, written, job, options) if job else written
 
 
-def write_files(written: Written, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
+def write_files(written: ExportedFiles, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
     """Writes the files of an export into a folder, which is made where there is none.
 
     Args:

@@ -22,7 +22,7 @@ from strategist.contract.simulation import Simulation
 from strategist.contract.topology import Topology
 from strategist.executors.card_tests import CardTest
 from strategist.files import outputs
-from strategist.formats.format import Written
+from strategist.formats.format import ExportedFiles
 from strategist.profiles.catalog import unknown
 from strategist.report.accuracy import AccuracyDocument
 from strategist.rules.evidence import TrialEvidence
@@ -40,7 +40,7 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
     "comparison": (Comparison, "compare --json"),
     "review": (Review, "check --json"),
     "reviews": (tuple[Review, ...], "check --json, of several files"),
-    "written": (Written, "export --json"),
+    "written": (ExportedFiles, "export --json"),
     "simulation": (Simulation, "simulate --json"),
     "measurement": (Measurement, "run --json, shadow --json, measurement.json of a trial"),
     "scaling": (Scaling, "scale --json"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strategist.contract.explanation import Explanation, WhyNot
     from strategist.contract.simulation import Simulation
     from strategist.executors.simulator import OnRank
-    from strategist.planning.explain import Judge
+    from strategist.planning.explain import PlanExplainer
 
 
 def plan(
@@ -295,9 +295,9 @@ def _left_out(plan: Plan, without: Ids) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*request_of(plan).without, *without)))
 
 
-def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "Judge"]:
+def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "PlanExplainer"]:
     """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; and by what."""
-    from strategist.planning.explain import Judge
+    from strategist.planning.explain import PlanExplainer
     from strategist.planning.nearest import Neighbours
 
     check_legal(plan)
@@ -313,4 +313,4 @@ def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Pla
     facts = situation_facts(plan.model, plan.cluster, plan.workload)
     search = Neighbours(asked=within, deck=deck, calibration=factors)
     today = replace(price(plan.candidate), id=plan.id, request=plan.request)
-    return today, Judge(deck=deck, known=facts, price=price, resolve=resolve, search=search)
+    return today, PlanExplainer(deck=deck, known=facts, price=price, resolve=resolve, search=search)

@@ -2,7 +2,7 @@
 
 from strategist.bound.rates import Rates, line_rates, measured_rates
 from strategist.bound.traffic import step_traffic
-from strategist.bound.work import Setting, forward_flops_per_token, host_bytes, memory_bytes, step_flops
+from strategist.bound.work import BoundInputs, forward_flops_per_token, host_bytes, memory_bytes, step_flops
 from strategist.contract.bound import Bound, ResourceSeconds
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
@@ -18,14 +18,14 @@ def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candida
     Each resource of the mean device has to do its work; a step takes at least as long as the busiest of them. What some
     implementation might do without is left out, so a measured step below the bound is a wrong measurement or a wrong assumption.
     """
-    s = Setting(model=model, workload=workload, candidate=candidate, stack=stack)
+    s = BoundInputs(model=model, workload=workload, candidate=candidate, stack=stack)
     float8 = candidate.knobs.float8 != "none"
     rates = (take(cluster, workload, stack, float8=float8) for take in (line_rates, measured_rates))
     at_line, at_measured = (_resources(s, cluster, each) for each in rates)
     return Bound(at_line_rate=at_line, at_measured_rate=at_measured)
 
 
-def _resources(s: Setting, cluster: Cluster, rates: Rates) -> ResourceSeconds:
+def _resources(s: BoundInputs, cluster: Cluster, rates: Rates) -> ResourceSeconds:
     traffic = step_traffic(s, cluster, rates)
     return ResourceSeconds(
         compute=_compute_seconds(s, cluster, rates),
@@ -36,14 +36,14 @@ def _resources(s: Setting, cluster: Cluster, rates: Rates) -> ResourceSeconds:
     )
 
 
-def _compute_seconds(s: Setting, cluster: Cluster, rates: Rates) -> float:
+def _compute_seconds(s: BoundInputs, cluster: Cluster, rates: Rates) -> float:
     """Matmuls and attention at the peak. A rank of a pipeline begins when the first micro-batch has come through the ranks before
     it, and then has its own work; gradients of weights may be computed at any time after. Of stages that are not even only the mean
     is known."""
     matmul, attention = step_flops(s)
     mean = (matmul / rates.matmul_flops + attention / rates.attention_flops) / cluster.devices
     layout, knobs, options = s.candidate.layout, s.candidate.knobs, s.candidate.options
-    even = options.pp_split == "even" and s.stack.keeps.split == "even" and not cluster.groups
+    even = options.pp_split == "even" and s.stack.memory_traits.split == "even" and not cluster.groups
     if layout.pp == 1 or knobs.offload == "streamed" or not even:
         return mean
     layers, head, scores = forward_flops_per_token(s)

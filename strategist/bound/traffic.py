@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import prod
 
 from strategist.bound.rates import Rates
-from strategist.bound.work import Setting, gathers_of, gathers_of_ends
+from strategist.bound.work import BoundInputs, gathers_of, gathers_of_ends
 from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
@@ -56,12 +56,12 @@ class Group:
         return Traffic(intra=0.0, inter=across)
 
 
-def step_traffic(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def step_traffic(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """All collectives of a step, on the mean device, which shares its ports among all of them."""
     return sum(traffic_by_axis(s, cluster, rates).values(), Traffic())
 
 
-def traffic_by_axis(s: Setting, cluster: Cluster, rates: Rates) -> dict[str, Traffic]:
+def traffic_by_axis(s: BoundInputs, cluster: Cluster, rates: Rates) -> dict[str, Traffic]:
     """The collectives of a step on the mean device, by the mesh axis whose ranks communicate; ``dp_shard`` includes ``cp`` ranks,
     which share the shards."""
     return {
@@ -79,13 +79,13 @@ def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group
     return Group(ranks=ranks, members=min(max(cluster.gpus_per_node / stride, 1.0), ranks), rates=rates)
 
 
-def _trained_bytes(s: Setting) -> float:
+def _trained_bytes(s: BoundInputs) -> float:
     """Bytes of a gradient as it is reduced; frozen weights have none."""
     reduced = 2.0 if s.candidate.knobs.reduce_dtype == "bf16" else 4.0
     return 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
 
 
-def _sharded_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def _sharded_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """FSDP: all-gathers of parameters and reduce-scatters of gradients. Frozen weights are gathered, too, unless every rank keeps
     them whole."""
     layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
@@ -94,14 +94,14 @@ def _sharded_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffi
     gathers, reductions = gathers_of(s), 1 if knobs.no_sync else s.micro_batches
     travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
     travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
-    if s.frozen and s.stack.keeps.parameters == "copies" and knobs.reshard_after_forward is False:
+    if s.frozen and s.stack.memory_traits.parameters == "copies" and knobs.reshard_after_forward is False:
         travels = 0.0  # whole copies that no update changes
     ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
     layers = _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)
     return layers + ends.times(gathers_of_ends(s) * travels + reductions * trained)
 
 
-def _replicated_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def _replicated_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """DDP and the replicas of HSDP: all-reduces of the gradients that a rank keeps."""
     layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
     if layout.dp_replicate == 1 or knobs.comm_hook == "powersgd":
@@ -112,7 +112,7 @@ def _replicated_data_parallel(s: Setting, cluster: Cluster, rates: Rates) -> Tra
     return replicas.reduced(s.shard * sent).times(1 if knobs.no_sync else s.micro_batches)
 
 
-def _sharded(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def _sharded(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """An all-gather or reduce-scatter of all layers that a rank computes with, a byte a parameter; experts that ep and etp cut are
     shards of the ranks that these leave."""
     layout = s.candidate.layout
@@ -124,17 +124,17 @@ def _sharded(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     return fsdp.gathered(dense) + apart.gathered(experts)
 
 
-def _each_layer(s: Setting, traffic: Traffic) -> Traffic:
+def _each_layer(s: BoundInputs, traffic: Traffic) -> Traffic:
     """What one layer exchanges for one micro-batch, over a step of a rank."""
     return traffic.times(s.micro_batches * s.layers)
 
 
-def _activation_bytes(s: Setting) -> float:
+def _activation_bytes(s: BoundInputs) -> float:
     """Bytes of the hidden states of one micro-batch."""
     return s.tokens * s.model.hidden_size * s.compute_bytes
 
 
-def _tensor(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def _tensor(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """Tensor parallelism: two sums of activations forward and two backward in each layer (arXiv 1909.08053, section 3), one each
     way at embedding and head. Full recomputation repeats the first; sharded inputs (arXiv 2205.05198) are gathered again, too.
 
@@ -151,7 +151,7 @@ def _tensor(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     return _each_layer(s, once.times(sums + again)) + once.times(2 * s.micro_batches / layout.pp)
 
 
-def _context(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
+def _context(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """Context parallelism: keys and values forward, their gradients backward (arXiv 2407.21783, section 3.3.2)."""
     layout = s.candidate.layout
     if layout.cp == 1:
@@ -160,7 +160,7 @@ def _context(s: Setting, cluster: Cluster, rates: Rates) -> Traffic:
     return _each_layer(s, _group(layout.cp, layout.tp, cluster, rates).gathered(keys).times(2))
 
 
-def _expert(s: Setting, cluster: Cluster) -> Traffic:
+def _expert(s: BoundInputs, cluster: Cluster) -> Traffic:
     """Expert parallelism: tokens to their experts and back, forward and backward, in each layer that has experts. Full
     recomputation sends them there again."""
     layout, moe = s.candidate.layout, s.model.moe
@@ -188,7 +188,7 @@ def _reached(parts: float, moe: MoEShape) -> float:
     return parts * (1 - missed)
 
 
-def _pipeline(s: Setting, cluster: Cluster) -> Traffic:
+def _pipeline(s: BoundInputs, cluster: Cluster) -> Traffic:
     """Pipeline parallelism: activations to the next stage and gradients to the one before, into the rank that receives most."""
     layout, knobs = s.candidate.layout, s.candidate.knobs
     if layout.pp == 1 or knobs.offload == "streamed":
@@ -201,7 +201,7 @@ def _pipeline(s: Setting, cluster: Cluster) -> Traffic:
     return Traffic(intra=received * (1 - across), inter=received * across)
 
 
-def _most_received(s: Setting) -> int:
+def _most_received(s: BoundInputs) -> int:
     """Messages of one micro-batch into the rank that receives most: activations of each of its stages whose predecessor lies on
     another rank, gradients of each whose successor does."""
     layout, knobs = s.candidate.layout, s.candidate.knobs

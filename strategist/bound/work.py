@@ -18,7 +18,7 @@ LARGEST_CACHE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class BoundInputs:
     """Everything that a bound depends on, with the few numbers that all resources share."""
 
     model: ModelShape
@@ -81,7 +81,7 @@ class Setting:
         return per_rank / (layout.fsdp_ranks * layout.tp)
 
 
-def forward_flops_per_token(s: Setting) -> tuple[float, float, float]:
+def forward_flops_per_token(s: BoundInputs) -> tuple[float, float, float]:
     """FLOPs of a token's forward pass: in layers' matmuls, in the head, and in attention as masked."""
     m = s.model
     per_token = m.dense_layers * m.ffn_matrices * m.hidden_size * m.ffn_size + m.layers * _attention_matrices(m)
@@ -92,7 +92,7 @@ def forward_flops_per_token(s: Setting) -> tuple[float, float, float]:
     return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * attended * (m.query_width + m.attended_width)
 
 
-def step_flops(s: Setting) -> tuple[float, float]:
+def step_flops(s: BoundInputs) -> tuple[float, float]:
     """FLOPs of a step over all devices: of matmuls, and of attention, with what full recomputation does again but for the last
     matmul of a layer, whose output no gradient needs."""
     layers, head, attention = forward_flops_per_token(s)
@@ -103,7 +103,7 @@ def step_flops(s: Setting) -> tuple[float, float]:
     return s.workload.tokens_per_step * matmul, s.workload.tokens_per_step * attention * (1 + ATTENTION_BACKWARD[s.stack.attention])
 
 
-def memory_bytes(s: Setting) -> float:
+def memory_bytes(s: BoundInputs) -> float:
     """Bytes that the mean device moves in its own memory: weights beyond the cache once a pass, layers' saved inputs both ways,
     optimizer states both ways where the device updates them."""
     knobs, workload = s.candidate.knobs, s.workload
@@ -119,7 +119,7 @@ def memory_bytes(s: Setting) -> float:
     return passes + saved + max(updated - LARGEST_CACHE_BYTES, 0.0)
 
 
-def host_bytes(s: Setting) -> float:
+def host_bytes(s: BoundInputs) -> float:
     """Bytes over a device's link to its host in the busier direction: parameters that live there, each time they are needed;
     activations once each way."""
     knobs = s.candidate.knobs
@@ -131,7 +131,7 @@ def host_bytes(s: Setting) -> float:
     return stored * state.get(knobs.offload, 0.0)
 
 
-def gathers_of(s: Setting) -> float:
+def gathers_of(s: BoundInputs) -> float:
     """All-gathers of each layer's parameters in a step.
 
     Forward and backward with each micro-batch where parameters are freed after the forward pass; once where they stay, or where
@@ -149,7 +149,7 @@ def gathers_of(s: Setting) -> float:
     return s.micro_batches + 1.0 if layout.pp > 1 and passes > 1 else passes * s.micro_batches
 
 
-def gathers_of_ends(s: Setting) -> float:
+def gathers_of_ends(s: BoundInputs) -> float:
     """All-gathers of embedding and head in a step: FSDP2 frees its root, which holds them, after the backward pass only."""
     knobs = s.candidate.knobs
     if s.candidate.layout.pp > 1 and knobs.no_sync:
@@ -157,12 +157,12 @@ def gathers_of_ends(s: Setting) -> float:
     return gathers_of(s) / 2 if knobs.reshard_after_forward is True else gathers_of(s)
 
 
-def _again(s: Setting) -> float:
+def _again(s: BoundInputs) -> float:
     """Share of the layers' forward pass that is computed again whatever is saved."""
     return {"full": 1.0, "every_second_layer": (s.model.layers // 2) / s.model.layers}.get(s.candidate.knobs.recompute, 0.0)
 
 
-def _touched(s: Setting) -> float:
+def _touched(s: BoundInputs) -> float:
     """Parameters of one layer that a rank reads for one micro-batch: no more experts than tokens choose."""
     layout, moe = s.candidate.layout, s.model.moe
     if moe is None:
@@ -183,7 +183,7 @@ def _attention_matrices(m: ModelShape) -> int:
     return queries + latent + m.attended_width * h
 
 
-def _attended(s: Setting, window: int) -> float:
+def _attended(s: BoundInputs, window: int) -> float:
     """Tokens that a token attends to, in the mean over a sequence: half of its document, or what its window leaves of that."""
     length = s.workload.attended_tokens
     return length / 2 if not 0 < window < length else window * (1 - window / (2 * length))

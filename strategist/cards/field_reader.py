@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from strategist.cards.card import Setting, Text
-from strategist.cards.spelling import renamed
+from strategist.cards.spelling import spelling_fix
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.knobs import KnobValue
 from strategist.expr import check
@@ -27,7 +27,7 @@ Place = tuple[str | int, ...]
 R = TypeVar("R")
 
 
-class Wrong(NamedTuple):
+class UnknownWord(NamedTuple):
     """A word that is not one of those known at its place."""
 
     word: str
@@ -55,12 +55,12 @@ class Reading:
         key: bool = False,
         offset: int | None = None,
         do: str = "",
-        wrong: Wrong | None = None,
+        wrong: UnknownWord | None = None,
     ) -> None:
         """Keeps a finding at the value of ``place``, at its key, or at a character of its text; a ``wrong`` word with its fix."""
         mark = self.document.key_mark(place) if key else self.document.mark(place)
         line, column = mark if offset is None else self.document.text_mark(place, offset)
-        fix = renamed(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
+        fix = spelling_fix(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
         self.findings.append(
             Diagnostic(
                 code=self.codes.get(code, code),
@@ -99,7 +99,7 @@ class Reading:
             return {}
         for name, value in data.items():
             if name not in known:
-                wrong = Wrong(name, [field for field in known if field not in data])
+                wrong = UnknownWord(name, [field for field in known if field not in data])
                 self.report(FIELD, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True, wrong=wrong)
             elif value is None:
                 self.report(FORM, f"field {name} is empty", (*place, name), key=True)
@@ -137,7 +137,7 @@ class Reading:
         if not isinstance(data, str) or (choices and data not in choices):
             needed = f"one of {', '.join(choices)}" if choices else "a string"
             word = data if isinstance(data, str) and choices else ""
-            self.report(FORM, f"{needed} is needed{near_miss(word, choices)}", place, wrong=Wrong(word, choices))
+            self.report(FORM, f"{needed} is needed{near_miss(word, choices)}", place, wrong=UnknownWord(word, choices))
             return ""
         return data
 
@@ -151,7 +151,7 @@ class Reading:
         try:
             return compile_text(data)
         except ExpressionError as error:
-            wrong = Wrong(error.wrong, error.known)
+            wrong = UnknownWord(error.wrong, error.known)
             self.report(_KINDS[error.kind], error.message, place, offset=error.column, wrong=wrong)
             return None
 
@@ -169,7 +169,7 @@ class Reading:
         name = setting(key)
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
-            wrong = Wrong(key, [word for word in known if (name := setting(word)) and name.name not in taken])
+            wrong = UnknownWord(key, [word for word in known if (name := setting(word)) and name.name not in taken])
             self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
             return None
         if name.name in computed and name.kind == INT and isinstance(data, str):
@@ -188,7 +188,7 @@ class Reading:
                     self.report(SETTING, f"{name.name} is a whole number from {least} on, not {value!r}", at)
             elif not any(same_choice(value, choice) for choice in name.choices):
                 shown = ", ".join(str(choice).lower() for choice in name.choices)
-                wrong = Wrong(value, _words(name)) if isinstance(value, str) else None
+                wrong = UnknownWord(value, _words(name)) if isinstance(value, str) else None
                 message = f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}"
                 self.report(SETTING, message, at, wrong=wrong)
         return tuple(values)

@@ -39,7 +39,7 @@ class Flow:
     steps: tuple[Step, ...]
     document: Document = field(repr=False, compare=False)
 
-    def taken(self, facts: Facts) -> tuple[Step, ...]:
+    def active_steps(self, facts: Facts) -> tuple[Step, ...]:
         """The steps that are not skipped where these facts are known."""
         return tuple(step for step in self.steps if step.when is None or scalar(step.when, facts) is not False)
 

@@ -18,7 +18,7 @@ from strategist.cards.field_reader import (
     UNIT,
     Place,
     Reading,
-    Wrong,
+    UnknownWord,
 )
 from strategist.cards.flow import FLOW_FIELDS, FLOW_ROOT, RULE_FIELDS, STEP_FIELDS, Flow, Step
 from strategist.contract.diagnostic import Diagnostic
@@ -110,7 +110,7 @@ def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
             if key:
-                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at, wrong=Wrong(key, known))
+                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at, wrong=UnknownWord(key, known))
         elif name.name in decided:
             reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", at)
         else:

@@ -25,7 +25,7 @@ from strategist.cards.card import (
     Status,
     Text,
 )
-from strategist.cards.field_reader import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading, Wrong
+from strategist.cards.field_reader import CONTROL, DUPLICATE, FORM, NAME, SETTING, Place, Reading, UnknownWord
 from strategist.cards.flow import FLOW_ROOT, is_flow
 from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
@@ -151,7 +151,7 @@ class _Card:
         path = self.reading.string(fields.get("path"), (*place, "path"))
         if path and path not in CONTROLS:
             message = f"{path} names no knob and no axis{near_miss(path, CONTROLS)}"
-            self.reading.report(CONTROL, message, (*place, "path"), wrong=Wrong(path, CONTROLS))
+            self.reading.report(CONTROL, message, (*place, "path"), wrong=UnknownWord(path, CONTROLS))
             path = ""
         values = self.reading.values(CONTROLS[path], fields["values"], (*place, "values")) if path and "values" in fields else ()
         return ControlPoint(
@@ -169,7 +169,7 @@ class _Card:
         metric = self.reading.string(fields.get("metric"), (*place, "metric"))
         if metric and metric not in VOCABULARY:
             message = f"unknown name {metric}{near_miss(metric, VOCABULARY)}"
-            self.reading.report(NAME, message, (*place, "metric"), wrong=Wrong(metric, VOCABULARY))
+            self.reading.report(NAME, message, (*place, "metric"), wrong=UnknownWord(metric, VOCABULARY))
         return Observable(name=self.reading.string(fields.get("name"), (*place, "name")), metric=metric)
 
     def policy(self, data: Any, place: Place, number: int) -> Policy:
@@ -285,7 +285,7 @@ class _Card:
             name = known.get(key)
             if name is None:
                 message, free = f"unknown name {key}{near_miss(key, known)}", [name for name in known if known[name] not in facts]
-                self.reading.report(NAME, message, (*place, key), key=True, wrong=Wrong(key, free))
+                self.reading.report(NAME, message, (*place, key), key=True, wrong=UnknownWord(key, free))
             else:
                 facts[name] = self.fact(name, value, (*place, key))
         return facts

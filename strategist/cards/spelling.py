@@ -9,7 +9,7 @@ from strategist.files.yaml_file import Document, Place
 MOST_EDITS = 2
 
 
-def edits(left: str, right: str) -> int:
+def edit_distance(left: str, right: str) -> int:
     """Letters to insert, drop, replace or swap with their neighbour (optimal string alignment)."""
     before: list[int] = []
     row = list(range(len(right) + 1))
@@ -23,16 +23,16 @@ def edits(left: str, right: str) -> int:
     return row[-1]
 
 
-def one_near(word: str, known: Iterable[str]) -> str:
+def closest_word(word: str, known: Iterable[str]) -> str:
     """The only known word within two edits; empty where there is none or another, or where the word is too short to tell."""
     most = min(MOST_EDITS, (len(word) - 1) // 2)
-    near = {other for other in known if abs(len(other) - len(word)) <= most and edits(word, other) <= most}
+    near = {other for other in known if abs(len(other) - len(word)) <= most and edit_distance(word, other) <= most}
     return near.pop() if len(near) == 1 else ""
 
 
-def renamed(document: Document, place: Place, wrong: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
+def spelling_fix(document: Document, place: Place, wrong: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
     """Writes the near word for the wrong one in the value at ``place``, or in its key; only letters of the word change."""
-    right = one_near(wrong, known) if wrong else ""
+    right = closest_word(wrong, known) if wrong else ""
     if not right:
         return None
     start, end = document.span(place, key=key)

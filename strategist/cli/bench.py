@@ -39,7 +39,7 @@ def run_replay(options: argparse.Namespace) -> int:
     names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None
     found = api.replay(
         options.data, samplers=names, seeds=options.seeds,
-        on_sweep=lambda name, done, count: render.remark(f"{done} of {count}: {name}"),
+        on_sweep=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"),
     )  # fmt: skip
     from strategist.cli.replay_report import replayed_plot, replayed_report
 
@@ -58,7 +58,7 @@ def _run_transfer(options: argparse.Namespace) -> int:
     if options.samplers is not None or options.plot:
         given = "--samplers" if options.samplers is not None else "--plot"
         raise InputError(f"--transfer {given}", "is of the surrogate alone, and has no plot", f"leave out {given}")
-    found = api.transfer(options.data, on_pair=lambda name, done, count: render.remark(f"{done} of {count}: {name}"))
+    found = api.transfer(options.data, on_pair=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"))
     if options.json:
         from strategist.tuner.replay_documents import transfer_document
 

@@ -48,7 +48,9 @@ def lint_cards(options: argparse.Namespace) -> int:
     wanted = not options.no_sources and not codes.isdisjoint(SOURCES)
     look = wanted and api.torch_installed()
     if wanted and not look:
-        render.remark("sources are not looked up: torch is not installed; pip install 'torch-strategist[runtime]', or --no-sources")
+        render.print_note(
+            "sources are not looked up: torch is not installed; pip install 'torch-strategist[runtime]', or --no-sources"
+        )
     found = api.lint(options.path, look_up_sources=look, run_examples=options.run_examples)
     found = tuple(finding for finding in found if finding.code in codes)
     _show(found, name, verbose=options.verbose)
@@ -71,7 +73,7 @@ def _repair(options: argparse.Namespace, codes: frozenset[str]) -> int:
             render.line(line)
     for repair in made:
         verb = "would correct" if options.diff else "corrected"
-        render.remark(f"{verb} {repair.path}: {repair.fixes} {'place' if repair.fixes == 1 else 'places'}")
+        render.print_note(f"{verb} {repair.path}: {repair.fixes} {'place' if repair.fixes == 1 else 'places'}")
     return 0
 
 

@@ -33,7 +33,7 @@ def show_evidence(options: argparse.Namespace) -> int:
     cards = [loaded.card(name) for name in dict.fromkeys(options.id)] or list(loaded.cards)
     found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)
     for finding in found.findings:
-        render.remark(str(finding))
+        render.print_note(str(finding))
     named = {card.id for card in cards}
     evidence = [item for item in found.evidence if item.card in named and (options.all or item.known)]
     if options.json:

@@ -36,12 +36,12 @@ def configuration() -> Configuration:
     """
     heard = config_sources.sources(COMMANDS)
     commands: dict[config_sources.OptionDefault, list[str]] = {}
-    for path, command in whole_parser(COMMANDS).below():
-        for one in config_sources.stands(command, path, heard):
+    for path, command in whole_parser(COMMANDS).subcommands():
+        for one in config_sources.default_values(command, path, heard):
             commands.setdefault(one, []).append(" ".join(path))
     known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHERS}
     return Configuration(
-        files={str(file): file.is_file() for file in config_sources.places()},
+        files={str(file): file.is_file() for file in config_sources.config_paths()},
         options=tuple(
             ConfiguredOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
             for one, names in sorted(commands.items(), key=lambda item: item[0].words)

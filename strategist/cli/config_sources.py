@@ -15,7 +15,7 @@ from typing import Any
 from strategist.cli.parser import Parser, path_kind
 from strategist.errors import InputError
 from strategist.files import yaml_file
-from strategist.profiles.catalog import mapping, only
+from strategist.profiles.catalog import mapping, mapping_with_keys
 
 REQUEST = (
     "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
@@ -97,7 +97,7 @@ class File:
             if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
                 if not self.trusted and _wants_trust(path, action):
                     law = f"{name} may run programs, write files or send data away, so a folder cannot say it"
-                    raise self.document.error(place, f"{law}; write it into {person_file()}", key=True)
+                    raise self.document.error(place, f"{law}; write it into {user_file()}", key=True)
                 return value, f"{self.document.path}:{self.document.mark(place)[0]}"
         return None
 
@@ -108,21 +108,21 @@ class File:
             FileError: it is neither.
         """
         if isinstance(_inside(self.document.data, path), dict):
-            only(self.document, (*_options(command), *command.known_commands()), path)
+            mapping_with_keys(self.document, (*_options(command), *command.known_commands()), path)
 
 
 Source = Environment | File
 
 
-def person_file() -> Path:
+def user_file() -> Path:
     """The person's own file, of whatever folder."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "strategist" / "config.yaml"
 
 
-def places() -> tuple[Path, ...]:
+def config_paths() -> tuple[Path, ...]:
     """Files that are looked for, the nearest first; ``STRATEGIST_CONFIG`` names one instead, or none where it is empty."""
     named = os.environ.get(FILE_VARIABLE)
-    return (Path(FOLDER_FILE), person_file()) if named is None else (Path(named),) if named else ()
+    return (Path(FOLDER_FILE), user_file()) if named is None else (Path(named),) if named else ()
 
 
 def sources(commands: Collection[str]) -> tuple[Source, ...]:
@@ -132,14 +132,14 @@ def sources(commands: Collection[str]) -> tuple[Source, ...]:
         FileError: a file is not one, or has a key that is neither a shared option nor a command.
     """
     named = FILE_VARIABLE in os.environ
-    there = (file for file in places() if named or file.is_file())
+    there = (file for file in config_paths() if named or file.is_file())
     files = (File(document=_load(file, commands), trusted=file != Path(FOLDER_FILE)) for file in there)
     return (Environment(variables=os.environ), *files)
 
 
 def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
     document = yaml_file.load(path)
-    for name in only(document, (*SHARED, *commands)) if document.data is not None else ():
+    for name in mapping_with_keys(document, (*SHARED, *commands)) if document.data is not None else ():
         if name not in SHARED:
             mapping(document, [name])
     return document
@@ -168,7 +168,9 @@ def _inside(data: Any, place: Sequence[str]) -> Any:
     return data
 
 
-def completed(parser: Parser, arguments: Sequence[str], heard: Sequence[Source]) -> tuple[list[str], tuple[OptionDefault, ...]]:
+def with_default_values(
+    parser: Parser, arguments: Sequence[str], heard: Sequence[Source]
+) -> tuple[list[str], tuple[OptionDefault, ...]]:
     """The command line with what stands written out, and what that was.
 
     Raises:
@@ -176,13 +178,15 @@ def completed(parser: Parser, arguments: Sequence[str], heard: Sequence[Source])
     """
     command, path, end = parser.called(arguments)
     typed = {word.partition("=")[0] for word in arguments[end:] if word.startswith("-")}
-    found = tuple(one for one in stands(command, path, heard) if not typed.intersection(command.rivals(one.name)))
+    found = tuple(
+        one for one in default_values(command, path, heard) if not typed.intersection(command.exclusive_options(one.name))
+    )
     if "--request" in typed:
         found = tuple(one for one in found if one.name not in REQUEST)
     return [*arguments[:end], *(word for one in found for word in one.words), *arguments[end:]], found
 
 
-def stands(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> tuple[OptionDefault, ...]:
+def default_values(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> tuple[OptionDefault, ...]:
     """What stands for the options of the command at ``path``, if nothing is typed.
 
     Raises:

@@ -10,7 +10,7 @@ from strategist.cli.parser import Parser, add_output
 from strategist.contract.plan import Plan
 
 if TYPE_CHECKING:
-    from strategist.formats.format import Written
+    from strategist.formats.format import ExportedFiles
 
 
 def add(parser: Parser) -> None:
@@ -27,17 +27,17 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints or writes the files; what the format cannot express goes to standard error."""
     written = exported(plan_file.read(options.plan), options.to, options)
-    say_missing(written)
+    print_missing(written)
     if options.json:
         render.show_json(written)
     if options.output:
-        say_written(written, options.output, force=options.force, quiet=options.json)
+        write_files(written, options.output, force=options.force, quiet=options.json)
     elif not options.json:
         render.line(written.files[0].text.rstrip("\n"))
     return 0
 
 
-def exported(plan: Plan, format: str, options: argparse.Namespace) -> "Written":
+def exported(plan: Plan, format: str, options: argparse.Namespace) -> "ExportedFiles":
     """The plan in a format's words, with the job that the options ask for.
 
     Raises:
@@ -50,22 +50,22 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "Written":
     typed = {word.partition("=")[0] for word in options.typed}
     for name in inputs.keys() - {item.input for item in written.placeholders}:
         if f"--{name}" in typed:
-            render.remark(f"--{name} is not used by --to {format}")
+            render.print_note(f"--{name} is not used by --to {format}")
     return written
 
 
-def say_missing(written: "Written") -> None:
+def print_missing(written: "ExportedFiles") -> None:
     """What the files do not say of the plan, and what they lack."""
     for found in written.findings:
-        render.remark(str(found))
+        render.print_note(str(found))
     for need in written.needs:
-        render.remark(f"missing: {need}")
+        render.print_note(f"missing: {need}")
 
 
-def say_written(written: "Written", folder: str, *, force: bool, quiet: bool = False) -> None:
+def write_files(written: "ExportedFiles", folder: str, *, force: bool, quiet: bool = False) -> None:
     """Writes the files, and prints their paths and what starts them."""
     paths = api.write_files(written, folder, force=force)
     if not quiet:
         for path in paths:
             render.line(str(path))
-        render.remark(f"start it: cd {shlex.quote(folder)} && {shlex.join(written.command)}")
+        render.print_note(f"start it: cd {shlex.quote(folder)} && {shlex.join(written.command)}")

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
     review = api.import_plan(options.file, config_file_options.given(options), **config_file_options.deciding(options))
     for found in api.in_language(review.findings, options.lang, cards=options.cards):
-        render.remark(str(found))
+        render.print_note(str(found))
     if review.plan is None:
         return FAILED
     if options.output:

@@ -44,7 +44,7 @@ class Question:
             try:
                 self.check(given)
             except StrategistError as error:
-                render.complain(error)
+                render.print_error(error)
             else:
                 return given
 

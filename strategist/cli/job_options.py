@@ -69,7 +69,7 @@ def given(options: argparse.Namespace) -> "JobOptions":
     typed = {word.partition("=")[0] for word in options.typed}
     for field in api.unused_job_options(options.job, made) if options.job else ():
         if (name := f"--{_option(field)}") in typed:  # what a configuration file says is for any job
-            render.remark(f"{name} is not used by --job {options.job}")
+            render.print_note(f"{name} is not used by --job {options.job}")
     return made
 
 

@@ -79,17 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except StrategistError as error:
-        render.complain(error)
+        render.print_error(error)
         return USER_ERROR
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED
     except OSError as error:  # the machine's doing, such as a full disk; whatever the program expects is a FileError already
-        render.complain(f"{error.filename}: {error.strerror}" if error.filename else error)
+        render.print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
         _drop_output_that_fails()
         return USER_ERROR
     except KeyboardInterrupt:
-        render.complain("interrupted")
+        render.print_error("interrupted")
         return INTERRUPTED
     finally:
         gc.enable()
@@ -101,7 +101,9 @@ def _run(arguments: list[str]) -> int:
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
     asks = HELP.intersection(arguments)
-    whole, stands = (arguments, ()) if asks else config_sources.completed(parser, arguments, config_sources.sources(COMMANDS))
+    whole, stands = (
+        (arguments, ()) if asks else config_sources.with_default_values(parser, arguments, config_sources.sources(COMMANDS))
+    )
     try:
         parsed = parser.parse_args(whole, argparse.Namespace(arguments=whole, typed=arguments))
         if "command" not in parsed:

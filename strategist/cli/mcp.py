@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
         needed = {"study": "grant", "token_file": "http"}[name]
         if getattr(options, name) and not getattr(options, needed):
             raise InputError(f"--{name.replace('_', '-')}", f"is nothing without --{needed}", f"add --{needed}, or leave it out")
-    from strategist.agent.open_session import opened
+    from strategist.agent.open_session import open_session
 
-    opening = opened(
+    opening = open_session(
         options.workspace, options.grant, options.study, options.audit, long_calls=options.long_calls,
         call_minutes=options.call_minutes,
     )  # fmt: skip
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     from strategist.agent.http import Address, serve_http
 
     address, token = Address.parsed(options.http), _token(options.token_file)
-    serve_http(opening, address, token, on_ready=lambda url: render.remark(f"serves {url}"))
+    serve_http(opening, address, token, on_ready=lambda url: render.print_note(f"serves {url}"))
     return 0
 
 

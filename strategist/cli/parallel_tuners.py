@@ -60,4 +60,4 @@ def _told(tuner: "subprocess.Popen[str]") -> None:
         tuner.kill()
         _, said = tuner.communicate()
     if tuner.returncode == USER_ERROR:
-        render.remark(f"a tuner beside this one ended: {said.strip()}")
+        render.print_note(f"a tuner beside this one ended: {said.strip()}")

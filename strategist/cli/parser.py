@@ -75,17 +75,17 @@ class Parser(argparse.ArgumentParser):
                 words.append(word)
         return parser, tuple(words), end
 
-    def rivals(self, name: str) -> set[str]:
+    def exclusive_options(self, name: str) -> set[str]:
         """What an option is typed as, and the options that cannot be given beside it."""
         alike = [action for action in self._actions if action.dest == name]
         groups = (group._group_actions for group in self._mutually_exclusive_groups if alike[0] in group._group_actions)
         return {option for action in [*alike, *chain(*groups)] for option in action.option_strings}
 
-    def below(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Parser"]]:
+    def subcommands(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Parser"]]:
         """This parser and all of the commands below it, with the words of their names."""
         yield words, self
         for name, parser in self._commands().items():
-            yield from parser.below((*words, name))
+            yield from parser.subcommands((*words, name))
 
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]

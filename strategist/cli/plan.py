@@ -54,10 +54,10 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the answer; 1 where nothing fits, with --check 3 where it is tight."""
     if options.output:
-        outputs.check(options.output, own=None if options.force else codec.own_mark(Plan))
+        outputs.check(options.output, own=None if options.force else codec.document_header(Plan))
     if options.job_output:
         outputs.check_folder(options.job_output)
-    shown = sections.asked(options, SECTION_NAMES)
+    shown = sections.requested_sections(options, SECTION_NAMES)
     request = request_options.request(options)
     if options.tokens is not None:
         request = replace(request, tokens=parse_count(options.tokens, "--tokens"))
@@ -74,11 +74,11 @@ def run(options: argparse.Namespace) -> int:
         codec.save(chosen, options.output, force=options.force)
     _show(answer, options, shown)
     if written:
-        export.say_missing(written)
-        export.say_written(written, options.job_output, force=options.force, quiet=options.json)
+        export.print_missing(written)
+        export.write_files(written, options.job_output, force=options.force, quiet=options.json)
     for place in (options.output, options.job_output):
         if place and not chosen:
-            render.remark(f"nothing fits, so {place} is not written; the answer says what would")
+            render.print_note(f"nothing fits, so {place} is not written; the answer says what would")
     if options.check:
         return verdict_code(_verdict(answer, options.plan))
     return 0 if chosen else FAILED

@@ -16,5 +16,5 @@ def read(path: str | Path) -> Plan:
     plan = codec.load(Plan, path)
     if plan.identified() == plan:
         return plan
-    render.remark(f"{path} was edited after it was planned: its prediction is that of the plan before")
+    render.print_note(f"{path} was edited after it was planned: its prediction is that of the plan before")
     return plan.identified()

@@ -157,7 +157,7 @@ def _display(look: "RenderableType") -> "Live":
     )  # fmt: skip
 
 
-def remark(text: str) -> None:
+def print_note(text: str) -> None:
     """Says something about the result beside it."""
     _print(f"strategist: {text}", file=sys.stderr)
 
@@ -170,10 +170,10 @@ def document_line(value: Any) -> None:
 def rank_line(rank: SimulatedRank) -> None:
     """Says what the simulation of a rank showed, as soon as it is done."""
     at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
-    remark(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")
+    print_note(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")
 
 
-def complain(error: object) -> None:
+def print_error(error: object) -> None:
     """The one line for what went wrong."""
     words = " ".join((str(error), *getattr(error, "__notes__", ()))).split()
     _print(f"strategist: {' '.join(words)}", file=sys.stderr)

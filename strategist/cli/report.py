@@ -53,9 +53,9 @@ def _study(options: argparse.Namespace) -> int:
         from strategist.report.page.study_page import study_page
 
         return _write(options, study_page(found))
-    from strategist.report.terminal_charts import study_drawn
+    from strategist.report.terminal_charts import study_charts
 
-    render.show(study_drawn(found))
+    render.show(study_charts(found))
     return 0
 
 
@@ -67,9 +67,9 @@ def _plan(options: argparse.Namespace) -> int:
         from strategist.report.page.plan_page import plan_page
 
         return _write(options, plan_page(found, options.lang))
-    from strategist.report.terminal_charts import plan_drawn
+    from strategist.report.terminal_charts import plan_charts
 
-    render.show(plan_drawn(found))
+    render.show(plan_charts(found))
     return 0
 
 

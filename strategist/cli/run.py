@@ -9,7 +9,7 @@ from strategist import api
 from strategist.cli import engine_options, plan_file, render, sections, training_options
 from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
-from strategist.cli.training_progress import TrainingProgress, stopped_well
+from strategist.cli.training_progress import TrainingProgress, stop_with_checkpoint
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
@@ -39,13 +39,13 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the trial; 1 where it did not end well."""
-    shown = sections.asked(options, SECTIONS)
+    shown = sections.requested_sections(options, SECTIONS)
     path = Path(options.plan)
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-run")
     settings = training_options.settings(options)
     total = settings.total_steps or settings.warmup_steps + settings.steps
-    with stage("steps", total) as steps, stopped_well(folder) if settings.save else nullcontext():
+    with stage("steps", total) as steps, stop_with_checkpoint(folder) if settings.save else nullcontext():
         progress = TrainingProgress(plan, steps, options.progress_seconds, training=settings.total_steps is not None)
         measurement = api.run(
             plan,
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         render.show(trial_report(ended, measurement, shown))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
     if measurement.outcome is Outcome.CANCELLED:
-        render.remark(measurement.evidence.message)
+        render.print_note(measurement.evidence.message)
         return INTERRUPTED
     return 0 if measurement.outcome is Outcome.OK else FAILED
 
@@ -76,4 +76,4 @@ def _tell(shrink: "Shrink") -> None:
     lost = f"lost rank {', '.join(map(str, shrink.lost))}" if shrink.lost else "a part of the training failed"
     plan = shrink.plan
     left = f"{plan.candidate.layout.world_size} of {shrink.ranks} ranks go on from step {shrink.step}"
-    render.remark(f"{lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")
+    render.print_note(f"{lost}; {left} with plan {plan.id}: {layout_words(plan.candidate.layout)}")

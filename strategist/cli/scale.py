@@ -50,4 +50,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(point: ScalingPoint) -> None:
-    render.remark(f"{point.devices} devices ({point.how}): {point.outcome.value}")
+    render.print_note(f"{point.devices} devices ({point.how}): {point.outcome.value}")

@@ -14,7 +14,7 @@ def add(parser: Parser, names: Sequence[str]) -> None:
     parser.add_argument("--show", action="append", default=[], metavar="SECTIONS", help=f"print these parts of it only: {listed}")
 
 
-def asked(options: argparse.Namespace, names: Sequence[str]) -> tuple[str, ...]:
+def requested_sections(options: argparse.Namespace, names: Sequence[str]) -> tuple[str, ...]:
     """The parts asked for: those named, commas between them; all with ``--explain``; none where the screen is enough.
 
     Raises:

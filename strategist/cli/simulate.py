@@ -33,7 +33,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulates the ranks; 1 where their tensors do not fit, 3 where only what the allocator reserves does not."""
-    shown = sections.asked(options, SECTIONS)
+    shown = sections.requested_sections(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
     found = api.simulate(plan, ranks, whole=options.whole, model_code=options.model_code, on_rank=render.rank_line)

@@ -87,7 +87,7 @@ def list_studies(options: argparse.Namespace) -> int:
 
 def show_study(options: argparse.Namespace) -> int:
     """The trials of a study."""
-    shown = sections.asked(options, SECTIONS)
+    shown = sections.requested_sections(options, SECTIONS)
     study = api.study(options.study)
     if options.json:
         render.show_json(study)

@@ -26,5 +26,5 @@ def run(options: argparse.Namespace) -> int:
 
         render.show(topology_report(found))
     if options.out:
-        render.remark(f"written to {options.out}: plan with --gpus {options.out}")
+        render.print_note(f"written to {options.out}: plan with --gpus {options.out}")
     return 0

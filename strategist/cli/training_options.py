@@ -173,7 +173,7 @@ def settings(options: argparse.Namespace) -> TrialSettings:
     """
     base = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
     if options.resume:
-        base = checkpoint.read(checkpoint.find(options.resume)).again()
+        base = checkpoint.read(checkpoint.find(options.resume)).resume_settings()
     given = _given(options)
     if not (options.save or options.resume):
         for name in (name for name in SAVING if getattr(options, name)):

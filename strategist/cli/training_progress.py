@@ -48,7 +48,7 @@ class TrainingProgress:
         now, last = time.monotonic(), self.stage.done == self.stage.total
         if not render.has_screen() and (self.said_at is None or last or now - self.said_at >= self.every_seconds):
             self.said_at = now
-            render.remark(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
+            render.print_note(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
 
     def _note(self, latest: dict[str, float]) -> str:
         """All of it, or what fits a terminal."""
@@ -74,7 +74,7 @@ class TrainingProgress:
 
 
 @contextmanager
-def stopped_well(folder: Path) -> Iterator[None]:
+def stop_with_checkpoint(folder: Path) -> Iterator[None]:
     """Within, the first SIGINT, SIGTERM or SIGHUP has the training in ``folder`` end after its step with a checkpoint; the second
     interrupts it at once."""
 
@@ -84,7 +84,9 @@ def stopped_well(folder: Path) -> Iterator[None]:
                 (place / STOP_FILE).touch()
         for again, handler in before.items():
             signal.signal(again, handler)
-        render.remark(f"{signal.Signals(number).name}: the training ends after this step, with a checkpoint; once more ends it now")
+        render.print_note(
+            f"{signal.Signals(number).name}: the training ends after this step, with a checkpoint; once more ends it now"
+        )
 
     before = {number: signal.signal(number, ask) for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN}
     try:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from strategist.report.text_blocks import columns, heading, pairs, section
 from strategist.tuner.replay_benchmark import NEAR
-from strategist.tuner.transfer_benchmark import AFTER, FEW_DOUBLINGS, TRIALS, Saved, Transfer, saved
+from strategist.tuner.transfer_benchmark import AFTER, FEW_DOUBLINGS, TRIALS, Savings, Transfer, savings
 
 TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in AFTER))
 """The columns of the table."""
@@ -28,7 +28,7 @@ def transfer_report(found: Sequence[Transfer]) -> Group:
     return Group(*_blocks(found))
 
 
-def cells(item: Saved) -> tuple[str, ...]:
+def cells(item: Savings) -> tuple[str, ...]:
     """The figures in the order of ``TITLES``."""
     figures = zip(item.median_trials, item.mean_trials, item.most_trials, item.failed_shares, strict=True)
     after = (f"{median:g}, {mean:.1f}, {most}, {failed:.0%}" for median, mean, most, failed in figures)
@@ -38,7 +38,7 @@ def cells(item: Saved) -> tuple[str, ...]:
 def _blocks(found: Sequence[Transfer]) -> Iterator[RenderableType]:
     yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found)} searches")
     table = columns(*TITLES, left=TITLES[:2])
-    for item in saved(found):
+    for item in savings(found):
         table.add_row(*cells(item))
     yield section(heading("Trials", "median, mean, most, failed"), table)
     yield section(heading("Columns"), pairs(LEGEND))

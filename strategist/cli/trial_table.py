@@ -93,7 +93,7 @@ def proposer(name: str) -> str:
     return name.removeprefix("card:").partition("/")[0] or "unknown"
 
 
-def cut(text: str) -> Text:
+def truncate(text: str) -> Text:
     """On one line, as much of it as fits."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
@@ -108,7 +108,7 @@ def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
     measured = trial.measurement
     ran = measured if measured is not None and measured.outcome in RAN else None
     yield f"{trial.number}*" if best else str(trial.number)
-    yield cut(change_words(trial.plan))
+    yield truncate(change_words(trial.plan))
     yield outcome(trial)
     yield show_seconds(trial.plan.estimate.step_seconds)
     yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"

@@ -21,7 +21,7 @@ from strategist.search.settings import SAMPLERS
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
-    from strategist.cli.tuning_progress import Follower
+    from strategist.cli.tuning_progress import ProgressView
 
 SECTIONS = ("trials", "front", "plan", "measured", "warnings", "crashes", "calibration", "evidence")
 """The parts of the report."""
@@ -78,7 +78,7 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tunes and reports; 1 where no trial ended well."""
-    shown = sections.asked(options, SECTIONS)
+    shown = sections.requested_sections(options, SECTIONS)
     request = request_options.request(options, backend="native")
     if not options.study:
         raise InputError("--study", "is missing", "name a folder, e.g. --study studies/first")
@@ -109,26 +109,26 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(result)
     elif not options.json_lines:
-        from strategist.cli.tuning_report import learned_report
+        from strategist.cli.tuning_report import tuning_report
 
-        render.show(learned_report(api.in_language(result, options.lang, cards=options.cards), shown))
+        render.show(tuning_report(api.in_language(result, options.lang, cards=options.cards), shown))
     return 0 if result.best else FAILED
 
 
 @contextmanager
-def _followed(options: argparse.Namespace) -> Iterator["Follower"]:
+def _followed(options: argparse.Namespace) -> Iterator["ProgressView"]:
     """The listeners of the tuning's events."""
-    from strategist.cli.tune_view import Board
-    from strategist.cli.tuning_progress import Follower, Remarks, json_lines
+    from strategist.cli.tune_view import TuningView
+    from strategist.cli.tuning_progress import ProgressView, TrialLines, json_lines
 
     if options.json_lines:
         with json_lines(options.study) as lines:
             yield lines
     elif options.quiet:
-        yield Follower()
+        yield ProgressView()
     elif render.has_screen():
-        board = Board(options.study)
+        board = TuningView(options.study)
         with render.live(board):
             yield board
     else:
-        yield Remarks()
+        yield TrialLines()

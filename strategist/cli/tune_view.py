@@ -6,8 +6,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.padding import Padding
 from rich.text import Text
 
-from strategist.cli.trial_table import cut, figures, latest, outcome, proposer
-from strategist.cli.tuning_progress import Follower
+from strategist.cli.trial_table import figures, latest, outcome, proposer, truncate
+from strategist.cli.tuning_progress import ProgressView
 from strategist.cli.tuning_report import factor_changes
 from strategist.ledger.rows import State
 from strategist.report.goals import goal_words
@@ -29,7 +29,7 @@ LEAST_GAIN = 0.001
 """Below this no figure is shown for what is expected."""
 
 
-class Board(Follower):
+class TuningView(ProgressView):
     """Shows the event that it took last. Drawing is possible at any time: each event replaces the whole view at once."""
 
     def __init__(self, study: str) -> None:
@@ -73,9 +73,9 @@ def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[Render
         yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
     others = [trial for trial in running if trial is not own]
     for trial in others[:BESIDE]:
-        yield cut(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
+        yield truncate(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
     if len(others) > BESIDE:
-        yield cut(f"and {len(others) - BESIDE} more of other tuners")
+        yield truncate(f"and {len(others) - BESIDE} more of other tuners")
 
 
 def _progress(event: TuneEvent) -> Iterator[str]:
@@ -91,17 +91,17 @@ def _progress(event: TuneEvent) -> Iterator[str]:
 
 
 def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
-    return cut(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
+    return truncate(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
 
 
 def _facts(event: TuneEvent, known: StudyMetrics) -> Iterator[tuple[str, RenderableType]]:
     yield "best", _best(event, known)
     if ahead := front(event.state.finalists, event.state.goals):
-        yield "front", cut(f"trials {', '.join(map(str, ahead))}, which no other dominates")
+        yield "front", truncate(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
     if moved := [f"{name} {change}" for name, change in factor_changes(event.prior, event.state.calibration)]:
-        yield "learned", cut(", ".join(moved))
+        yield "learned", truncate(", ".join(moved))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
     yield "done", _done(event)

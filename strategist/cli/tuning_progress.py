@@ -10,7 +10,7 @@ from strategist.cli import render
 from strategist.cli.study_report import trial_line
 from strategist.errors import StrategistError
 from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.json_lines import Happened, line, newly_finished
+from strategist.tuner.json_lines import LineType, line, newly_finished
 from strategist.tuner.result import Confirmation, TuningResult
 from strategist.tuner.study import StudyTrial, trial_of
 from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
@@ -19,7 +19,7 @@ from strategist.units import show_seconds
 COMPLETE = "as many trials as were asked for are finished"
 
 
-class Follower:
+class ProgressView:
     """Receives each event and the result, and prints nothing."""
 
     def take(self, event: TuneEvent) -> None:
@@ -29,7 +29,7 @@ class Follower:
         """Hears the result."""
 
 
-class Remarks(Follower):
+class TrialLines(ProgressView):
     """A line on standard error for each trial that ends, by whichever tuner."""
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class Remarks(Follower):
         best, left = event.state.best, seconds_left(event)
         state = f"{len(event.state.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
         for trial in fresh:
-            render.remark(f"{trial_line(trial, best.number if best else None)}; {state}")
+            render.print_note(f"{trial_line(trial, best.number if best else None)}; {state}")
 
 
-class Lines(Follower):
+class JsonLines(ProgressView):
     """A line of JSON on standard output for each event that matters."""
 
     def __init__(self, study: str) -> None:
@@ -63,15 +63,15 @@ class Lines(Follower):
             self._last = (event, metrics_at(event, self._last[1] if self._last else None))
         self._last = (event, self._last[1])
         if event.event_type is EventType.BEGUN:
-            self._tell(Happened.BEGUN)
+            self._tell(LineType.BEGUN)
             return
         for trial in fresh:
-            self._tell(Happened.TRIAL_FINISHED, trial)
+            self._tell(LineType.TRIAL_FINISHED, trial)
         if event.event_type is EventType.STARTED:
             row = next(row for row in event.state.rows if row.number == event.trial)
-            self._tell(Happened.TRIAL_STARTED, trial_of(row, event.state.goals))
+            self._tell(LineType.TRIAL_STARTED, trial_of(row, event.state.goals))
         if self._waiting and not waited:
-            self._tell(Happened.WAITING)
+            self._tell(LineType.WAITING)
 
     def end(self, result: TuningResult) -> None:
         """Tells why it ended, and how sure the best is."""
@@ -80,10 +80,10 @@ class Lines(Follower):
     def end_as(self, why: str, confirmation: Confirmation | None = None) -> None:
         """Tells why it ended, if it had begun."""
         if self._last is not None:
-            self._tell(Happened.ENDED, why=why, confirmation=confirmation)
+            self._tell(LineType.ENDED, why=why, confirmation=confirmation)
 
     def _tell(
-        self, happened: Happened, trial: StudyTrial | None = None, why: str = "", confirmation: Confirmation | None = None
+        self, happened: LineType, trial: StudyTrial | None = None, why: str = "", confirmation: Confirmation | None = None
     ) -> None:
         assert self._last is not None
         event, known = self._last
@@ -91,9 +91,9 @@ class Lines(Follower):
 
 
 @contextmanager
-def json_lines(study: str) -> Iterator[Lines]:
+def json_lines(study: str) -> Iterator[JsonLines]:
     """Lines, the last of which is written whatever ends the tuning."""
-    lines = Lines(study)
+    lines = JsonLines(study)
     try:
         yield lines
     except KeyboardInterrupt:

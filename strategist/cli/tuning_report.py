@@ -23,7 +23,7 @@ from strategist.tuner.result import Confirmation, CrashCause, Errors, TrialResul
 from strategist.units import show_bytes, show_seconds
 
 
-def learned_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
+def tuning_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
     """The best trial, how sure that is, predicted against measured and next commands; or the ``sections`` that are named."""
     return Group(*_head(result), *(chosen(SECTIONS, sections, result) if sections else _screen(result)))
 

@@ -28,16 +28,16 @@ def run(options: argparse.Namespace) -> int:
     live = render.has_screen() and not (options.lines or options.json)
     ended = _board(options) if live else _lines(options)
     if not options.json:
-        render.remark(f"{ended.status.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
+        render.print_note(f"{ended.status.value}: {len(ended.finished)} of {len(ended.trials)} trials finished")
     return 0
 
 
 def _board(options: argparse.Namespace) -> "Study":
     """The live view, and the study's report when it has ended."""
     from strategist.cli.study_report import study_report
-    from strategist.cli.watch_view import StudyBoard
+    from strategist.cli.watch_view import StudyView
 
-    board = StudyBoard()
+    board = StudyView()
     board.take(api.study(options.study), ())  # so that there is something to show at once
     with render.live(board):
         ended = api.watch_study(options.study, board.take, options.idle)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from strategist.cli.trial_table import cut, figures, latest
+from strategist.cli.trial_table import figures, latest, truncate
 from strategist.contract.measurement import RAN, Kind
 from strategist.ledger.rows import State
 from strategist.report.goals import goal_words
@@ -20,7 +20,7 @@ RUNNING = 4
 """So many running trials are shown."""
 
 
-class StudyBoard:
+class StudyView:
     """Shows the study as it was seen last. Drawing is possible at any time: each look replaces the whole view at once."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ def _running(study: Study) -> Iterator[RenderableType]:
     for trial in running[:RUNNING]:
         since = f"for {show_seconds(max(time.time() - trial.started, 0.0))}, " if trial.started else ""
         yield heading(f"Trial {trial.number}", f"{since}by {trial.owner}")
-        yield cut(f"  predicted {show_seconds(trial.plan.estimate.step_seconds)}: {change_words(trial.plan)}")
+        yield truncate(f"  predicted {show_seconds(trial.plan.estimate.step_seconds)}: {change_words(trial.plan)}")
     if len(running) > RUNNING:
-        yield cut(f"and {len(running) - RUNNING} more")
+        yield truncate(f"and {len(running) - RUNNING} more")
 
 
 def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
@@ -63,7 +63,7 @@ def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
     else:
         yield "best", Text(f"trial {best.number}: {', '.join(figures(best.measurement))}")
     if study.front:
-        yield "front", cut(f"trials {', '.join(map(str, study.front))}, which no other dominates")
+        yield "front", truncate(f"trials {', '.join(map(str, study.front))}, which no other dominates")
     if errors := [*_errors(study)]:
         yield "predictions", Text(f"off by {percent(statistics.median(errors))} in the median, as they were proposed")
     finished = len(study.finished)

@@ -51,7 +51,7 @@ class Training:
     versions: dict[str, str] = field(default_factory=dict)
     evaluation_loss: float | None = None
 
-    def again(self) -> TrialSettings:
+    def resume_settings(self) -> TrialSettings:
         """The settings for going on: what is trained and how, and none of what was asked of that session only."""
         return replace(self.settings, **{name: getattr(DEFAULTS, name) for name in OF_A_SESSION})
 
@@ -67,7 +67,7 @@ def step_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def whole(folder: str | Path) -> tuple[Path, ...]:
+def complete_checkpoints(folder: str | Path) -> tuple[Path, ...]:
     """The whole checkpoints in a folder, by their names, oldest first; none where there is no such folder."""
     path = Path(folder)
     if not path.is_dir():
@@ -83,7 +83,7 @@ def newest(folder: str | Path) -> tuple[Path, Training] | None:
         FileError: all of them are damaged.
     """
     damaged: FileError | None = None
-    for path in reversed(whole(folder)):
+    for path in reversed(complete_checkpoints(folder)):
         try:
             return path, read(path)
         except FileError as error:

@@ -184,10 +184,10 @@ def save(value: Any, path: str | Path, *, force: bool = True) -> None:
     Raises:
         FileError: the place cannot be written, or holds another file.
     """
-    outputs.write(path, dumps(value), own=None if force else own_mark(type(value)))
+    outputs.write(path, dumps(value), own=None if force else document_header(type(value)))
 
 
-def own_mark(cls: type) -> str:
+def document_header(cls: type) -> str:
     """What each document of a type has at its head."""
     return f'"type": "{cls.__name__}"'
 

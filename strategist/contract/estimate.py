@@ -130,7 +130,7 @@ class Estimate:
         return replace(self, bound=bound, step_seconds_range=(max(low, min(bound.seconds, self.step_seconds)), high))
 
     @property
-    def share_of_light(self) -> float | None:
+    def bound_over_step(self) -> float | None:
         """The bound over the step: 1 where nothing can be faster, above 1 where the prediction breaks physics."""
         return None if self.bound is None else self.bound.seconds / self.step_seconds
 

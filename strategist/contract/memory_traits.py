@@ -96,9 +96,9 @@ class MemoryTraits:
         }
         for name, allowed in closed.items():
             if getattr(self, name) not in allowed:
-                raise not_among(f"keeps: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
+                raise not_among(f"memory_traits: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-TORCH_KEEPS = MemoryTraits(holds_outputs=True, parallel_loss_bytes=4.0)
+TORCH_MEMORY_TRAITS = MemoryTraits(holds_outputs=True, parallel_loss_bytes=4.0)
 """What torch's own parallel APIs keep. Loss parallel makes zeros, exponentials and their difference in fp32 beside log-softmax
 (torch/distributed/tensor/parallel/loss.py)."""

@@ -30,16 +30,16 @@ class Change:
 @dataclass(frozen=True, kw_only=True)
 class Review:
     """``plan`` is what the file describes, None where it breaks a law; ``changes`` those that help, the best first; ``best`` is the
-    best plan of the same model, devices and workload that the format can say, None where nothing fits. ``doubts`` are entries that
-    no price sees and that could turn the verdict on memory, with the most that each could save or add; ``confidence`` is the
-    probability from which a plan fits."""
+    best plan of the same model, devices and workload that the format can say, None where nothing fits. ``uncertainties`` are
+    entries without a price that could change the verdict on memory, with the most that each could save or add; ``confidence`` is
+    the probability from which a plan fits."""
 
     format: str
     plan: Plan | None
     findings: tuple[Diagnostic, ...]
     changes: tuple[Change, ...] = ()
     best: Plan | None = None
-    doubts: tuple[str, ...] = added(())
+    uncertainties: tuple[str, ...] = added(())
     confidence: float = added(SURE)
 
     @property
@@ -57,7 +57,7 @@ class Review:
         """The verdict on memory, of devices and of hosts."""
         if self.plan is None:
             return Fit.TOO_LARGE
-        if self.doubts:
+        if self.uncertainties:
             return Fit.UNKNOWN
         hosts = self.plan.cluster.host_memory_bytes
         if hosts is not None and self.plan.estimate.host_memory_bytes_per_node > hosts:

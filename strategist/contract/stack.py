@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from strategist.contract.loss import Loss
-from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
+from strategist.contract.memory_traits import TORCH_MEMORY_TRAITS, MemoryTraits
 from strategist.contract.options import Options
 from strategist.errors import not_among
 
@@ -52,7 +52,7 @@ class Stack:
     alone, or of its queries and values.
     ``recomputes``: checkpoints run ``all`` of a layer again, or what is ``needed`` to make its saved tensors, which leaves out a
     dense layer's last matmul and its sum (torch.utils.checkpoint with ``use_reentrant=False``: ``early_stop``).
-    ``keeps``: what it keeps in memory.
+    ``memory_traits``: what it keeps in device memory.
     """
 
     name: str = "torch"
@@ -76,7 +76,7 @@ class Stack:
     experts: str = "grouped"
     adapters: str = "all"
     recomputes: str = "all"
-    keeps: MemoryTraits = TORCH_KEEPS
+    memory_traits: MemoryTraits = TORCH_MEMORY_TRAITS
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ TORCH = Stack(recomputes="needed", attention_kernels="tuned")
 """torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
 the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl)."""
 
-FOREACH = replace(TORCH, keeps=replace(TORCH_KEEPS, foreach=True))
+FOREACH = replace(TORCH, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
 """The same where AdamW runs a kernel an operation over all parameters."""
 
 

@@ -56,45 +56,45 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient. torch's
     ring attention saves its merged output beside the one that is projected.
     """
-    c, keeps, t = compute_bytes(workload), stack.keeps, v.tokens
+    c, traits, t = compute_bytes(workload), stack.memory_traits, v.tokens
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     inner, routed = feed_forward_width(model)
     shards = v.activation_shards
-    gathered = shards if keeps.regathers else np.ones_like(shards)
+    gathered = shards if traits.regathers else np.ones_like(shards)
     fused = v.compiled | (stack.elementwise == "fused")
     inner_tensors = np.where(fused, model.ffn_matrices, 2 * model.ffn_matrices - 2)  # into the activation, out of it, their product
     full = workload.train == "full"
-    quantized = v.float8 if keeps.quantized_inputs and full else np.zeros_like(fused)
-    attended_kv = 2 * q if keeps.repeats_heads else kv
-    norm_bytes = np.where(fused, 2.0, keeps.norm_bytes) if keeps.norm_bytes > 2 else 2.0
+    quantized = v.float8 if traits.quantized_inputs and full else np.zeros_like(fused)
+    attended_kv = 2 * q if traits.repeats_heads else kv
+    norm_bytes = np.where(fused, 2.0, traits.norm_bytes) if traits.norm_bytes > 2 else 2.0
     normed = norm_bytes / 2 * (q + kv / 2) if model.qk_norm else 0.0
     merged = np.where(v.cp > 1, o, 0.0) if stack.ring_gradients == "fp32" else 0.0
     tiles = np.maximum(t / stack.tile_tokens, 1.0) if stack.tile_tokens else np.ones_like(t)
     inner_saved = inner_tensors * inner * np.where((tiles > 1) & stack.tiles_recompute, 0.0, 1.0)
     made = (q + o + attended_kv + normed + merged + inner_saved) / v.tp
-    visits = 2 * routed if keeps.expert_outputs else routed
+    visits = 2 * routed if traits.expert_outputs else routed
     kept = (2 + visits) * h / gathered + made
-    if stack.adapters != "all" and (workload.train == "lora" or (workload.train == "qlora" and not keeps.quantized_matmul_inputs)):
+    if stack.adapters != "all" and (workload.train == "lora" or (workload.train == "qlora" and not traits.quantized_matmul_inputs)):
         kept = kept - _read_by_frozen(model, gathered, v, tiles)
-    norms = (norm_bytes + (keeps.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
+    norms = (norm_bytes + (traits.dropout_bytes / 2 if model.norm == "layer" else 0.0)) * h / shards
     summed = 2 * h / gathered  # outputs of matmuls whose ranks' sums are saved, too
     outputs = summed + (q + kv + (model.ffn_matrices - 1) * inner) / v.tp
     arrived = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
-    saved = h / shards + q / v.tp + keeps.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * arrived
+    saved = h / shards + q / v.tp + traits.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * arrived
     saved = np.minimum(saved, kept + norms)
     scores = 0.0 if stack.attention == "flash" else UNFUSED_KEPT
     autocast = autocasts(stack, workload, v)
     wider, copied = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _casts(model, stack), 0.0)
-    eager = v.float8 & ~fused & (not keeps.quantized_inputs)
+    eager = v.float8 & ~fused & (not traits.quantized_inputs)
     scaled = np.where(eager, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
     logsumexp = 4 * model.heads / v.tp
     whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
     whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + routed, model, gathered, v), 0.0)
-    if keeps.float8_activations:
+    if traits.float8_activations:
         whole = whole - np.where(v.float8, t * (c - 1) * (model.ffn_matrices - 1) * inner / v.tp, 0.0)
     selective = np.minimum(t * (c * saved + wider * h + logsumexp + scaled), whole)
     inputs = (c + wider) * t * h / shards
-    last_output = c * t * keeps.selective_matmuls * v.saved_matmuls * h / gathered
+    last_output = c * t * traits.selective_matmuls * v.saved_matmuls * h / gathered
     saved_bytes, recomputed = _recomputed(whole, selective, inputs, last_output, v)
     each_weight = v.zero_bubble & (v.recompute_full | v.recompute_every_second)
     return LayerActivations(
@@ -104,7 +104,7 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
         saved_bytes=saved_bytes,
         recomputed_bytes=recomputed,
         weight_pass_bytes=np.where(each_weight, (5 + model.ffn_matrices) * c * t * made, 0.0),
-        cached_bytes=c * t * kv / v.tp if keeps.caches_keys else np.zeros_like(t),
+        cached_bytes=c * t * kv / v.tp if traits.caches_keys else np.zeros_like(t),
         feed_forward_backward_bytes=_feed_forward_backward(model, workload, stack, inner_tensors, v, tiles),
         attention_backward_bytes=_attention_backward(model, workload, stack, fused, v),
     )
@@ -134,7 +134,7 @@ def score_pairs(model: ModelShape, workload: Workload, v: View) -> Floats:
 
 def autocasts(stack: Stack, workload: Workload, v: View) -> Mask:
     """Parameters are in fp32 as a layer computes, and autocast casts them at each matmul."""
-    if not stack.keeps.autocast:
+    if not stack.memory_traits.autocast:
         return v.autocast
     half: Mask = np.full(v.tp.shape, workload.precision not in ("fp32", "bf16-true"))
     return half
@@ -142,12 +142,12 @@ def autocasts(stack: Stack, workload: Workload, v: View) -> Mask:
 
 def residual_bytes(stack: Stack, c: float, autocast: Mask) -> Floats:
     """Bytes by which each value of the sums between blocks is wider than what matmuls compute in: autocast leaves fp32."""
-    return np.where(autocast, 4 - c, 0.0) if stack.keeps.parameters == "shards" else np.zeros(autocast.shape)
+    return np.where(autocast, 4 - c, 0.0) if stack.memory_traits.parameters == "shards" else np.zeros(autocast.shape)
 
 
 def _casts(model: ModelShape, stack: Stack) -> float:
     """How many copies of a norm's output an autocast layer keeps beside one: each linear that reads it casts it for itself."""
-    if stack.keeps.parameters != "shards":
+    if stack.memory_traits.parameters != "shards":
         return 0.0
     return (1 if model.mla else 2) + (1 if model.moe is None and model.ffn_matrices == 3 else 0)
 
@@ -184,7 +184,7 @@ def _feed_forward_backward(model: ModelShape, workload: Workload, stack: Stack, 
     whole, each = c * v.tokens * model.hidden_size, c * v.tokens * inner / v.tp / tiles
     arrives = (c + residual_bytes(stack, c, autocasts(stack, workload, v))) * v.tokens * model.hidden_size / v.activation_shards
     again = np.where((tiles > 1) & stack.tiles_recompute, kept * each, 0.0)
-    if routed or stack.keeps.regathers:
+    if routed or stack.memory_traits.regathers:
         return again + 2 * (whole + each) + _regathered(whole, stack, v)
     gathered, before = np.where(v.activation_shards > 1, whole, 0.0), model.ffn_matrices - 1
     weight = c * model.hidden_size * inner / v.tp if workload.train == "full" else 0.0
@@ -205,7 +205,7 @@ def _attention_backward(model: ModelShape, workload: Workload, stack: Stack, fus
     c = compute_bytes(workload)
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     whole, widths = c * v.tokens * h, 2 * c * (q + o + kv)
-    if stack.keeps.regathers:
+    if stack.memory_traits.regathers:
         return v.tokens * (2 * c * h / v.activation_shards + widths / v.tp) + _regathered(whole, stack, v)
     turned = 12.0 * q + c * kv if model.rotary_size and model.mla is None else 0.0
     shared = v.tokens * np.where(fused, widths, max(widths, turned)) / v.tp
@@ -228,7 +228,7 @@ def _ring_backward(c: float, q: int, o: int, kv: int, v: View) -> Floats:
 
 def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
     """Inputs and outputs of tensor-parallel regions, where the tensors that live at once are not known."""
-    return whole * np.where(v.tp > 1, 3.0 if stack.keeps.regathers else 1.0, 0.0)
+    return whole * np.where(v.tp > 1, 3.0 if stack.memory_traits.regathers else 1.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,16 +255,16 @@ class StageActivations:
     weight_pass_bytes: Floats
 
 
-def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: MemoryTraits) -> StageActivations:
+def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: MemoryTraits) -> StageActivations:
     """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
     rank has several in turn an input and a gradient arrive ahead."""
     each = np.where(
         v.recompute_every_second, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
     )
     whole = stage.layers * each
-    away = np.minimum(keeps.layers_away / np.maximum(stage.layers, 1.0), 1.0)
+    away = np.minimum(traits.layers_away / np.maximum(stage.layers, 1.0), 1.0)
     saved = _on_device(stage.in_flight * whole * (1 - away), layer, v)
-    passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp)
+    passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
     turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)
     first = np.minimum(whole, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
@@ -280,7 +280,7 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, keeps: Mem
         layer_bytes=np.where(v.activations_away, 0.0, each),
         last_layer_bytes=np.where(v.activations_away, 0.0, last),
         first_layer_bytes=np.where(v.activations_away, 0.0, first),
-        output_bytes=np.where(stage.outputs > 0, layer.input_bytes, 0.0) if keeps.holds_outputs else np.zeros_like(v.tp),
+        output_bytes=np.where(stage.outputs > 0, layer.input_bytes, 0.0) if traits.holds_outputs else np.zeros_like(v.tp),
         weight_pass_bytes=np.where(layer.weight_pass_bytes > 0, again * (layer.recomputed_bytes + layer.weight_pass_bytes), 0.0),
     )
 

@@ -97,17 +97,17 @@ class Calibration:
         return Factors(**{item.name: getattr(self, item.name) for item in fields(Factors)})
 
     @property
-    def of_links(self) -> tuple[float, float, float]:
+    def link_factors(self) -> tuple[float, float, float]:
         """The factors of links."""
         return self.communication, self.inter, self.latency
 
-    def linked(self, cluster: Cluster) -> Cluster:
+    def calibrated_cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with its links as these factors see them, never faster than their line rates."""
         return replace(cluster, intra=self._link(cluster.intra, 1.0), inter=self._link(cluster.inter, self.inter))
 
     def within(self, cluster: Cluster) -> "Calibration":
         """The same speeds on this cluster by factors of which none goes beyond what the hardware allows."""
-        linked, device = self.linked(replace(cluster, nodes=1)), cluster.device
+        linked, device = self.calibrated_cluster(replace(cluster, nodes=1)), cluster.device
         compute = max(self.compute, *(share for _, share in device.matmul.points))
         communication = cluster.intra.bytes_per_second / linked.intra.bytes_per_second
         host = cluster.host_bytes_per_second / (cluster.host_line_bytes_per_second or math.inf)

@@ -43,7 +43,7 @@ class Group:
         return seconds
 
 
-def as_linked(cluster: Cluster, stack: Stack) -> Cluster:
+def with_stack_links(cluster: Cluster, stack: Stack) -> Cluster:
     """The cluster as a stack's collectives find it: copy engines use each device's own link to host memory fully, where rings of
     kernels without peer access do not."""
     if stack.collectives != "copies" or cluster.intra.fabric != "pcie_via_host":
@@ -120,7 +120,7 @@ def collectives(
     dense, experts = stage.gathered_dense(v), stage.expert / (v.ep * v.etp)
     travels = (min(per.stored, c) if per.frozen else c) * _gathered_share(stack, per, v)
     trained = per.trained if per.frozen else 1.0
-    calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.keeps.parameters == "copies" else 1.0
+    calls = np.minimum((dense + experts) * trained / BUCKET_PARAMETERS, 1.0) if stack.memory_traits.parameters == "copies" else 1.0
     forward = _layer(fsdp, dense * np.where(v.float8_gather, 1.0, travels), experts * travels, calls, v, cluster)
     backward = np.where(v.reshard_subgroup, regroup.gather((dense + experts) * travels), 0.0)
     return Collectives(
@@ -138,7 +138,7 @@ def collectives(
 def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
     """Share of the parameters that is gathered where they are to be: frozen ones never, where a framework keeps whole copies that
     an update alone changes."""
-    whole = per.frozen and stack.keeps.parameters == "copies"
+    whole = per.frozen and stack.memory_traits.parameters == "copies"
     return np.where(v.reshard | v.reshard_subgroup | (not whole), 1.0, per.trained)
 
 

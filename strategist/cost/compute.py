@@ -103,7 +103,7 @@ def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floa
     """One layer's copies of one micro-batch around FSDP2's collectives: each gathered parameter out of the buffer that arrives, and
     each gradient into the one that leaves (torch/distributed/fsdp/_fully_shard: all_gather_copy_out, reduce_scatter_copy_in).
     FSDP1's flat parameters lie in such buffers."""
-    if stack.keeps.parameters != "shards" or stack.keeps.flat:
+    if stack.memory_traits.parameters != "shards" or stack.memory_traits.flat:
         return np.zeros_like(v.tp)
     gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
     reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)

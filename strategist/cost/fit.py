@@ -183,10 +183,10 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
     known: dict[tuple[float, float, float], list[tuple[Sequence[int], bool, StepInputs]]] = {}
 
     def inputs(calibration: Calibration) -> list[tuple[Sequence[int], bool, StepInputs]]:
-        if calibration.of_links not in known:
+        if calibration.link_factors not in known:
             known.clear()
-            known[calibration.of_links] = [(group.members, group.like.alone, group.inputs(calibration)) for group in groups]
-        return known[calibration.of_links]
+            known[calibration.link_factors] = [(group.members, group.like.alone, group.inputs(calibration)) for group in groups]
+        return known[calibration.link_factors]
 
     def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:
         seconds, shares = np.ones((len(calibrations), count)), np.zeros((len(calibrations), count))
@@ -203,7 +203,7 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
 
 def _by_links(calibrations: Sequence[Calibration]) -> Iterator[tuple[list[int], list[Calibration]]]:
     """Neighbours that have the same factors of links, with their places."""
-    for _, alike in groupby(range(len(calibrations)), key=lambda at: calibrations[at].of_links):
+    for _, alike in groupby(range(len(calibrations)), key=lambda at: calibrations[at].link_factors):
         places = list(alike)
         yield places, [calibrations[at] for at in places]
 

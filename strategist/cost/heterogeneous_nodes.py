@@ -25,7 +25,7 @@ MARGIN = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixed(Priced):
+class HeterogeneousPrices(Priced):
     """``capacities`` (rows,) are of the device that the peak is on: the fullest. ``ranks`` and ``layers`` (groups, rows) of each
     pipeline on the nodes of a group: how many stages there, and how many layers each; 0 where the stages are even."""
 
@@ -49,7 +49,7 @@ class Mixed(Priced):
         return replace(found, pipeline_layers=tuple(each))
 
 
-def price_mixed(
+def price_heterogeneous(
     model: ModelShape,
     cluster: Cluster,
     workload: Workload,
@@ -68,7 +68,7 @@ def price_mixed(
         return slowest
     zeros = np.zeros((len(cluster.groups), columns.rows), dtype=np.int64)
     capacities = slowest.room_bytes
-    found = Mixed(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
+    found = HeterogeneousPrices(**vars(slowest), capacities=capacities, ranks=zeros, layers=zeros.copy(), model_layers=model.layers)
     rows = _apart(cluster, columns, workload)
     return _with_splits(found, rows, model, cluster, workload, columns, calibration, stack) if len(rows) else found
 
@@ -87,7 +87,7 @@ def _apart(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
 
 
 def _with_splits(
-    found: Mixed,
+    found: HeterogeneousPrices,
     rows: Counts,
     model: ModelShape,
     cluster: Cluster,
@@ -95,7 +95,7 @@ def _with_splits(
     columns: Columns,
     calibration: Calibration,
     stack: Stack,
-) -> Mixed:
+) -> HeterogeneousPrices:
     """The prices with those ``rows`` split by speed that gain by it."""
     some = columns.take(rows)
     pp = np.asarray(some.values["layout.pp"], dtype=np.int64)
@@ -158,7 +158,7 @@ def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
         yield np.flatnonzero(kinds == kind)
 
 
-def _take(found: Mixed, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
+def _take(found: HeterogeneousPrices, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
     """Writes into fresh columns what gains: the slowest group's time, and the memory of the one that is fullest."""
     steps = np.stack([item.step_seconds for item in split])
     fill = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])

@@ -152,7 +152,7 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
 def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries: Floats | float) -> tuple[Floats, Floats]:
     """Bytes a token that norms move forward and backward beyond one pass over the two of ``width``: ``queries`` and keys may have
     norms, too, and norms written in torch pass over their input for each operation."""
-    written = ~fused & (model.norm == "rms" and stack.keeps.norm_bytes > 2)
+    written = ~fused & (model.norm == "rms" and stack.memory_traits.norm_bytes > 2)
     forward, backward = (np.where(written, further, 0.0) for further in (NORM_BYTES, NORM_BACKWARD_BYTES))
     return 2 * width * forward + queries * (4 + forward), 2 * width * backward + queries * (6 + backward)
 

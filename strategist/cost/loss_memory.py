@@ -37,14 +37,14 @@ class LossMemory:
 def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
     """Of a loss in pieces, one piece has what the whole loss would have, beside what stays of all pieces. A pipeline with one stage
     a rank holds the logits, too."""
-    c, loss, keeps = compute_bytes(workload), stack.loss, stack.keeps
+    c, loss, traits = compute_bytes(workload), stack.loss, stack.memory_traits
     logits = v.tokens * model.vocab_size / v.logit_shards
     inputs = (
         v.tokens * model.hidden_size * ((c + residual_bytes(stack, c, autocasts(stack, workload, v))) / v.activation_shards + c)
     )
-    held = c * (v.pp > 1) * (v.virtual_stages == 1) if keeps.holds_outputs else 0.0
+    held = c * (v.pp > 1) * (v.virtual_stages == 1) if traits.holds_outputs else 0.0
     each = np.where(v.compiled, loss.compiled_logit_bytes, loss.logit_bytes) if loss.compiled_logit_bytes else loss.logit_bytes
-    each = each + keeps.parallel_loss_bytes * v.loss_parallel
+    each = each + traits.parallel_loss_bytes * v.loss_parallel
     pieces, whole = _pieces(loss, v), loss.chunks == 1 and not loss.chunk_tokens
     if whole:
         kept, between = logits * held, LOG_SOFTMAX_BYTES * logits
@@ -60,7 +60,7 @@ def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) ->
         projected_bytes=c * logits / (pieces if one_by_one else 1.0),
         peak_bytes=logits / pieces * each + kept,
         saved_bytes=between,
-        lingering_bytes=logits * keeps.lingering_logit_bytes,
+        lingering_bytes=logits * traits.lingering_logit_bytes,
     )
 
 

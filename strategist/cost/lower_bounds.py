@@ -54,9 +54,9 @@ def lower_bounds(
     """
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
-    inputs = step_inputs(model, calibration.linked(cluster), workload, stack, v, work)
+    inputs = step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work)
     seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
-    stage = replace(stages(model, v, stack.keeps)[0], again=1.0, outputs=np.zeros_like(v.pp))
+    stage = replace(stages(model, v, stack.memory_traits)[0], again=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)
     transient = calibration.memory * _transient(stage, context)
     memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}
@@ -79,7 +79,7 @@ def _transient(stage: Stage, c: MemoryContext) -> Floats:
     that are gathered."""
     v, layer = c.v, c.layer
     begins = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
-    each = np.where(v.float8, 1.0, c.per.gathered) if c.keeps.float8_parameters else c.per.gathered
+    each = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered
     gathered = np.minimum(stage.layers, 2.0) * local_parameters(stage, c).layer * each
-    sharded = ~v.ddp if c.keeps.parameters == "shards" else np.zeros_like(v.ddp)
-    return stage_activations(stage, layer, v, c.keeps).in_flight_bytes + begins + np.where(sharded, gathered, 0.0)
+    sharded = ~v.ddp if c.traits.parameters == "shards" else np.zeros_like(v.ddp)
+    return stage_activations(stage, layer, v, c.traits).in_flight_bytes + begins + np.where(sharded, gathered, 0.0)

@@ -6,7 +6,7 @@ from strategist.cost.candidate_arrays import Floats, Parts, total
 from strategist.cost.memory_context import MemoryContext, local_parameters
 from strategist.cost.memory_timeline import TRANSIENT, StageTimeline, instants, peak_memory
 from strategist.cost.model_states import Stage
-from strategist.cost.reserved_memory import cached_blocks, cut_blocks
+from strategist.cost.reserved_memory import cached_blocks, fragmentation
 from strategist.expr.columns import Columns
 
 PARTS = (
@@ -28,7 +28,7 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
     """
     parameters, timeline = _states(stage, context)
     peak = peak_memory(timeline, factor)
-    reserved = {"allocator": cut_blocks(timeline, peak, slack), "cache": cached_blocks(timeline, peak, slack)}
+    reserved = {"allocator": fragmentation(timeline, peak, slack), "cache": cached_blocks(timeline, peak, slack)}
     return {"parameters": parameters, "optimizer": timeline.optimizer, **peak, **reserved}
 
 
@@ -40,7 +40,7 @@ def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: 
     found = {}
     for name, there in instants(timeline, factor).items():
         parts = {part: there.get(part, zero) for part in ("gradients", *TRANSIENT)}
-        found[name] = {**states, **parts, "allocator": cut_blocks(timeline, parts, slack), "cache": zero}
+        found[name] = {**states, **parts, "allocator": fragmentation(timeline, parts, slack), "cache": zero}
     return found
 
 
@@ -59,9 +59,9 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     """Parameters, and a timeline with the gradients and optimizer states that stay on the device between the layers' turns; of
     gradients those of all stages, and of the first stage to run its backward pass where a rank's stages run one by one: the last
     one has its own, whole, beside shards of the others."""
-    per, keeps, v, local = c.per, c.keeps, c.v, local_parameters(stage, c)
+    per, traits, v, local = c.per, c.traits, c.v, local_parameters(stage, c)
     on_host = v.offload_all | v.streamed
-    away = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[keeps.gradients_on_host]
+    away = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[traits.gradients_on_host]
     cut = v.fsdp_ranks * v.tp
     stored = (stage.layers * (stage.dense + stage.expert) * per.stored + stage.ends * per.embedding) / cut
     stored = stored + stage.layers * stage.repeated(v) * per.stored / v.fsdp_ranks
@@ -70,10 +70,10 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     adapters = trained * (4.0 if per.frozen else 0.0)
     # Postponed gradients wait unsharded; reduced ones lie beside them only layer by layer.
     fsdp = (~v.ddp & (v.fsdp_ranks * v.dp_replicate > 1)) | v.offload_all
-    waiting = v.no_sync & fsdp if keeps.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
-    each = (per.gradient if keeps.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
+    waiting = v.no_sync & fsdp if traits.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
+    each = (per.gradient if traits.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     reduced, root, whole = np.where(away, 0.0, trained * per.gradient), local.root * each, local.stage * each
-    apart = v.one_by_one if keeps.parameters == "shards" else np.zeros_like(v.one_by_one)
+    apart = v.one_by_one if traits.parameters == "shards" else np.zeros_like(v.one_by_one)
     own = (whole - root) / v.virtual_stages
     last = own + np.where(stage.has_head > 0, 0.0, root) + (1 - 1 / v.virtual_stages) * reduced
     first = np.where(waiting, own + np.where(stage.has_head > 0, root, 0.0), reduced / v.virtual_stages)

@@ -33,8 +33,8 @@ class MemoryContext:
     v: View
 
     @property
-    def keeps(self) -> MemoryTraits:
-        return self.stack.keeps
+    def traits(self) -> MemoryTraits:
+        return self.stack.memory_traits
 
     @property
     def compute_bytes(self) -> float:
@@ -50,7 +50,7 @@ class MemoryContext:
         update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded."""
         v = self.v
         whole: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
-        return whole if self.per.frozen and self.keeps.parameters == "copies" else np.zeros_like(whole)
+        return whole if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(whole)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:

@@ -39,8 +39,8 @@ class StageTimeline:
         return self.context.v
 
     @property
-    def keeps(self) -> MemoryTraits:
-        return self.context.keeps
+    def traits(self) -> MemoryTraits:
+        return self.context.traits
 
     @cached_property
     def local(self) -> LocalParameters:
@@ -48,7 +48,7 @@ class StageTimeline:
 
     @cached_property
     def activations(self) -> StageActivations:
-        return stage_activations(self.stage, self.context.layer, self.v, self.keeps)
+        return stage_activations(self.stage, self.context.layer, self.v, self.traits)
 
     @cached_property
     def gathered(self) -> tuple[Floats, Floats]:
@@ -89,13 +89,13 @@ class StageTimeline:
     @cached_property
     def reduced_last(self) -> Mask:
         """Gradients are reduced with the last of several micro-batches alone; earlier ones add up what they made."""
-        mask: Mask = self.v.no_sync & self.several & ~self.v.ddp & ~self.v.streamed & (self.keeps.parameters == "shards")
+        mask: Mask = self.v.no_sync & self.several & ~self.v.ddp & ~self.v.streamed & (self.traits.parameters == "shards")
         return mask
 
     @cached_property
     def in_buckets(self) -> Mask:
         """Gradients lie in buckets, which are there all the time."""
-        mask: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.keeps.parameters == "copies")
+        mask: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.traits.parameters == "copies")
         return mask
 
     @cached_property
@@ -149,7 +149,7 @@ class StageTimeline:
         second = self.fresh & self.several & (own > kept)
         all_there = self.in_buckets | (self.several & ~self.fresh) | second
         there = np.where(all_there, self.first_gradients, self.first_gradients - own)
-        return there + self.keeps.piled_gradient_bytes * self.local.stage + self.unsummed, np.where(second, kept, 0.0)
+        return there + self.traits.piled_gradient_bytes * self.local.stage + self.unsummed, np.where(second, kept, 0.0)
 
 
 def first_layer_forward(t: StageTimeline) -> Parts:
@@ -185,7 +185,7 @@ def head_backward(t: StageTimeline) -> Parts:
     c, per, held = t.context, t.context.per, t.activations
     (resident, running), (beside, _) = t.gathered, t.unresharded
     head = t.has_head * t.local.head * per.gathered
-    unsharded = resident + beside + running / 2 + (head if t.keeps.root == "neither" else 0.0)
+    unsharded = resident + beside + running / 2 + (head if t.traits.root == "neither" else 0.0)
     gradient = t.has_head * c.loss.input_bytes
     return _parts(
         t,
@@ -277,7 +277,7 @@ def root_reduction(t: StageTimeline) -> Parts:
 
 def optimizer_step(t: StageTimeline) -> Parts:
     """The optimizer's update: all gradients, and a copy of one of the states where it updates all parameters in one go."""
-    copied = np.where(t.v.update_at_once, 0.0, 0.5 * t.optimizer) if t.keeps.foreach else 0.0
+    copied = np.where(t.v.update_at_once, 0.0, 0.5 * t.optimizer) if t.traits.foreach else 0.0
     return _parts(t, gradients=t.gradients + copied)
 
 
@@ -316,7 +316,7 @@ def instants(timeline: StageTimeline, factor: float) -> dict[str, Parts]:
 
 
 def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, logits: Floats) -> Parts:
-    head = t.has_head * t.local.head * t.context.per.gathered if t.keeps.root == "neither" else 0.0
+    head = t.has_head * t.local.head * t.context.per.gathered if t.traits.root == "neither" else 0.0
     return _parts(
         t,
         gradients=gradients,

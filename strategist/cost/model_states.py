@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.memory_traits import TORCH_KEEPS, MemoryTraits
+from strategist.contract.memory_traits import TORCH_MEMORY_TRAITS, MemoryTraits
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
@@ -40,7 +40,7 @@ class StateBytes:
 def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> StateBytes:
     """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
     compute = 4.0 if workload.precision == "fp32" else 2.0
-    gathered = 4.0 if stack.keeps.autocast else compute
+    gathered = 4.0 if stack.memory_traits.autocast else compute
     optimizer = OPTIMIZER_BYTES[workload.optimizer]
     if workload.optimizer == "muon":
         optimizer += (OPTIMIZER_BYTES["adamw"] - optimizer) * (1 - muon_share(model, stack))
@@ -50,8 +50,8 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
     if workload.train == "full":
         gradient = 4.0 if workload.precision == "fp32" else stack.gradient_bytes
         return StateBytes(stored=4.0, embedding=4.0, gradient=gradient, optimizer=optimizer, gathered=gathered, trained=1.0)
-    base = max(compute, stack.keeps.frozen_bytes)
-    plain = stack.keeps.frozen_bytes if compute < 4 else base
+    base = max(compute, stack.memory_traits.frozen_bytes)
+    plain = stack.memory_traits.frozen_bytes if compute < 4 else base
     stored = NF4_BYTES if workload.train == "qlora" else plain
     share = lora_parameters(model, workload.lora_rank, stack.adapters) / model.parameters
     return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
@@ -146,7 +146,7 @@ class Stage:
         return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
 
 
-def stages(model: ModelShape, v: View, keeps: MemoryTraits = TORCH_KEEPS) -> tuple[Stage, Stage]:
+def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAITS) -> tuple[Stage, Stage]:
     """The first stage, with the embedding and the most layers and micro-batches, and the last, with the head.
 
     In flight on the first stage: 1F1B holds pp micro-batches, GPipe all; interleaving adds (pp - 1) / virtual stages
@@ -156,14 +156,14 @@ def stages(model: ModelShape, v: View, keeps: MemoryTraits = TORCH_KEEPS) -> tup
     """
     expert = model.moe_layers * (model.moe.experts * model.expert_parameters if model.moe else 0) / model.layers
     dense = model.dense_layers * model.dense_layer_parameters + model.moe_layers * model.moe_layer_shared_parameters
-    whole = model.moe_layers * model.shared_expert_parameters / model.layers if keeps.whole_shared_experts else 0.0
+    whole = model.moe_layers * model.shared_expert_parameters / model.layers if traits.whole_shared_experts else 0.0
     head = model.vocab_size * model.hidden_size
     single = v.pp == 1
     waiting = np.where(v.looped, v.pp + (v.pp - 1) / v.virtual_stages, v.pp + np.where(v.dual_pipe, 1.0, 0.0))
     both_ends = single | v.v_shaped
     losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
     fewest = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
-    most, least = _layers_of_ends(model, v, keeps)
+    most, least = _layers_of_ends(model, v, traits)
     again = _again(most, model, v), _again(least, model, v, last=True)
     first = Stage(
         layers=most,
@@ -224,10 +224,10 @@ def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
     )
 
 
-def _layers_of_ends(model: ModelShape, v: View, keeps: MemoryTraits) -> tuple[Floats, Floats]:
+def _layers_of_ends(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Floats, Floats]:
     """Layers of the first and of the last stage. Split by parameters, a stage ends with the layer that passes its share of all
     layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``)."""
-    if keeps.split == "even":
+    if traits.split == "even":
         return np.ceil(model.layers / v.pp), np.floor(model.layers / v.pp)
     share = (model.layers + model.vocab_size * model.hidden_size / model.dense_layer_parameters) / v.pp
     first = np.minimum(np.floor(share) + 1, model.layers)

@@ -16,7 +16,7 @@ from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import Work, work_of
 from strategist.cost.price import Priced, price
 from strategist.cost.step import Step, step
-from strategist.cost.step_inputs import StepInputs, joined, step_inputs, taken
+from strategist.cost.step_inputs import StepInputs, concatenate, step_inputs, take
 from strategist.expr.columns import Columns, row_of, table
 
 
@@ -65,7 +65,9 @@ class Table:
     def inputs(self, calibration: Calibration) -> StepInputs:
         """What their steps are made of, with links by the calibration."""
         like = self.like
-        return step_inputs(like.model, calibration.linked(like.cluster), like.workload, like.stack, self.view, self.work)
+        return step_inputs(
+            like.model, calibration.calibrated_cluster(like.cluster), like.workload, like.stack, self.view, self.work
+        )
 
     def step(self, calibration: Calibration) -> Step:
         """The time of all of them, without their memory."""
@@ -96,4 +98,4 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
 def inputs_of(groups: Sequence[Table], calibration: Calibration = NEUTRAL) -> StepInputs:
     """The step inputs of all observations of some tables, in their order among all."""
     order = np.argsort(np.concatenate([group.members for group in groups]), kind="stable")
-    return taken(joined([group.inputs(calibration) for group in groups]), order)
+    return take(concatenate([group.inputs(calibration) for group in groups]), order)

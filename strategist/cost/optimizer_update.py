@@ -32,7 +32,7 @@ NEWTON_SCHULZ_STEPS = 5
 def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
     """Memory traffic of the update, with the clipping of gradients; nothing of what hosts update."""
     traffic = FUSED_BYTES[workload.optimizer] + CLIPPED_PASSES * per.gradient
-    if stack.keeps.foreach and workload.optimizer == "adamw":
+    if stack.memory_traits.foreach and workload.optimizer == "adamw":
         traffic += FOREACH_BYTES
     traffic *= per.trained if per.frozen else 1.0
     return np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, shard * traffic)

@@ -54,7 +54,7 @@ def step_memory(
     context = memory_context(model, workload, stack, _work(model, cluster, workload, stack, v), v)
     ends = [
         memory_instants(stage, context, cluster.device.allocator_slack, calibration.memory)
-        for stage in stages(model, v, stack.keeps)
+        for stage in stages(model, v, stack.memory_traits)
     ]
     fullest = max(ends, key=lambda instants: max(float(needed_memory(parts)[0]) for parts in instants.values()))
     return tuple(Instant(name=name.replace("_", " "), memory=_parts(parts)) for name, parts in fullest.items())
@@ -77,7 +77,7 @@ def _between(
 ) -> MemoryParts:
     """A rank with neither embedding nor head: else as the first, and its first stage's inputs need gradients, too."""
     work = _work(model, cluster, workload, stack, v)
-    first = stages(model, v, stack.keeps)[0]
+    first = stages(model, v, stack.memory_traits)[0]
     zero = np.zeros_like(v.pp)
     stage: Stage = replace(
         first, layers=zero + layers, ends=zero, tied=zero, has_head=zero, in_flight=zero + in_flight,

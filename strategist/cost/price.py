@@ -213,7 +213,7 @@ def _price_chunk(
     """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half."""
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
-    ends = stages(model, v, stack.keeps)[: 1 if (v.pp == 1).all() else 2]
+    ends = stages(model, v, stack.memory_traits)[: 1 if (v.pp == 1).all() else 2]
     context = memory_context(model, workload, stack, work, v)
     found = [device_memory(stage, context, cluster.device.allocator_slack, calibration.memory) for stage in ends]
     first, last = found[0], found[-1]
@@ -228,7 +228,7 @@ def _price_chunk(
     if rows is not None:
         v = view(columns.take(rows), workload)
         work = work_on(model, cluster, workload, stack, v)
-    timed = step(step_inputs(model, calibration.linked(cluster), workload, stack, v, work), calibration.factors)
+    timed = step(step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work), calibration.factors)
     timed = timed if rows is None else timed.spread(rows, columns.rows)
     return Chunk(first=first, last=last, memory=memory, host_memory_bytes=host, step=timed)
 

@@ -59,7 +59,7 @@ class Rates:
     launches_ahead: Number
     overlaps: Number
 
-    def stretched(self, factors: Factors) -> "Rates":
+    def calibrated(self, factors: Factors) -> "Rates":
         """The rates with a calibration's factors, none beyond its peak or line rate."""
         line = np.maximum(self.host_line_bytes_per_second, self.host_bytes_per_second)
         return replace(
@@ -95,7 +95,7 @@ github.com/NVIDIA/cutlass issue 75)."""
 
 def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelShape) -> Rates:
     """Rates of a cluster's devices as a stack's kernels find them."""
-    device = as_computed(cluster.device, stack)
+    device = with_stack_kernels(cluster.device, stack)
     return Rates(
         attention_flops=_attention_peak(device, stack, workload, model),
         attention_efficiency=device.attention_efficiency,
@@ -121,7 +121,7 @@ def _attention_peak(device: Device, stack: Stack, workload: Workload, model: Mod
     return peak if aligned or stack.attention == "flash" else min(peak, device.peak("fp32"))
 
 
-def as_computed(device: Device, stack: Stack) -> Device:
+def with_stack_kernels(device: Device, stack: Stack) -> Device:
     """The device as a stack's kernels find it: its attention; and sums in fp16 are faster on consumer cards, but not there."""
     if stack.attention_kernels == "tuned":
         device = replace(device, attention_efficiency=device.attention_efficiency * device.tuned_attention_gain)

@@ -18,9 +18,9 @@ FRAGMENTS_EXPONENT = 0.75
 benchmarks/memory.py reserve in the simulator is met within 2.4 % (median of those above 10 GiB), and in the mean of all sizes."""
 
 
-def cut_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
+def fragmentation(t: StageTimeline, peak: Parts, slack: float) -> Floats:
     """Bytes that lie unused between the tensors at the ``peak``: ``slack`` GiB of 1 GiB of transient tensors."""
-    if not slack or t.keeps.allocates_once:
+    if not slack or t.traits.allocates_once:
         return np.zeros_like(t.v.tp)
     waiting = np.where(t.reduced_last, peak["gradients"], 0.0)
     transient = sum((peak[name] for name in TRANSIENT), start=waiting)
@@ -31,7 +31,7 @@ def cut_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
 def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
     """Bytes of blocks on other streams that no tensor uses at the ``peak``: the allocator gives them back where it would run out
     (``release_cached_blocks``)."""
-    return gather_pool(t) + reduce_pool(t, peak) if slack and not t.keeps.allocates_once else np.zeros_like(t.v.tp)
+    return gather_pool(t) + reduce_pool(t, peak) if slack and not t.traits.allocates_once else np.zeros_like(t.v.tp)
 
 
 def gather_pool(t: StageTimeline) -> Floats:
@@ -39,10 +39,10 @@ def gather_pool(t: StageTimeline) -> Floats:
     (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: ``foreach_all_gather``): a layer with the shard that it sends, beside
     the layer after it, or beside embedding and head."""
     v, layer = t.v, t.local.layer
-    root = t.local.root if t.keeps.root == "both" else t.local.root / 2
+    root = t.local.root if t.traits.root == "both" else t.local.root / 2
     first = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
     others = (v.virtual_stages - 1) * layer * (2 + 1 / v.fsdp_ranks)
-    return np.where(_fsdp(t) & ~v.v_shaped & (not t.keeps.flat), (first + others) * t.context.per.gathered, 0.0)
+    return np.where(_fsdp(t) & ~v.v_shaped & (not t.traits.flat), (first + others) * t.context.per.gathered, 0.0)
 
 
 def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
@@ -57,5 +57,5 @@ def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
 
 
 def _fsdp(t: StageTimeline) -> Mask:
-    mask: Mask = ~t.v.ddp & ~t.v.streamed & (t.v.fsdp_ranks * t.v.dp_replicate > 1) & (t.keeps.parameters == "shards")
+    mask: Mask = ~t.v.ddp & ~t.v.streamed & (t.v.fsdp_ranks * t.v.dp_replicate > 1) & (t.traits.parameters == "shards")
     return mask

@@ -84,10 +84,10 @@ def rank_steps(
     model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
 ) -> RankSteps:
     """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
-    per, cluster = state_bytes(model, workload, stack), calibration.linked(cluster)
+    per, cluster = state_bytes(model, workload, stack), calibration.calibrated_cluster(cluster)
     work = work_of(model, workload, stack, v)
     inputs = step_inputs(model, cluster, workload, stack, v, work)
-    first = stages(model, v, stack.keeps)[0]
+    first = stages(model, v, stack.memory_traits)[0]
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
     between = stage_inputs(middle, model, cluster, workload, stack, per, v, work)
     four = {"first": inputs.first, "middle": between, "head": replace(between, has_head=np.ones_like(v.pp)), "last": inputs.last}
@@ -117,7 +117,7 @@ class _Shared:
 
 def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
     """What all stages have in common: their layers are alike."""
-    rates = inputs.rates.stretched(factors)
+    rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
     links, taken = _beside_layers(inputs, layer, factors)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep

@@ -15,13 +15,13 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Number, View
-from strategist.cost.comm import Collectives, StageCollectives, as_linked, collectives, stage_collectives
+from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives, with_stack_links
 from strategist.cost.compute import LayerCompute, dequantized_bytes, layer_compute, sharding_bytes
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import update_bytes, update_matmuls
-from strategist.cost.rates import Matmuls, Rates, as_computed, dense_matmuls, expert_matmuls, head_matmuls, rates_of
+from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,10 @@ class StepInputs:
 
 def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work) -> StepInputs:
     """Inputs of candidates that share all but their settings; the links are those of the cluster."""
-    per, cluster = state_bytes(model, workload, stack), as_linked(cluster, stack)
-    device, layer = as_computed(cluster.device, stack), work.layer
+    per, cluster = state_bytes(model, workload, stack), with_stack_links(cluster, stack)
+    device, layer = with_stack_kernels(cluster.device, stack), work.layer
     dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
-    first, last = stages(model, v, stack.keeps)
+    first, last = stages(model, v, stack.memory_traits)
     ends = [stage_inputs(stage, model, cluster, workload, stack, per, v, work) for stage in _told_apart(first, last, v)]
     inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
     return StepInputs(
@@ -123,14 +123,14 @@ def stage_inputs(
     )
 
 
-def joined(items: Sequence[StepInputs]) -> StepInputs:
+def concatenate(items: Sequence[StepInputs]) -> StepInputs:
     """The candidates of all, one after the other."""
     rows = [item.rows for item in items]
     found: StepInputs = _each(lambda columns, rows: np.concatenate(list(map(_column, columns, rows))), items, rows)
     return found
 
 
-def taken(inputs: StepInputs, index: Sequence[int] | NDArray[np.intp]) -> StepInputs:
+def take(inputs: StepInputs, index: Sequence[int] | NDArray[np.intp]) -> StepInputs:
     """The candidates at these places, in this order."""
     places = np.asarray(index, dtype=np.intp)
     found: StepInputs = _each(lambda columns, rows: _column(columns[0], rows[0])[places], [inputs], [inputs.rows])

@@ -48,7 +48,11 @@ def _plain(link: Link) -> Link:
 
 
 def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> dict[tuple[str, str], Floats]:
-    per, stage, work = state_bytes(model, workload, stack), stages(model, v, stack.keeps)[0], layer_work(model, workload, stack, v)
+    per, stage, work = (
+        state_bytes(model, workload, stack),
+        stages(model, v, stack.memory_traits)[0],
+        layer_work(model, workload, stack, v),
+    )
     links = collectives(model, workload, stack, stage, work, per, v, cluster)
     besides = stage_collectives(model, stack, stage, per, v, cluster)
     n, times, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)

@@ -20,27 +20,27 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     kept = np.where(v.reshard | v.streamed, 0.0, np.where(v.reshard_subgroup, subgroup, local.stage - local.root))
     root = np.where(v.streamed, local.head, _held_root(local, c))
     comes = v.reshard | v.reshard_subgroup | v.streamed
-    each = np.where(v.float8, 1.0, per.gathered) if c.keeps.float8_parameters else per.gathered
+    each = np.where(v.float8, 1.0, per.gathered) if c.traits.float8_parameters else per.gathered
     resident, running = kept * each + root * per.gathered, np.where(comes, two_layers * each, 0.0)
     casts = c.compute_bytes if c.compute_bytes < per.stored and not per.frozen else 0.0
-    if c.keeps.parameters == "copies":
+    if c.traits.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
     copied = v.ddp & ~v.streamed & ~v.offload_all
     again = v.recompute_full | v.recompute_selective
     left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.again, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
-    if c.keeps.float8_parameters:
+    if c.traits.float8_parameters:
         copies = copies + np.where(v.float8, (local.stage - local.root) * 1.0, 0.0)
     made = np.where(again | v.recompute_every_second, np.minimum(stage.layers, 1.0) * local.layer * casts, 0.0)
-    if c.keeps.autocast:
+    if c.traits.autocast:
         resident, running = resident + copies, running + made
     return np.where(copied, copies, resident), np.where(copied, made, running)
 
 
 def _held_root(local: LocalParameters, c: MemoryContext) -> Floats:
     """Of embedding and head, what stays gathered between forward and backward pass."""
-    return {"both": local.root, "head": local.head, "neither": np.zeros_like(local.root)}[c.keeps.root]
+    return {"both": local.root, "head": local.head, "neither": np.zeros_like(local.root)}[c.traits.root]
 
 
 def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:
@@ -48,7 +48,7 @@ def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -
     through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
     beside, of stages in turn half of the others; and after a backward pass all of them."""
     v, gathered = c.v, c.per.gathered
-    if c.keeps.parameters != "shards":
+    if c.traits.parameters != "shards":
         return np.zeros_like(v.tp), np.zeros_like(v.tp)
     kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
     each = stage.layers / v.virtual_stages * local.layer * gathered
@@ -64,8 +64,8 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     gradient of the head, which waits for that of the embedding; where micro-batches add up in the same type it is counted with
     them. At last: the gradients of both, of tied ones their sum, too, beside the buffer of the last layer's reduction.
     """
-    per, v, keeps = c.per, c.v, c.keeps
-    alone = ~v.ddp & ~v.streamed & ((keeps.parameters == "shards") & (keeps.root == "both"))
+    per, v, traits = c.per, c.v, c.traits
+    alone = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
     gathering = np.where(alone, 2 * (local.root + local.layer) * per.gathered, 0.0)
     if per.frozen:
         return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
@@ -82,7 +82,7 @@ def gradient_buffers(parameters: Floats, c: MemoryContext) -> Floats:
     if per.frozen:
         return np.zeros_like(v.tp)
     streamed = 2 * parameters * (per.gathered + v.reduce_bytes)
-    copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if c.keeps.flat else v.reduce_bytes
+    copied = np.where(v.reduce_bytes > per.gathered, v.reduce_bytes, 0.0) if c.traits.flat else v.reduce_bytes
     sharded = parameters * (per.gathered + copied)
     return np.where(v.streamed, streamed, np.where(v.ddp, parameters * per.gathered, sharded))
 

@@ -14,7 +14,7 @@ from strategist.contract.example import Script, ScriptOutcome, ScriptResult, Scr
 from strategist.executors import processes
 from strategist.executors.local import trial_environment
 from strategist.executors.requirements import require_supervision, require_torch
-from strategist.executors.trial_process import end_kept, start_kept
+from strategist.executors.trial_process import end_supervised, start_supervised
 from strategist.executors.trial_records import log_tail
 
 OnResult = Callable[[int, ScriptResult], None]
@@ -45,10 +45,10 @@ def run_scripts(
         command = (sys.executable, "-m", "strategist_runtime.deck.examples", str(folder / "scripts.json"), str(results.path))
         supervisor = None
         try:
-            supervisor = start_kept(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
+            supervisor = start_supervised(command, folder=folder, environment=trial_environment(os.environ), tag=tag)
             _wait(supervisor, results, time.monotonic() + START_SECONDS + len(scripts) * (timeout_seconds + 1))
         finally:
-            end_kept(supervisor, tag)
+            end_supervised(supervisor, tag)
         return (*results.read, *[_not_run(folder)] * (len(scripts) - len(results.read)))
 
 

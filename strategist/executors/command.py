@@ -20,8 +20,8 @@ from strategist.executors.local import (
     TORCHRUN,
     devices_here,
     grace_seconds,
+    launcher_environment,
     not_started,
-    passed,
     prepared,
     shortage,
     trial_environment,
@@ -76,7 +76,7 @@ class CommandExecutor:
             ending = supervise(
                 (*follower, *launcher, *self.command(plan, folder, settings)),
                 folder=folder,
-                environment={**passed(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
+                environment={**launcher_environment(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
                 tag=processes.new_tag(self.study),
                 ranks=1,
                 settings=settings,

@@ -6,12 +6,12 @@ from strategist.cards.card import Card
 from strategist.contract.example import ScriptOutcome, ScriptResult
 from strategist.executors.card_tests import run_examples
 from strategist.executors.torch_symbols import look_up, sources, states
-from strategist.lint.environment import ExampleState, Ran, World
+from strategist.lint.environment import ExampleOutcome, ExampleState, LintEnvironment
 
-_RAN = {ScriptOutcome.PASSED: Ran.PASSED, ScriptOutcome.REFUSED: Ran.REFUSED}
+_RAN = {ScriptOutcome.PASSED: ExampleOutcome.PASSED, ScriptOutcome.REFUSED: ExampleOutcome.REFUSED}
 
 
-def look_around(cards: Sequence[Card], *, look_up_sources: bool, run_the_examples: bool) -> World:
+def inspect_environment(cards: Sequence[Card], *, look_up_sources: bool, run_the_examples: bool) -> LintEnvironment:
     """The world of these cards: their sources in the installed torch, and what became of their examples.
 
     Raises:
@@ -20,7 +20,7 @@ def look_around(cards: Sequence[Card], *, look_up_sources: bool, run_the_example
     asked = sources(cards) if look_up_sources else ()
     found = look_up(asked) if asked else None
     ran = run_examples(cards) if run_the_examples else {}
-    return World(
+    return LintEnvironment(
         torch_version=found.torch_version if found else "",
         references=states(found) if found else {},
         examples={key: _state(result) for key, result in ran.items()},
@@ -29,4 +29,4 @@ def look_around(cards: Sequence[Card], *, look_up_sources: bool, run_the_example
 
 def _state(result: ScriptResult) -> ExampleState:
     where = f"line {result.line}: " if result.line and not result.sound else ""
-    return ExampleState(state=_RAN.get(result.outcome, Ran.FAILED), message=where + result.message)
+    return ExampleState(state=_RAN.get(result.outcome, ExampleOutcome.FAILED), message=where + result.message)

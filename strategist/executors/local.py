@@ -95,7 +95,7 @@ class LocalExecutor:
         """What the launcher and its ranks see: what the plan says over what is there."""
         elsewhere = self.engine.elsewhere
         kept = trial_environment(os.environ, 1 if elsewhere else threads(plan))
-        ours = {**({} if elsewhere else LOOPBACK), **passed(self.engine), **kept}
+        ours = {**({} if elsewhere else LOOPBACK), **launcher_environment(self.engine), **kept}
         return {**ours, **environment(plan), **self._left(), **(OWN_STORE if restarts or not elsewhere else {})}
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def grace_seconds(engine: Engine) -> float:
     return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
 
 
-def passed(engine: Engine) -> dict[str, str]:
+def launcher_environment(engine: Engine) -> dict[str, str]:
     """What the engine's launcher needs to hear."""
     return {name: value for name, value in os.environ.items() if name.startswith(engine.passes)}
 

@@ -42,7 +42,7 @@ class ShadowExecutor:
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs the rank in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self.preflight(plan)
-        folder, settings = prepared(folder), patient(settings, plan)
+        folder, settings = prepared(folder), with_longer_deadlines(settings, plan)
         codec.save(plan, folder / "plan.json")
         codec.save(settings, folder / "settings.json")
         if (missing := shortage(1)) is not None:
@@ -58,7 +58,7 @@ class ShadowExecutor:
                 on_event=on_event,
             )
             seen = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"))
-        measurement = shadowed(seen, plan, self.rank)
+        measurement = shadow_measurement(seen, plan, self.rank)
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -90,7 +90,7 @@ class ShadowExecutor:
             raise InputError(f"plan {plan.id} for {plan.cluster.device.name}", law, "simulate it: strategist simulate needs none")
 
 
-def patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
+def with_longer_deadlines(settings: TrialSettings, plan: Plan) -> TrialSettings:
     """Deadlines that leave one process the time to draw its weights, which are more than usual where one device stands for a rank
     of many layers; ranks of tensor parallelism draw whole rows, too."""
     layout, wall = plan.candidate.layout, settings.wall_timeout_seconds
@@ -102,7 +102,7 @@ def patient(settings: TrialSettings, plan: Plan) -> TrialSettings:
     )
 
 
-def shadowed(seen: Measurement, plan: Plan, rank: int) -> Measurement:
+def shadow_measurement(seen: Measurement, plan: Plan, rank: int) -> Measurement:
     """What a trial of one process says of ``rank`` of the plan.
 
     What stood in for collectives is taken out of the step, and the estimate's communication and bubble come in its place. A bubble

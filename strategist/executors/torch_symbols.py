@@ -12,7 +12,7 @@ from strategist.contract.torch_symbol import ReferenceOutcome, References
 from strategist.errors import InputError, StrategistError
 from strategist.executors.local import trial_environment
 from strategist.executors.requirements import require_torch
-from strategist.lint.environment import Found, ReferenceState
+from strategist.lint.environment import ReferenceState, SymbolState
 
 TIMEOUT_SECONDS = 300.0
 """Importing torch takes seconds, on a cold disk a minute."""
@@ -56,7 +56,7 @@ def states(found: References) -> dict[Asked, ReferenceState]:
     """What was found, for a linter; what cannot be told is left out, and a parameter that cannot be told counts as found."""
     return {
         (item.symbol, item.parameter): ReferenceState(
-            state=Found.FOUND if item.outcome is ReferenceOutcome.UNKNOWN else Found(item.outcome.value),
+            state=SymbolState.FOUND if item.outcome is ReferenceOutcome.UNKNOWN else SymbolState(item.outcome.value),
             file=item.file,
             first_line=item.first_line,
             last_line=item.last_line,

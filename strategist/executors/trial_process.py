@@ -44,14 +44,14 @@ def supervise(
         own = {} if place is None else temporary_files.environment(place.folder)
         supervisor, deadline = None, None
         try:
-            supervisor = start_kept(
+            supervisor = start_supervised(
                 command, folder=folder, environment={**environment, **own}, tag=tag, grace_seconds=grace_seconds
             )
             deadline = _wait(supervisor, watch, place, on_event)
             ended, wall_seconds = watch.ended(), time.monotonic() - watch.begun
         finally:
             at_once = deadline in (Deadline.MEMORY, Deadline.CROWDED)
-            end_kept(supervisor, tag, 0.0 if at_once else grace_seconds)
+            end_supervised(supervisor, tag, 0.0 if at_once else grace_seconds)
     return Ending(
         exit_code=supervisor.returncode,
         deadline=deadline,
@@ -90,7 +90,7 @@ def sweep(study: str) -> int:
     return found
 
 
-def start_kept(
+def start_supervised(
     command: Sequence[str],
     *,
     folder: Path,
@@ -141,8 +141,8 @@ def _moved(progress: Progress, told: Progress) -> bool:
     return (progress.phase, progress.step) != (told.phase, told.step)
 
 
-def end_kept(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
-    """Ends what :func:`start_kept` started, and all that this started.
+def end_supervised(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
+    """Ends what :func:`start_supervised` started, and all that this started.
 
     The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then. None
     stands for one that an interruption came before: it may run already, and its tag is looked for.

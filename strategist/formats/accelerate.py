@@ -17,7 +17,7 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import USUAL_STAGE, deepspeed_of, deepspeed_with
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
 SEVERAL = tuple(f"MULTI_{kind}" for kind in ("GPU", "CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON"))
@@ -38,13 +38,13 @@ def recognises(source: Source) -> bool:
     return source.language in ("yaml", "json") and source.has("distributed_type")
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a file says; model, sequences, batches and optimizer are the program's."""
     kind = entries.word(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
     unsaid = ["optimizer", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
-    found = Found(said=SAID)
+    found = ParsedConfig(said=SAID)
     if kind == "fsdp":
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
         found = _fsdp(entries)
@@ -95,7 +95,7 @@ def _either(name: str) -> tuple[str, str]:
     return f"{FSDP}_{name}", f"{FSDP.removesuffix('fsdp')}{name}"
 
 
-def _fsdp(entries: Entries) -> Found:
+def _fsdp(entries: Entries) -> ParsedConfig:
     """FSDP's settings, with the degrees of its mesh."""
     version = entries.whole(*_either("version")) or 1
     settings: dict[str, KnobValue] = {
@@ -130,7 +130,7 @@ def _fsdp(entries: Entries) -> Found:
         if version == 1:
             message = "parallelism_config needs fsdp_version 2"
             findings.append(finding("FMT-004", message, "set fsdp_version to 2", entries.source, f"{PARALLELISM}_tp_size"))
-    return Found(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+    return ParsedConfig(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
 
 
 def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
@@ -149,7 +149,7 @@ def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
         yield finding("FMT-002", message, "the price is that of layer by layer", entries.source, where)
 
 
-def _deepspeed(entries: Entries, precision: str) -> Found:
+def _deepspeed(entries: Entries, precision: str) -> ParsedConfig:
     """DeepSpeed by a file of its own, or by inline entries, which the plugin makes a configuration of."""
     if found := deepspeed_of(entries, f"{ZERO}.deepspeed_config_file", precision):
         return replace(found, said={**SAID, **found.said})
@@ -164,7 +164,7 @@ def _deepspeed(entries: Entries, precision: str) -> Found:
     return replace(deepspeed_with(inline, precision), said=said)
 
 
-def _megatron(entries: Entries) -> Found:
+def _megatron(entries: Entries) -> ParsedConfig:
     """Megatron-LM's degrees; its kernels are its own."""
     pp = entries.whole(f"{MEGATRON}_pp_degree") or 1
     settings: dict[str, KnobValue] = {
@@ -181,7 +181,7 @@ def _megatron(entries: Entries) -> Found:
     message = "distributed_type MEGATRON_LM: Megatron-LM's own kernels train"
     told = finding("FMT-002", message, "they are priced as those of transformers", entries.source, "distributed_type")
     said = {"tp": f"{MEGATRON}_tp_degree", "pp": f"{MEGATRON}_pp_degree"}
-    return Found(
+    return ParsedConfig(
         settings=settings, spare="dp_shard" if shards else "dp_replicate", said=said,
         accumulation=entries.whole(f"{MEGATRON}_num_micro_batches"), findings=(told,),
     )  # fmt: skip

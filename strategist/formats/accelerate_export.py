@@ -6,8 +6,8 @@ from typing import Any
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, heading, yaml_text
-from strategist.formats.export_notes import about, beside
-from strategist.formats.format import File, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
 
 FSDP, PARALLELISM = "fsdp_config.fsdp", "parallelism_config.parallelism_config"
@@ -34,19 +34,19 @@ STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 """What Accelerator itself reads (accelerator.py)."""
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The file, and a script that launches a training with it."""
-    data, notes = configuration(plan), beside(plan, reasons)
+    data, notes = configuration(plan), setting_notes(plan, reasons)
     placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
     others = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
-    head = heading((*about(plan), *others))
+    head = heading((*header_lines(plan), *others))
     config = File(name=CONFIG, text=head + yaml_text(data, placed))
     variables = {**environment(plan), STEPS: str(plan.accumulation)}
     place = (f"--machine_rank={NODE_RANK}", f"--main_process_ip={MASTER_ADDR}", f"--main_process_port={MASTER_PORT}")
     command = ("accelerate", "launch", *(map(Shell, place) if plan.cluster.nodes > 1 else ()), "--config_file", CONFIG, SCRIPT)
-    start = start_script(plan, command, about=about(plan), environment=variables)
+    start = start_script(plan, command, about=header_lines(plan), environment=variables)
     files = (config, File(name="train.sh", text=start, runs=True))
-    return Written(files=files, command=("bash", "train.sh"), needs=tuple(_needs(plan)), user_files=(SCRIPT,))
+    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=tuple(_needs(plan)), user_files=(SCRIPT,))
 
 
 def _needs(plan: Plan) -> Iterator[str]:

@@ -15,11 +15,11 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import REST, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import about, beside
-from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Placeholder, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.finding_codes import finding, unsupported_entry
+from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
 
@@ -78,7 +78,7 @@ def recognises(source: Source) -> bool:
     return source.language == "yaml" and source.has("base_model") and any(source.has(name) for name in own)
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a configuration says; devices are those that it is started on."""
     precision = _precision(entries)
     part = deepspeed_of(entries, "deepspeed", precision)
@@ -103,7 +103,7 @@ def read(entries: Entries) -> Found:
         workload["global_batch"] = batch
     model = entries.get("base_model")
     findings = (*sharded.findings, *_unlike(entries, str(workload["train"])))
-    return Found(
+    return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
@@ -119,11 +119,11 @@ def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
             settings[name] = number
 
 
-def _fsdp(entries: Entries) -> Found:
+def _fsdp(entries: Entries) -> ParsedConfig:
     """FSDP's section, by names with or without its prefix; else replicas."""
     said = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
     if not said:
-        return Found(settings={"no_sync": True}, spare="dp_replicate")
+        return ParsedConfig(settings={"no_sync": True}, spare="dp_replicate")
     words = {str(word) for word in entries.get("fsdp") or ()} if isinstance(entries.get("fsdp"), list) else set()
     strategy = str(entries.get(f"{FSDP}.sharding_strategy", f"{FSDP}.fsdp_sharding_strategy") or "FULL_SHARD")
     reshards = entries.flag(f"{FSDP}.reshard_after_forward", f"{FSDP}.fsdp_reshard_after_forward")
@@ -134,7 +134,7 @@ def _fsdp(entries: Entries) -> Found:
         "offload": "all" if offloads else "none",
         "pin_memory": entries.flag(f"{FSDP}.cpu_offload_pin_memory") is not False,
     }
-    return Found(settings=settings, spare="dp_shard")
+    return ParsedConfig(settings=settings, spare="dp_shard")
 
 
 def _recompute(entries: Entries) -> dict[str, KnobValue]:
@@ -192,15 +192,15 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if any("cut_cross_entropy" in name or "liger" in name.lower() for name in plugins):
         told["plugins"] = "logits are never whole, and are priced as whole"
     for name, what in told.items():
-        yield unlike(source, name, what)
+        yield unsupported_entry(source, name, what)
     if not entries.flag("sample_packing", "pretraining_sample_concatenation"):
         text = "sequences are as long as their texts, and are priced as of sequence_len tokens"
         yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts it."""
-    notes = beside(plan, reasons)
+    notes = setting_notes(plan, reasons)
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
     config = _config(plan)
     model, data = config["base_model"], config["datasets"][0]["path"]
@@ -209,16 +209,16 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"data: datasets is the placeholder {data}",
         f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
     )
-    text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
+    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
     command = ("axolotl", "train", "train.yaml", REST, "--launcher", "torchrun", "--", *torchrun(plan))
-    start = start_script(plan, command, about=about(plan), environment=environment(plan))
+    start = start_script(plan, command, about=header_lines(plan), environment=environment(plan))
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
     placeholders = (
         Placeholder(input="weights", text=f"base_model: {model}", filled='base_model: "{}"', need=needs[0]),
         Placeholder(input="data", text=f"path: {data}", filled='path: "{}"', need=needs[1]),
         Placeholder(input="tokenizer", text="\ndatasets:\n", filled='\ntokenizer_config: "{}"\ndatasets:\n'),
     )
-    return Written(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
+    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
 
 
 def _config(plan: Plan) -> dict[str, Any]:

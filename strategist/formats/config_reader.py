@@ -12,7 +12,7 @@ from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
 
@@ -20,7 +20,7 @@ SHOWN = 4
 """Flags at most that a finding names."""
 
 
-def read(path: str | Path, name: str = "") -> tuple[Source, Format, Found]:
+def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig]:
     """The file, its format (that of the name, else the one that it is recognised as), and what it says.
 
     Raises:
@@ -33,12 +33,12 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, Found]:
     return source, chosen, _found(source, chosen)
 
 
-def understood(source: Source, chosen: Format) -> Found:
+def parse_config(source: Source, chosen: Format) -> ParsedConfig:
     """What a source says, with a finding for each entry that nothing understands."""
     return _found(chosen.opened(source), chosen)
 
 
-def _found(source: Source, chosen: Format) -> Found:
+def _found(source: Source, chosen: Format) -> ParsedConfig:
     entries = Entries(source)
     found = chosen.read(entries)
     return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen), *_unread(source, chosen)))

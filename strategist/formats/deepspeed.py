@@ -14,9 +14,9 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_export import ADDED, CHECKPOINTING, STAGE, TENSOR, ZERO, write
-from strategist.formats.finding_codes import finding, unlike
+from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
 MICRO = "train_micro_batch_size_per_gpu"
@@ -85,7 +85,7 @@ def recognises(source: Source) -> bool:
     return source.language == "json" and any(source.has(name) for name in (ZERO, MICRO, "train_batch_size"))
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a configuration says; model, sequences, devices and recomputation are the program's."""
     entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # how people write comments in JSON
     stage = _stage(entries)
@@ -103,7 +103,7 @@ def read(entries: Entries) -> Found:
     settings["recompute"] = "full" if entries.has(CHECKPOINTING) else "none"
     settings["activation_offload"] = bool(entries.flag(f"{CHECKPOINTING}.cpu_checkpointing"))
     settings["reduce_dtype"], accumulated = _reduced(entries, str(workload.get("precision", "bf16")))
-    return Found(
+    return ParsedConfig(
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
         said=SAID, unsaid=(*unsaid, "recompute"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
@@ -200,7 +200,7 @@ def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> I
     source = entries.source
     for name, what in UNLIKE.items():
         if entries.get(name) is True or (name.endswith("zenflow") and entries.has(name)):
-            yield unlike(source, name, what)
+            yield unsupported_entry(source, name, what)
     for name, what in REMOVED.items():
         if entries.has(name):
             known = [entry for entry in source.entries if entry == name or entry.startswith(f"{name}.")]

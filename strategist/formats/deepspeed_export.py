@@ -7,8 +7,8 @@ from strategist.contract.environment import environment
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, json_text
-from strategist.formats.export_notes import about, beside
-from strategist.formats.format import File, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import MASTER_ADDR, MASTER_PORT, NODE_RANK, start_script
 
 ZERO, TENSOR, CHECKPOINTING = "zero_optimization", "tensor_parallel", "activation_checkpointing"
@@ -29,7 +29,7 @@ NEEDS = (
 RECOMPUTES = "recomputation: the model calls deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable of transformers"
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts a training with it. On several nodes the launcher reaches no other node: it runs
     on each, and counts them in a list of hosts whose names lead nowhere (launcher/runner.py, --no_ssh)."""
     config = File(name=CONFIG, text=json_text(configuration(plan)))
@@ -40,10 +40,10 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         files.append(File(name=HOSTS, text="".join(f"node-{number} slots={gpus}\n" for number in range(nodes))))
         meeting = (f"--node_rank={NODE_RANK}", f"--master_addr={MASTER_ADDR}", f"--master_port={MASTER_PORT}")
         place = ["--no_ssh", f"--hostfile={HOSTS}", *map(Shell, meeting)]
-    lines = (*about(plan), "", *beside(plan, reasons).values())
+    lines = (*header_lines(plan), "", *setting_notes(plan, reasons).values())
     command = ("deepspeed", *place, SCRIPT, "--deepspeed", "--deepspeed_config", config.name)
     start = File(name="train.sh", text=start_script(plan, command, about=lines, environment=environment(plan)), runs=True)
-    return Written(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
+    return ExportedFiles(files=(*files, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
 
 def configuration(plan: Plan) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 from strategist.contract.diagnostic import Diagnostic
 from strategist.formats import deepspeed
 from strategist.formats.config_entries import Entries
-from strategist.formats.config_reader import understood
+from strategist.formats.config_reader import parse_config
 from strategist.formats.finding_codes import finding
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Entry, Source, load
 
 PROGRAMS = ("recompute", "activation_offload")
@@ -23,7 +23,7 @@ USUAL_STAGE = 2
 _STAGE = re.compile(r"z(?:ero)?_?-?([0-3])")
 
 
-def deepspeed_of(entries: Entries, name: str, precision: str) -> Found | None:
+def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | None:
     """What the configuration at that entry says of a program that computes in ``precision``: sharding, offload, batches and the
     type that gradients are reduced in; None where there is none. One that is not there is assumed as its name says.
 
@@ -45,15 +45,15 @@ def deepspeed_of(entries: Entries, name: str, precision: str) -> Found | None:
     return replace(found, said=dict.fromkeys(found.settings, name), findings=findings)
 
 
-def deepspeed_with(values: Mapping[str, Any], precision: str) -> Found:
+def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
     """DeepSpeed's behaviour under these values alone, by their dotted names; those of None are left out."""
     named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
     return _part(Source(path="", text="", language="json", entries=named), precision)
 
 
-def _part(source: Source, precision: str) -> Found:
+def _part(source: Source, precision: str) -> ParsedConfig:
     """It computes, and so reduces, in the type that the program says (transformers and accelerate: ``set_mixed_precision``)."""
-    found = understood(source, deepspeed.FORMAT)
+    found = parse_config(source, deepspeed.FORMAT)
     settings = {key: item for key, item in found.settings.items() if key not in PROGRAMS}
     if Entries(source).get("communication_data_type") is None:
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
@@ -67,7 +67,7 @@ def _below(source: Source, inside: dict[str, Entry]) -> Source:
     return Source(path=source.path, text="", language="json", entries=plain)
 
 
-def _inside(found: Found, name: str) -> Iterator[Diagnostic]:
+def _inside(found: ParsedConfig, name: str) -> Iterator[Diagnostic]:
     for item in found.findings:
         yield replace(item, message=f"{name}: {item.message}")
 

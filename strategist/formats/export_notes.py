@@ -9,7 +9,7 @@ from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.units import show_bytes, show_seconds
 
 
-def about(plan: Plan) -> tuple[str, ...]:
+def header_lines(plan: Plan) -> tuple[str, ...]:
     """The head of a file: the plan and its price."""
     estimate, workload = plan.estimate, plan.workload
     return (
@@ -20,7 +20,7 @@ def about(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def beside(plan: Plan, reasons: Mapping[str, str], unsaid: Collection[str] = ()) -> dict[str, str]:
+def setting_notes(plan: Plan, reasons: Mapping[str, str], unsaid: Collection[str] = ()) -> dict[str, str]:
     """A remark for each setting that a card asked for, or that is not as usual: its value in our words, and the reason. Those
     ``unsaid`` the system has at a value of its own."""
     plain = Candidate(layout=Layout(), knobs=Knobs())

@@ -22,7 +22,7 @@ CODES: dict[str, tuple[Level, str]] = {
 """Level and meaning of each; codes are stable."""
 
 
-def unlike(source: Source, name: str, what: str) -> Diagnostic:
+def unsupported_entry(source: Source, name: str, what: str) -> Diagnostic:
     """An entry that no setting says, with ``what`` it does or as what it is priced."""
     do = "measure it if it matters" if "priced" in what else "the price is that of a plan without it"
     return finding("FMT-002", f"{name}: {what}", do, source, name)

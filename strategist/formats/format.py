@@ -9,7 +9,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.commented_text import heading
 from strategist.formats.config_entries import Entries
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
 
@@ -39,7 +39,7 @@ class Placeholder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class ExportedFiles:
     """A plan in another system's words.
 
     files: the one that says the settings first.
@@ -57,7 +57,7 @@ class Written:
     user_files: tuple[str, ...] = ()
     placeholders: tuple[Placeholder, ...] = ()
 
-    def with_inputs(self, values: Mapping[str, str]) -> "Written":
+    def with_inputs(self, values: Mapping[str, str]) -> "ExportedFiles":
         """The same with these values in the place of placeholders; those that it has none for change nothing.
 
         Raises:
@@ -75,7 +75,7 @@ class Written:
         done = {item.need for item in filled}
         return replace(self, files=tuple(files), needs=tuple(need for need in self.needs if need not in done))
 
-    def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "Written":
+    def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "ExportedFiles":
         """The same with more comments in the head of the first file whose head holds the comments ``after``."""
         head, files = heading(after), list(self.files)
         place = next(index for index, file in enumerate(files) if head in file.text)
@@ -83,7 +83,7 @@ class Written:
         return replace(self, files=tuple(files))
 
 
-def as_it_is(source: Source) -> Source:
+def unchanged(source: Source) -> Source:
     """The source itself."""
     return source
 
@@ -105,8 +105,8 @@ class Format:
     name: str
     title: str
     recognises: Callable[[Source], bool]
-    read: Callable[[Entries], Found]
-    write: Callable[[Plan, Mapping[str, str]], Written]
-    opened: Callable[[Source], Source] = as_it_is
+    read: Callable[[Entries], ParsedConfig]
+    write: Callable[[Plan, Mapping[str, str]], ExportedFiles]
+    opened: Callable[[Source], Source] = unchanged
     ignores: tuple[str, ...] = field(default=(), repr=False)
     listed: str = ""

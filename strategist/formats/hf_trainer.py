@@ -17,11 +17,11 @@ from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.finding_codes import finding, unlike
+from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
 from strategist.formats.launcher import left_to_launcher
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source, load
 
 OPTIMIZERS = {
@@ -61,7 +61,7 @@ def recognises(source: Source) -> bool:
     return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What the arguments say; devices are those of the launch."""
     workload, unsaid = _workload(entries)
     settings = _settings(entries)
@@ -71,7 +71,7 @@ def read(entries: Entries) -> Found:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = left_to_launcher(Found(settings=kept, spare="dp_replicate"), entries.source)
+        found = left_to_launcher(ParsedConfig(settings=kept, spare="dp_replicate"), entries.source)
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
@@ -136,7 +136,7 @@ def _workload(entries: Entries) -> tuple[dict[str, Any], tuple[str, ...]]:
     return found, unsaid
 
 
-def _fsdp(entries: Entries, precision: str) -> Found:
+def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
     """FSDP, told as of today by a section, or as of old by words."""
     entries, findings = _section(entries)
     words = _words(entries)
@@ -167,7 +167,7 @@ def _fsdp(entries: Entries, precision: str) -> Found:
         where = entries.named(*_either("auto_wrap_policy"))
         message = f"{where} {policy}: what is gathered together are not layers"
         findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, where))
-    return Found(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+    return ParsedConfig(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
 
 
 def _either(name: str) -> tuple[str, str]:
@@ -230,7 +230,7 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
         )
     for name, what in UNLIKE.items():
         if entries.get(name) not in (None, False, "False", "false"):
-            yield unlike(source, name, what)
+            yield unsupported_entry(source, name, what)
 
 
 UNLIKE = {

@@ -7,8 +7,8 @@ from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.deepspeed_export import TENSOR, ZERO, section, tensors
-from strategist.formats.export_notes import about, beside
-from strategist.formats.format import File, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
 
 ARGUMENTS, SCRIPT = "arguments.yaml", "train.py"
@@ -32,9 +32,9 @@ REMARKS = {
 """Where each setting is said, for the remark beside it."""
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The arguments, and a script that starts a training with them."""
-    data, notes = arguments(plan), beside(plan, reasons)
+    data, notes = arguments(plan), setting_notes(plan, reasons)
     placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
     others = tuple(text for name, text in notes.items() if name not in REMARKS.values())
     workload = plan.workload
@@ -44,11 +44,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"model, tokenizer and data: {SCRIPT} loads them, trains {trained}, and has sequences of {workload.seq_len} tokens",
         f"learning rate: learning_rate in {ARGUMENTS} is {LEARNING_RATE}, the default of transformers",
     )
-    said = about(plan)
+    said = header_lines(plan)
     config = File(name=ARGUMENTS, text=heading((*said, *others)) + yaml_text(data, placed))
     command = ("torchrun", *torchrun(plan), SCRIPT, ARGUMENTS)
     start = File(name="train.sh", text=start_script(plan, command, about=said, environment=environment(plan)), runs=True)
-    return Written(files=(config, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
+    return ExportedFiles(files=(config, start), command=("bash", start.name), needs=needs, user_files=(SCRIPT,))
 
 
 def kind(plan: Plan) -> str:

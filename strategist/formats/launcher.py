@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
 _ACCELERATE = re.compile(r"accelerate(\.commands\.launch|\s+launch)")
 
 
-def left_to_launcher(found: Found, source: Source) -> Found:
+def left_to_launcher(found: ParsedConfig, source: Source) -> ParsedConfig:
     """What is read of a file that does not shard, with an open finding that giving ``dp_shard`` settles. Nothing is left to the
     launcher of a script that starts otherwise: torchrun and python shard nothing."""
     if source.language == "command" and not _ACCELERATE.search(source.text):

@@ -17,7 +17,7 @@ from strategist.formats.deepspeed_part import deepspeed_of, deepspeed_with
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.lightning_export import write
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.python_tree import python_tree
 from strategist.formats.source import Entry, Source, leaves
 
@@ -67,7 +67,7 @@ def recognises(source: Source) -> bool:
     return source.language == "python" and "Trainer(" in text and ("lightning" in text or "from pl" in text)
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a script's calls say; model, sequences and optimizer are its module's."""
     entries.source = source = _calls(entries.source)
     kind = _kind(entries)
@@ -175,15 +175,17 @@ def _devices(entries: Entries) -> int | None:
     return None if value is None or value in (-1, "-1", "auto") or not str(value).isdigit() else entries.whole("Trainer.devices")
 
 
-def _ddp(entries: Entries) -> Found:
+def _ddp(entries: Entries) -> ParsedConfig:
     options = {name: bool(entries.flag(f"DDPStrategy.{name}")) for name in ("static_graph", "gradient_as_bucket_view")}
     unused = entries.flag("DDPStrategy.find_unused_parameters") or "find_unused_parameters_true" in _word(entries)
     hook = HOOKS.get(str(entries.get("DDPStrategy.ddp_comm_hook")), "none")
     settings: dict[str, KnobValue] = {"dp_shard": 1, "find_unused_parameters": unused, "comm_hook": hook, **options}
-    return Found(settings=settings | {"bucket_cap_mb": entries.whole("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate")
+    return ParsedConfig(
+        settings=settings | {"bucket_cap_mb": entries.whole("DDPStrategy.bucket_cap_mb") or 25}, spare="dp_replicate"
+    )
 
 
-def _fsdp(entries: Entries) -> Found:
+def _fsdp(entries: Entries) -> ParsedConfig:
     """torch's first FSDP."""
     resharded, in_node = entries.word(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
     offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _word(entries)
@@ -198,10 +200,10 @@ def _fsdp(entries: Entries) -> Found:
         spare, settings["dp_shard"] = "dp_replicate", 1
     elif in_node and (devices := _devices(entries)):
         spare, settings["dp_shard"] = "dp_replicate", devices
-    return Found(settings=settings, spare=spare)
+    return ParsedConfig(settings=settings, spare=spare)
 
 
-def _deepspeed(entries: Entries) -> Found:
+def _deepspeed(entries: Entries) -> ParsedConfig:
     """DeepSpeed by the strategy's arguments, or by one of its own configurations."""
     precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
     if part := deepspeed_of(entries, "DeepSpeedStrategy.config", precision):
@@ -218,7 +220,7 @@ def _deepspeed(entries: Entries) -> Found:
     return deepspeed_with({f"zero_optimization.{name}": value for name, value in section.items()}, precision)
 
 
-def _mesh(entries: Entries) -> Found:
+def _mesh(entries: Entries) -> ParsedConfig:
     """FSDP2 and tensor parallelism, as the module's configure_model applies them."""
     nodes, devices, source = entries.whole("Trainer.num_nodes") or 1, _devices(entries), entries.source
     name = "ModelParallelStrategy"
@@ -232,7 +234,7 @@ def _mesh(entries: Entries) -> Found:
     settings["offload"] = "all" if source.has("CPUOffloadPolicy") else "none"
     if settings["tp"] != 1:
         settings |= {"sequence_parallel": source.has("SequenceParallel"), "loss_parallel": source.has("loss_parallel")}
-    return Found(settings=settings)
+    return ParsedConfig(settings=settings)
 
 
 def _reduced(entries: Entries, kind: str, precision: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading
-from strategist.formats.export_notes import about, beside
-from strategist.formats.format import File, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import start_script, torchrun
 
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -55,20 +55,20 @@ WRAPPED = "            layer = self.layers[index] = checkpoint_wrapper(layer)\n"
 COMPILED = "            layer.compile()\n"
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The script, and one that starts it."""
     needs = (
         "model.py: your Model, a LightningModule whose layers (a ModuleList) are its decoder layers",
         f"optimizer: Model updates with {plan.workload.optimizer}, at your learning rate",
         f"data: Data in model.py, a LightningDataModule with batches of batch_size sequences of {plan.workload.seq_len} tokens",
     )
-    head = (*about(plan), *beside(plan, reasons).values())
+    head = (*header_lines(plan), *setting_notes(plan, reasons).values())
     files = [File(name="train.py", text=heading(head) + _imports(plan) + _module(plan) + _trainer(plan))]
     command = ("torchrun", *torchrun(plan), "train.py")
     files.append(
-        File(name="train.sh", text=start_script(plan, command, about=about(plan), environment=environment(plan)), runs=True)
+        File(name="train.sh", text=start_script(plan, command, about=header_lines(plan), environment=environment(plan)), runs=True)
     )
-    return Written(files=tuple(files), command=("bash", "train.sh"), needs=needs, user_files=("model.py",))
+    return ExportedFiles(files=tuple(files), command=("bash", "train.sh"), needs=needs, user_files=("model.py",))
 
 
 def sharded(plan: Plan) -> bool:

@@ -17,12 +17,12 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
-from strategist.formats.export_notes import about, beside
-from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Placeholder, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.finding_codes import finding, unsupported_entry
+from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
 from strategist.formats.launcher import left_to_launcher
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
 from strategist.programs.backends import find_program
@@ -84,7 +84,7 @@ def recognises(source: Source) -> bool:
     return source.language == "yaml" and named and sum(source.has(name) for name in own) > 1
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a configuration says; devices are those that it is started on."""
     workload = _workload(entries)
     settings: dict[str, KnobValue] = {
@@ -99,7 +99,7 @@ def read(entries: Entries) -> Found:
         halved = workload["precision"] != "fp32" and (sharded.spare == "dp_shard" or workload["precision"] == "bf16-true")
         settings["reduce_dtype"] = "bf16" if halved else "fp32"
     model = entries.get("model_name_or_path")
-    return Found(
+    return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None, spare=sharded.spare,
         accumulation=entries.whole("gradient_accumulation_steps") or 1,
         said={**SAID, **sharded.said},
@@ -107,12 +107,12 @@ def read(entries: Entries) -> Found:
     )  # fmt: skip
 
 
-def _fsdp(entries: Entries) -> Found:
+def _fsdp(entries: Entries) -> ParsedConfig:
     """FSDP as the trainer takes it, a word or a list; else replicas."""
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
     if not words - {"false", "False", "[]"}:
-        return left_to_launcher(Found(settings={"no_sync": True}, spare="dp_replicate"), entries.source)
+        return left_to_launcher(ParsedConfig(settings={"no_sync": True}, spare="dp_replicate"), entries.source)
     whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:
@@ -121,7 +121,7 @@ def _fsdp(entries: Entries) -> Found:
     settings: dict[str, KnobValue] = {
         "reshard_after_forward": whole, "no_sync": True, "offload": "all" if "offload" in words else "none",
     }  # fmt: skip
-    return Found(settings=settings, spare="dp_shard", findings=findings)
+    return ParsedConfig(settings=settings, spare="dp_shard", findings=findings)
 
 
 def _workload(entries: Entries) -> dict[str, int | str]:
@@ -164,7 +164,7 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     if str(entries.get("optim") or "adamw_torch") not in OPTIMIZERS:
         told["optim"] = "its states are none that are known; priced as Adam's"
     for name, what in told.items():
-        yield unlike(source, name, what)
+        yield unsupported_entry(source, name, what)
     if not entries.flag("packing", "neat_packing") and entries.get("stage") != "pt":
         text = "sequences are as long as their texts, and are priced as of cutoff_len tokens"
         yield finding("FMT-003", text, "write packing: true, or give --seq-len", source, "cutoff_len")
@@ -174,9 +174,9 @@ OWN = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", 
 """Arguments of the program's trials, which a training has otherwise."""
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration of the program of this name, and a script that starts it."""
-    program, notes = find_program("llama-factory"), beside(plan, reasons)
+    program, notes = find_program("llama-factory"), setting_notes(plan, reasons)
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.CONFIG_FILE": "", "folder": "", "steps": "", "seed": ""}
@@ -196,16 +196,16 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"template: template is the placeholder {data['template']}",
         f"learning rate: learning_rate is the placeholder {data['learning_rate']}",
     )
-    text = heading((*about(plan), "", *notes.values())) + yaml_text(data, remarks)
+    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(data, remarks)
     processes = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.cluster.gpus_per_node)}
     variables = processes | {"NNODES": str(plan.cluster.nodes)} | environment(plan)
-    start = start_script(plan, ("llamafactory-cli", "train", "train.yaml"), about=about(plan), environment=variables)
+    start = start_script(plan, ("llamafactory-cli", "train", "train.yaml"), about=header_lines(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
     placeholders = (
         Placeholder(input="weights", text=f"model_name_or_path: {model}", filled='model_name_or_path: "{}"', need=needs[0]),
         Placeholder(input="data", text=f"dataset: {data['dataset']}", filled='dataset: "{}"', need=needs[1]),
     )
-    return Written(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
+    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, placeholders=placeholders)
 
 
 def _put(data: dict[str, Any], place: list[str], value: Any) -> None:

@@ -14,13 +14,13 @@ from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import about, beside
-from strategist.formats.finding_codes import finding, unlike
-from strategist.formats.format import File, Format, Placeholder, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.finding_codes import finding, unsupported_entry
+from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
 from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 from strategist.programs import megatron_stages
@@ -92,7 +92,7 @@ def recognises(source: Source) -> bool:
     return source.language in ("command", "yaml") and any(source.has(name) for name in own)
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What the arguments say; the data ranks are the devices that no other degree takes."""
     flags, source = Flags(entries), entries.source
     settings: dict[str, KnobValue] = {name: flags.whole(flag) or 1 for name, flag in DEGREES.items()}
@@ -110,7 +110,7 @@ def read(entries: Entries) -> Found:
     settings |= _layers(flags, settings, layers)
     workload = _workload(flags)
     processes, nodes = (flags.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
-    return Found(
+    return ParsedConfig(
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
@@ -221,7 +221,7 @@ def _unlike(flags: Flags, source: Source, layers: int) -> Iterator[Diagnostic]:
     """What no setting says, at its flag."""
     for name, what in {**UNLIKE, **_shaded(flags, layers)}.items():
         if flags.get(name) not in (None, False, 0, "0", "none", "false"):
-            yield unlike(source, name, what)
+            yield unsupported_entry(source, name, what)
 
 
 def _shaded(flags: Flags, layers: int) -> dict[str, str]:
@@ -284,9 +284,9 @@ PLACEHOLDERS = (
 )  # fmt: skip
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """A script with the arguments that the program of this name runs a plan with."""
-    program, notes = find_program("megatron-lm"), beside(plan, reasons, ("cuda_connections",))
+    program, notes = find_program("megatron-lm"), setting_notes(plan, reasons, ("cuda_connections",))
     assert program is not None
     facts = plan_facts(plan)
     given = {"environment.MEGATRON_LM": ".", "steps": "1000", "seed": "234", PER_NODE: str(plan.cluster.gpus_per_node)}
@@ -296,9 +296,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
     command = ("torchrun", *torchrun(plan), SCRIPT)
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
-    text = start_script(plan, command, arguments, about=(*about(plan), "", *notes.values()), environment=exported)
+    text = start_script(plan, command, arguments, about=(*header_lines(plan), "", *notes.values()), environment=exported)
     files = (File(name="train.sh", text=text, runs=True),)
-    return Written(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), placeholders=PLACEHOLDERS)
+    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=NEEDS, user_files=(SCRIPT,), placeholders=PLACEHOLDERS)
 
 
 def _note(word: str, notes: Mapping[str, str]) -> str:

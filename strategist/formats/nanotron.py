@@ -18,11 +18,11 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.formats.commented_text import heading, yaml_text
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import about, beside
-from strategist.formats.finding_codes import unlike
-from strategist.formats.format import File, Format, Placeholder, Written
+from strategist.formats.export_notes import header_lines, setting_notes
+from strategist.formats.finding_codes import unsupported_entry
+from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.preset_match import related_presets
 from strategist.formats.source import Source
 
@@ -56,7 +56,7 @@ def recognises(source: Source) -> bool:
     return source.language == "yaml" and source.has("parallelism") and source.has("tokens.micro_batch_size")
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a configuration says, the devices with it."""
     stage = entries.whole("optimizer.zero_stage", least=0) or 0
     if stage > 1:
@@ -83,7 +83,7 @@ def read(entries: Entries) -> Found:
     workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
     if tokens := entries.whole("tokens.sequence_length"):
         workload["seq_len"] = tokens
-    return Found(
+    return ParsedConfig(
         settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SAID,
         accumulation=entries.whole("tokens.batch_accumulation_per_replica") or 1,
         devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
@@ -140,12 +140,12 @@ def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer:
         if entries.get(f"{MODEL}.{name}"):
             told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
     for name, what in told.items():
-        yield unlike(entries.source, name, what)
+        yield unsupported_entry(entries.source, name, what)
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts run_train.py with it."""
-    notes = beside(plan, reasons, ("cuda_connections",))
+    notes = setting_notes(plan, reasons, ("cuda_connections",))
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
     remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
     config = _config(plan)
@@ -157,14 +157,14 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",
     )
-    text = heading((*about(plan), "", *notes.values())) + yaml_text(config, remarks)
+    text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
     command = ("torchrun", *torchrun(plan), SCRIPT, "--config-file", "train.yaml")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
-    start = start_script(plan, command, about=about(plan), environment=variables)
+    start = start_script(plan, command, about=header_lines(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
     name = "tokenizer_name_or_path: "
     placeholders = (Placeholder(input="tokenizer", text=f"{name}{tokenizer}", filled=f'{name}"{{}}"', need=needs[2]),)
-    return Written(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,), placeholders=placeholders)
+    return ExportedFiles(files=files, command=("bash", "train.sh"), needs=needs, user_files=(SCRIPT,), placeholders=placeholders)
 
 
 def _config(plan: Plan) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.contract.workload import Workload
 from strategist.formats.config_entries import Entries
-from strategist.formats.format import File, Format, Written
-from strategist.formats.parsed_config import Found
+from strategist.formats.format import ExportedFiles, File, Format
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
 PLAN, ANSWER = Plan.__name__, Answer.__name__
@@ -22,13 +22,13 @@ def recognises(source: Source) -> bool:
     return source.language == "json" and source.has("version") and kind is not None and kind.value in (PLAN, ANSWER)
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """The plan; of an answer the best one."""
     plan = _plan(entries)
     whole = entries.get("type") == PLAN
     said = {name: f"candidate.{full_name(name)}" for name in SETTING_NAMES} | {"devices": "cluster.nodes"}
     said |= {item.name: f"workload.{item.name}" for item in fields(Workload)}
-    return Found(
+    return ParsedConfig(
         settings={name: value_of(plan.candidate, name) for name in SETTING_NAMES},
         workload={item.name: getattr(plan.workload, item.name) for item in fields(Workload)},
         stack={"name": plan.stack}, model=plan.model, cluster=plan.cluster, devices=plan.cluster.devices,
@@ -46,9 +46,9 @@ def _plan(entries: Entries) -> Plan:
     return answer.plans[0]
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The plan as it is; it holds its reasons."""
-    return Written(files=(File(name="plan.json", text=codec.dumps(plan)),), command=("strategist", "run", "plan.json"))
+    return ExportedFiles(files=(File(name="plan.json", text=codec.dumps(plan)),), command=("strategist", "run", "plan.json"))
 
 
 FORMAT = Format(

@@ -11,7 +11,7 @@ from strategist.contract.model import ModelShape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ParsedConfig:
     """What is said, and what the system does by itself where its file says nothing.
 
     settings: by bare name; degrees that are left out are 1, all else is as torch has it.

@@ -23,10 +23,10 @@ from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.formats.commented_text import heading, json_text, remark
 from strategist.formats.config_entries import Entries
-from strategist.formats.export_notes import about
-from strategist.formats.format import File, Format, Placeholder, Written
+from strategist.formats.export_notes import header_lines
+from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.python_tree import python_tree
 from strategist.formats.pytorch_blocks import FILES, assemble
 from strategist.formats.source import Source, load
@@ -94,7 +94,7 @@ def opened(source: Source) -> Source:
     return load(constants)
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What the constants of a script say."""
     constants = _constants(entries.source)
     settings: dict[str, KnobValue] = {name: constants[name.upper()] for name in SETTINGS if name.upper() in constants}
@@ -111,7 +111,7 @@ def read(entries: Entries) -> Found:
     if "EXPERTS" in constants:
         moe = {name: constants[name.upper()] for name in EXPERTS if name.upper() in constants}
         shape["moe"] = MoEShape(**moe)
-    return Found(
+    return ParsedConfig(
         settings=settings,
         workload={"train": "lora" if "LORA_RANK" in constants else "full", **workload},
         model=ModelShape(name=str(constants["MODEL"]), **shape),
@@ -138,7 +138,7 @@ def _constants(source: Source) -> dict[str, Any]:
     return found
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The files of the script, the one with the constants first, and one that starts it with torchrun."""
     values = _values(plan)
     texts, used = assemble(conditions(plan), {name.upper() for name in values})
@@ -152,8 +152,8 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         for need in needs
     )
     command = ("torchrun", *torchrun(plan), "train.py")
-    start = start_script(plan, command, about=about(plan), environment=environment(plan))
-    return Written(
+    start = start_script(plan, command, about=header_lines(plan), environment=environment(plan))
+    return ExportedFiles(
         files=(*files, File(name="train.sh", text=start, runs=True)),
         command=("bash", "train.sh"),
         needs=needs,
@@ -254,7 +254,7 @@ def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: M
             note = f"  {remark(reasons[name])}" if name in reasons and name in SETTINGS else ""
             yield f"{name.upper()} = {_literal(values[name]) if isinstance(values[name], str) else repr(values[name])}{note}"
 
-    return "\n".join([heading(about(plan)), *lines(live), "", f"# {FIXED}", *lines(fixed), ""])
+    return "\n".join([heading(header_lines(plan)), *lines(live), "", f"# {FIXED}", *lines(fixed), ""])
 
 
 def _literal(text: str) -> str:

@@ -16,13 +16,13 @@ from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.formats.finding_codes import finding
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.situation import Situation, situation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GivenValues:
     """The user's own values, which take precedence over the file. ``workload`` and ``settings`` hold what was given
     only; ``gpus`` is None where the file says them."""
 
@@ -46,7 +46,7 @@ class Setup:
     stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
 
 
-def setup(source: Source, found: Found, given: Given) -> Setup:
+def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     """The file's settings on the devices that are given.
 
     Raises:
@@ -89,7 +89,7 @@ def setup(source: Source, found: Found, given: Given) -> Setup:
     )  # fmt: skip
 
 
-def _differences(source: Source, found: Found, given: Given, cluster: Cluster) -> Iterator[Diagnostic]:
+def _differences(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:
     """What the command line says otherwise."""
     unknown = {item.entry for item in found.findings if item.code == "FMT-011"}
     for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
@@ -113,7 +113,7 @@ def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workloa
         yield finding("FMT-003", f"nothing says {name}: {value} is assumed", do, source)
 
 
-def _layout(settings: Mapping[str, KnobValue], found: Found, cluster: Cluster) -> Layout:
+def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Cluster) -> Layout:
     """The degrees, the spare axis filled with what no other takes; a law says later where they are not those of the devices."""
     degrees = {name: int(settings.get(name, 1)) for name in DEGREES}
     order = tuple(str(settings["axis_order"]).split(".")) if "axis_order" in settings else AXES
@@ -147,7 +147,7 @@ def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -
     return Batches(whole=int(whole), micro=micro)
 
 
-def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: Found) -> tuple[Diagnostic, ...]:
+def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: ParsedConfig) -> tuple[Diagnostic, ...]:
     """Takes a subgroup of all ranks that share parameters as plain resharding, which it is.
 
     torch's fully_shard does so where the sizes are equal. DeepSpeed, whose files name the size, also takes a larger one for that of

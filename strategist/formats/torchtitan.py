@@ -16,11 +16,11 @@ from strategist.contract.knobs import LOOPED, V_SHAPED, KnobValue
 from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.formats.config_entries import Entries
-from strategist.formats.finding_codes import finding, unlike
+from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
-from strategist.formats.torchtitan_entries import NOTE, opened
+from strategist.formats.torchtitan_entries import NOTE, normalized
 from strategist.formats.torchtitan_export import write
 from strategist.formats.torchtitan_models import preset
 from strategist.formats.torchtitan_names import IGNORES, PARALLEL, POLICY, SAID, SCHEDULES, UNLIKE, WORDS
@@ -53,7 +53,7 @@ def is_new(entries: Entries) -> bool:
     return source.language == "command" and not entries.has("job.config_file") and "CONFIG_FILE" not in source.text
 
 
-def read(entries: Entries) -> Found:
+def read(entries: Entries) -> ParsedConfig:
     """What a configuration says; devices are those of the command."""
     new = is_new(entries)
     assets = entries.get("hf_assets_path", "model.hf_assets_path")
@@ -69,7 +69,7 @@ def read(entries: Entries) -> Found:
     settings["micro_batch"] = batch.pop("micro_batch")
     train = _converters(entries, settings, findings)
     whole = degrees.get("dp_shard") is None
-    return Found(
+    return ParsedConfig(
         settings=settings, workload={**_workload(entries), **batch, **train}, model=name, accumulation=accumulation,
         spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new), said=SAID,
         findings=tuple(findings),
@@ -277,7 +277,7 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
     for name, (plain, what) in UNLIKE.items():
         value = entries.get(name)
         if value is not None and value not in plain:
-            yield unlike(entries.source, name, what)
+            yield unsupported_entry(entries.source, name, what)
     every = entries.get(OPTION)
     if str(every or "2") not in ("1", "2", "op"):
         told = f"{OPTION} is {every}: layers in between are saved"
@@ -288,5 +288,5 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
 
 FORMAT = Format(
     name="torchtitan", title="TorchTitan 0.3's configuration", recognises=recognises, read=read, write=write,
-    opened=opened, ignores=IGNORES, listed="torchtitan",
+    opened=normalized, ignores=IGNORES, listed="torchtitan",
 )  # fmt: skip

@@ -69,13 +69,13 @@ def registered() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     return found
 
 
-def known(module: str, function: str) -> Mapping[str, Any] | None:
+def registered_config(module: str, function: str) -> Mapping[str, Any] | None:
     """What a registered configuration holds; ``module`` as in ``llama3`` or ``torchtitan.models.llama3.config_registry``."""
     name = module.removeprefix("torchtitan.").removeprefix("models.").removeprefix("experiments.").removesuffix(".config_registry")
     return registered().get(name, {}).get(function)
 
 
-def opened(source: Source) -> Source:
+def normalized(source: Source) -> Source:
     """The source with the entries that a format of 0.3 reads.
 
     Raises:
@@ -110,7 +110,7 @@ def _command(source: Source) -> Iterator[Entry]:
     if module and config:
         base = _registered(source, module, config)
     elif file and os.path.isfile(path := Path(source.path).parent / file):
-        base = {name: replace(entry, line=None, column=None) for name, entry in opened(load(path)).entries.items()}
+        base = {name: replace(entry, line=None, column=None) for name, entry in normalized(load(path)).entries.items()}
     yield from (entry for entry in {**base, **entries}.values() if not LAUNCHER.fullmatch(entry.name) or entry.name in KEPT)
 
 
@@ -118,8 +118,8 @@ def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
     """The entries of the configuration that a command names: one beside the script, or one that ships."""
     for place in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/config_registry.py"):
         if os.path.isfile(path := Path(source.path).parent / place):
-            return {name: replace(entry, line=None) for name, entry in opened(replace(load(path), part=config)).entries.items()}
-    found = known(module, config)
+            return {name: replace(entry, line=None) for name, entry in normalized(replace(load(path), part=config)).entries.items()}
+    found = registered_config(module, config)
     return {name: Entry(name=name, value=value) for name, value in (found or {}).items()}
 
 
@@ -155,7 +155,7 @@ def _python(source: Source) -> list[Entry]:
         law = f"has no function {name}" if name else f"holds {len(functions)} configurations: name one, as in FILE.py:FUNCTION"
         raise FileError(source.path, f"{law}; there are: {listed}")
     reader = Interpreter(
-        known=known, opaque=frozenset({"model_registry", "default_adamw", "decoder_vocab_size"}),
+        known=registered_config, opaque=frozenset({"model_registry", "default_adamw", "decoder_vocab_size"}),
         adapters={"to_graph_trainer_config": _graph_trainer}, names=("training.seq_len",),
     )  # fmt: skip
     try:

@@ -11,9 +11,9 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, remark
-from strategist.formats.export_notes import about, beside
+from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.finding_codes import finding
-from strategist.formats.format import File, Placeholder, Written
+from strategist.formats.format import ExportedFiles, File, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.torchtitan_models import Base, base_of
 from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     setting: str = ""
 
 
-def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
+def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The module, and a script that starts a training with it."""
     base = base_of(plan.model)
     missing: tuple[Diagnostic, ...] = ()
@@ -64,7 +64,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
     module = File(name=f"{MODULE}.py", text=_module(plan, base, tokenizer, reasons))
     older = older_file(plan, base, tokenizer)
     command = ("torchrun", *torchrun(plan), "-m", "torchtitan.train")
-    lines = [*about(plan), "", f"the settings are in {module.name}; further flags of TorchTitan's may follow {MODULE}'s"]
+    lines = [*header_lines(plan), "", f"the settings are in {module.name}; further flags of TorchTitan's may follow {MODULE}'s"]
     if older:
         lines.append(f"with TorchTitan 0.2 the arguments are: --job.config_file {older[0].name}")
     arguments = [(("--module", MODULE), ""), (("--config", FUNCTION), "")]
@@ -76,7 +76,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> Written:
         f"learning rate: optimizer and lr_scheduler of {(base or STAND_IN).function}",
     )
     files = (module, *older, start)
-    return Written(
+    return ExportedFiles(
         files=files, command=("bash", start.name), findings=missing, needs=needs, placeholders=_placeholders(tokenizer, needs)
     )
 
@@ -98,11 +98,11 @@ def _placeholders(tokenizer: str, needs: Sequence[str]) -> tuple[Placeholder, ..
 
 def _module(plan: Plan, base: Base | None, tokenizer: str, reasons: Mapping[str, str]) -> str:
     begin = base or STAND_IN
-    notes = beside(plan, reasons)
+    notes = setting_notes(plan, reasons)
     lines = [*_model(base), *_training(plan), *_parallelism(plan), *_kernels(plan, begin)]
     sequences, tokens = _batches(plan)
     said = {line.setting for line in (*lines, *sequences)}
-    head = [*about(plan), "", *(note for name, note in notes.items() if name not in said)]
+    head = [*header_lines(plan), "", *(note for name, note in notes.items() if name not in said)]
     head += ["", "Steps are priced without CUDA graphs, and logits as if they were made at once; TorchTitan makes them in pieces."]
     body = "".join(f"    {_statement(line, notes)}" for line in (Line("hf_assets_path", "TOKENIZER"), *lines))
     body += "    if hasattr(config.training, 'seq_len'):  # TorchTitan 0.3.0\n"

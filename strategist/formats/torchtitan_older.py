@@ -6,7 +6,7 @@ from typing import Any
 
 from strategist.contract.plan import Plan
 from strategist.formats.commented_text import heading, toml_text
-from strategist.formats.export_notes import about
+from strategist.formats.export_notes import header_lines
 from strategist.formats.format import File
 from strategist.formats.torchtitan_models import Base
 from strategist.formats.torchtitan_names import DTYPES, KERNELS, PARALLEL, SCHEDULES
@@ -36,7 +36,7 @@ def older_file(plan: Plan, base: Base | None, tokenizer: str) -> tuple[File, ...
         "activation_checkpoint": dict(_recompute(plan)), "compile": {"enable": knobs.compile, "components": ["model", "loss"]},
         "optimizer": {"name": "AdamW", "implementation": KERNELS[plan.candidate.options.optimizer_kernel]},
     }  # fmt: skip
-    return (File(name=FILE, text=f"{heading(about(plan))}\n{toml_text(sections)}"),)
+    return (File(name=FILE, text=f"{heading(header_lines(plan))}\n{toml_text(sections)}"),)
 
 
 def _training(plan: Plan) -> Iterator[tuple[str, Any]]:

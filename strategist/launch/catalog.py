@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError, not_among
-from strategist.formats.format import Written
+from strategist.formats.format import ExportedFiles
 from strategist.launch import hosts, kuberay, kubernetes, slurm
 from strategist.launch.job import JobOptions, missing
 from strategist.launch.job import job as job_of
@@ -25,7 +25,7 @@ TAKES = {
 NONE = JobOptions()
 
 
-def with_job(plan: Plan, written: Written, kind: str, options: JobOptions = NONE) -> Written:
+def with_job(plan: Plan, written: ExportedFiles, kind: str, options: JobOptions = NONE) -> ExportedFiles:
     """An exported plan with the files of a job; the command is then the job's.
 
     Raises:
@@ -48,6 +48,6 @@ def with_job(plan: Plan, written: Written, kind: str, options: JobOptions = NONE
     return replace(asked.written, files=(*asked.written.files, *more), command=command)
 
 
-def unused(kind: str, options: JobOptions) -> tuple[str, ...]:
+def unused_options(kind: str, options: JobOptions) -> tuple[str, ...]:
     """Options that are given and that the kind of job has no use for."""
     return tuple(name for name, kinds in TAKES.items() if kind not in kinds and getattr(options, name) != getattr(NONE, name))

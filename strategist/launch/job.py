@@ -10,7 +10,7 @@ from strategist.contract.name_rules import check_name
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.executors.engine import SSH
-from strategist.formats.format import File, Written
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import PORT
 
 Texts = Mapping[str, str]
@@ -104,7 +104,7 @@ class Job:
     """
 
     name: str
-    written: Written
+    written: ExportedFiles
     nodes: int
     devices_per_node: int
     kind: str
@@ -112,7 +112,7 @@ class Job:
     options: JobOptions
 
 
-def job(plan: Plan, written: Written, options: JobOptions) -> Job:
+def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
     """The job of an exported plan, with the user's files among its own.
 
     Raises:

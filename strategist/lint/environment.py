@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Found(StrEnum):
+class SymbolState(StrEnum):
     """What became of the search for a symbol and its parameter."""
 
     FOUND = "found"
@@ -13,7 +13,7 @@ class Found(StrEnum):
     NO_PARAMETER = "no_parameter"
 
 
-class Ran(StrEnum):
+class ExampleOutcome(StrEnum):
     """What became of an example."""
 
     PASSED = "passed"
@@ -29,7 +29,7 @@ class ReferenceState:
     ``first_line`` and ``last_line`` count from 1 and span the definition of the symbol.
     """
 
-    state: Found
+    state: SymbolState
     file: str = ""
     first_line: int | None = None
     last_line: int | None = None
@@ -40,12 +40,12 @@ class ReferenceState:
 class ExampleState:
     """How one example ended; ``message`` is the last line of a failure, or the documented reason of a refusal."""
 
-    state: Ran
+    state: ExampleOutcome
     message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class LintEnvironment:
     """Facts from outside. References by (symbol, parameter), the parameter empty where a card names none; examples by card file and
     index from 0. What is not in here was not looked for, and is not judged."""
 

@@ -10,7 +10,7 @@ from strategist.cards.deck import Deck
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.contract.diagnostic import Diagnostic, Fix, Level
 from strategist.files.yaml_file import Document, Place
-from strategist.lint.environment import World
+from strategist.lint.environment import LintEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Subject:
     known_ids: frozenset[str] = frozenset()
     taken: str = ""
     replaces: str = ""
-    world: World | None = None
+    world: LintEnvironment | None = None
 
     @property
     def sound(self) -> Card | None:

@@ -15,14 +15,14 @@ from strategist.contract.progress import counted
 from strategist.errors import FileError
 from strategist.files.yaml_file import Document, load, parse
 from strategist.lint.checks.all import RULES
-from strategist.lint.environment import World
+from strategist.lint.environment import LintEnvironment
 from strategist.lint.registry import CHECKS, Subject
 
 NO_CARDS = Deck(())
 
 
 def lint(
-    deck_or_paths: Deck | Iterable[str | Path], world: World | None = None, *, beside: Deck = NO_CARDS
+    deck_or_paths: Deck | Iterable[str | Path], world: LintEnvironment | None = None, *, beside: Deck = NO_CARDS
 ) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with a deck, or with the files and folders given; in order of files, then of lines.
 
@@ -47,7 +47,7 @@ def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
     return tuple(subject.card for subject in _of_paths(paths) if subject.card)
 
 
-def _findings(subjects: Iterable[Subject], world: World | None) -> tuple[Diagnostic, ...]:
+def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tuple[Diagnostic, ...]:
     """What the checks find, each with what to do."""
     found: list[Diagnostic] = []
     for subject in counted(tuple(subjects), "cards and flows"):

@@ -21,7 +21,7 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.rules.policy_evaluation import judge
-from strategist.rules.policy_matching import acts_for, grounds, holds_for, selects_row
+from strategist.rules.policy_matching import acts_for, condition_names, holds_for, selects_row
 from strategist.search.facts import estimate_facts
 from strategist.search.rank import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
@@ -53,7 +53,7 @@ SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class PlanExplainer:
     """All that a plan is compared by: the deck, the facts of its model, cluster and workload, the prices, and the search that it is
     an answer of; without a search, other values are priced beside the plan's own settings."""
 
@@ -64,14 +64,14 @@ class Judge:
     search: Search | None = None
 
 
-def explain(plan: Plan, by: Judge) -> Explanation:
+def explain(plan: Plan, by: PlanExplainer) -> Explanation:
     """Every setting of the plan with what decided it.
 
     A setting of which only one value is legal, and for which no card asks, is no decision.
     """
     deck = by.deck
     row = {**by.known, **row_of(plan.candidate, plan.accumulation)}
-    steps = deck.flow.taken(row) if deck.flow else ()
+    steps = deck.flow.active_steps(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
     for full in counted(sorted(SETTINGS, key=_place(steps)), "settings"):
@@ -120,7 +120,7 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
             yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
+def _alternative(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
     """The best of the candidates searched that has the value; where there is none, the plan with the value and what follows it.
 
     What is faster is named only as the plan that fixing the value gets.
@@ -130,7 +130,7 @@ def _alternative(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
     return why_not(plan, name, value, by) if found.obstacle is Obstacle.FASTER else found
 
 
-def why_not(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
+def why_not(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
     """The best plan that has another value of one setting, and what stands against it.
 
     Options have no price and are judged beside the plan's own settings.
@@ -161,7 +161,7 @@ _HAD = (Obstacle.EQUAL, Obstacle.FASTER)
 """What stands against values that could be had."""
 
 
-def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
+def _neighbour(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
     """What the plan would be with one setting otherwise, and what stands against that.
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several candidates the best counts.
@@ -176,7 +176,7 @@ def _neighbour(plan: Plan, name: str, value: KnobValue, by: Judge) -> WhyNot:
     return min((_judged(plan, name, value, priced(item), by) for item in legal), key=_badness)
 
 
-def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: Judge, *, best: bool = False) -> WhyNot:
+def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: PlanExplainer, *, best: bool = False) -> WhyNot:
     """What stands first against a legal plan; ``best``: the best that has the value, however much else differs."""
     if not (plan.matters(name) or other.matters(name)):
         return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
@@ -207,7 +207,7 @@ def _figures(name: str, value: KnobValue, other: Plan) -> str:
 
 def _banned(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyNot:
     """The alternative with the policy that rules it out and the facts on which that acts."""
-    facts = {name: row.get(name) for name in grounds(card, policy)}
+    facts = {name: row.get(name) for name in condition_names(card, policy)}
     shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
     text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {shown}." if shown else "")
     return replace(alternative, text=text + alternative.text, card=card.id, policy=policy.id, facts=facts)

@@ -12,7 +12,7 @@ from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.planning.planner import best_of, resolve_candidate
-from strategist.planning.ranking import Spaces, blocking, ranking_of
+from strategist.planning.ranking import Spaces, blocking_laws, ranking_of
 from strategist.profiles.situation import Situation
 from strategist.search.rank import Ranking, candidate
 
@@ -52,7 +52,7 @@ class Neighbours:
                 return Nearest(plan=resolve_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
         except InputError as error:
             return Nearest(law=error.law)
-        drops = blocking(asked, ranking, self.deck, self.calibration)
+        drops = blocking_laws(asked, ranking, self.deck, self.calibration)
         cards = tuple(drop.card for drop in drops)
         return Nearest(cards=cards, policy=drops[0].policy, because=drops[0].because) if drops else Nearest(law="cards leave none")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from strategist.alternatives.change import Change
 from strategist.alternatives.convergence import convergence_changes, variants
-from strategist.alternatives.fewer import fewer, spared
+from strategist.alternatives.fewer_devices import unused_devices_note, with_fewer_devices
 from strategist.alternatives.resources import changes, last_resorts
 from strategist.bound.lower import lower_bound
 from strategist.cards.deck import Deck
@@ -25,15 +25,15 @@ from strategist.contract.request import Request
 from strategist.contract.stack import TORCH, Stack, native_stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.cost.heterogeneous_nodes import price_mixed
+from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.shipped_calibrations import factors
 from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, streamed_round, with_simulated
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
-from strategist.planning.ranking import Spaces, blocking, ranking_of, with_resolved
+from strategist.planning.ranking import Spaces, blocking_laws, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
-from strategist.profiles.heterogeneous_clusters import unlike
+from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend, stack_of
@@ -41,7 +41,7 @@ from strategist.rules.backend import ANY
 from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
 from strategist.search.facts import estimate_facts, situation_facts
-from strategist.search.rank import NEAR_TIE, Ranking, candidate, spent
+from strategist.search.rank import NEAR_TIE, Ranking, candidate, objective_cost
 from strategist.search.simulated_reranking import SEEDS
 
 
@@ -55,13 +55,13 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
     asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
     plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
     alternatives = _alternatives(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
-    blocked = blocking(asked, ranking, deck, calibration)
+    blocked = blocking_laws(asked, ranking, deck, calibration)
     return Answer(
         request=asked.request,
         model=asked.model,
         cluster=asked.cluster,
         notes=asked.notes,
-        verdict=" ".join((verdict(asked, ranking, plans, alternatives, deck, blocked) + devices, *unlike(asked.cluster))),
+        verdict=" ".join((verdict(asked, ranking, plans, alternatives, deck, blocked) + devices, *node_differences(asked.cluster))),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -102,14 +102,18 @@ def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, sp
     used, ranking = _best_variant(asked, deck, calibration, spaces)
     first = best = _worth(used, ranking)
     whole = _throughput(used, ranking)
-    for smaller in fewer(asked) if best else ():
+    for smaller in with_fewer_devices(asked) if best else ():
         try:
             found, its = _best_variant(smaller, deck, calibration, spaces)
         except InputError:  # no legal candidate on so few
             continue
         if _worth(found, its) > (1 + NEAR_TIE) * best:
             used, ranking, best = found, its, _worth(found, its)
-    return used, ranking, spared(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else ""
+    return (
+        used,
+        ranking,
+        unused_devices_note(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else "",
+    )
 
 
 def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
@@ -159,10 +163,10 @@ def ranked(
     ranking = enumerated(asked, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
-        from strategist.search.pareto_front import along  # only studies ask for a front
+        from strategist.search.pareto_front import spread_over_front  # only studies ask for a front
 
-        values = np.stack([spent(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
-        rows = ranking.order[along(values, limit)]
+        values = np.stack([objective_cost(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
+        rows = ranking.order[spread_over_front(values, limit)]
     return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
 
 
@@ -234,7 +238,7 @@ def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | No
     known, by = factors(calibration, cluster, stack), _stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
     found = _simulated(model, cluster, workload, chosen, known, by)
-    return with_simulated(price_mixed(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
+    return with_simulated(price_heterogeneous(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
 
 
 def _stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:

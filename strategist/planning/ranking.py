@@ -15,13 +15,13 @@ from strategist.contract.stack import TORCH
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
-from strategist.planning.verdict import laws_of
+from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
 from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, situation_facts
-from strategist.search.options import decided, with_options
+from strategist.search.options import forced_options, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
 from strategist.search.space import Block, Grids, layouts, space
@@ -108,7 +108,7 @@ def _new_ranking(
     bounds, stack = bounds_of(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
     facts = situation_facts(model, cluster, request.workload)
-    own = decided(Bounds(backend=bounds.backend))
+    own = forced_options(Bounds(backend=bounds.backend))
     plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
     if refused := bounds.backend.refusals(plainest, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
@@ -134,10 +134,10 @@ def bounds_of(request: Request) -> Bounds:
     return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
-def blocking(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
+def blocking_laws(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
     """Where cards leave no candidate: the first law without whose card some are left, or several that have to go together; of each
     what it dropped. Empty where something is left."""
-    laws = laws_of(ranking, deck)
+    laws = rejecting_laws(ranking, deck)
     for drop in laws if not ranking.columns.rows else ():
         if ranking_of(asked, deck.without(drop.card), calibration, Spaces()).columns.rows:
             return (drop,)
@@ -146,7 +146,7 @@ def blocking(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibr
         gone.append(laws[0])
         deck = deck.without(laws[0].card)
         ranking = ranking_of(asked, deck, calibration, Spaces())
-        laws = laws_of(ranking, deck)
+        laws = rejecting_laws(ranking, deck)
     return tuple(gone)
 
 

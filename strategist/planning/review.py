@@ -26,7 +26,7 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.setup import Setup
 from strategist.formats.source import Source
-from strategist.planning.explain import Judge, explain, reasons_about
+from strategist.planning.explain import PlanExplainer, explain, reasons_about
 from strategist.planning.planner import price_candidate, ranked, resolve_candidate
 from strategist.profiles.stacks import find_stack
 from strategist.report.setting_text import layer_words
@@ -67,7 +67,7 @@ def imported(
     doubts = tuple(_doubts(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
     if not any(LAUNCH_FILE in doubt for doubt in doubts):
         findings = _settled(findings)
-    found = Review(format=chosen.name, plan=plan, findings=tuple(findings), doubts=doubts, confidence=confidence)
+    found = Review(format=chosen.name, plan=plan, findings=tuple(findings), uncertainties=doubts, confidence=confidence)
     return replace(found, findings=(*findings, *_memory(source, plan, found, known)))
 
 
@@ -100,7 +100,7 @@ def reviewed(
         def resolve(candidate: Candidate) -> Plan:
             return resolve_candidate(asked, candidate, deck=deck, calibration=calibration, stack=stack)
 
-        told = explain(review.plan, Judge(deck=deck, known=known, price=price, resolve=resolve))
+        told = explain(review.plan, PlanExplainer(deck=deck, known=known, price=price, resolve=resolve))
         changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
     try:
         first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)
@@ -185,17 +185,17 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterat
     estimate, host = plan.estimate, plan.cluster.host_memory_bytes
     need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
     verdict = Fit.of(estimate.fit_confidence, review.confidence)
-    if verdict is not Fit.FITS or review.doubts:
-        flat = verdict is Fit.TOO_LARGE and not review.doubts
+    if verdict is not Fit.FITS or review.uncertainties:
+        flat = verdict is Fit.TOO_LARGE and not review.uncertainties
         spared = flat and known.least < estimate.peak_memory_bytes
         least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
         text = f"needs {need} a device of the {room} that can be used{least}: "
-        text += "; ".join(review.doubts) or f"fits with probability {estimate.shown_confidence:.0%}"
-        do = "write the values down, or give them as options" if known.open and review.doubts else LARGE
+        text += "; ".join(review.uncertainties) or f"fits with probability {estimate.shown_confidence:.0%}"
+        do = "write the values down, or give them as options" if known.open and review.uncertainties else LARGE
         yield finding("FMT-005" if flat else "FMT-010", text, do, source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
-        code = "FMT-010" if review.doubts else "FMT-005"
+        code = "FMT-010" if review.uncertainties else "FMT-005"
         yield finding(code, f"needs {need} of host memory a node, and {room} are there", "offload less", source)
 
 

@@ -7,7 +7,7 @@ from strategist.contract.plan import Plan
 from strategist.cost.model_states import model_state_bytes
 from strategist.profiles.situation import Situation
 from strategist.rules.policy_evaluation import Rejection
-from strategist.rules.policy_matching import grounds
+from strategist.rules.policy_matching import condition_names
 from strategist.search.rank import Ranking
 from strategist.units import show_bytes, show_count
 
@@ -47,7 +47,7 @@ def verdict(
     return f"It does not fit the devices alone. {alone} It runs with state in host memory: {host} a node."
 
 
-def laws_of(ranking: Ranking, deck: Deck) -> list[Rejection]:
+def rejecting_laws(ranking: Ranking, deck: Deck) -> list[Rejection]:
     """What laws dropped, most first; defaults give way, and are never what leaves nothing."""
     found = []
     for drop in ranking.dropped:
@@ -61,7 +61,7 @@ def _of_memory(drop: Rejection, deck: Deck) -> bool:
     """Whether a law is one of memory."""
     card = deck.card(drop.card)
     policy = card.policy(drop.policy)
-    return policy is not None and any(name.endswith("memory_bytes") for name in grounds(card, policy))
+    return policy is not None and any(name.endswith("memory_bytes") for name in condition_names(card, policy))
 
 
 def _need(asked: Situation) -> str:

@@ -38,7 +38,7 @@ def profile_stems(kind: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_dir("profiles") / kind).glob("*.yaml") if path.stem != "names"))
 
 
-def spelling(name: str) -> str:
+def normalized_name(name: str) -> str:
     """``name`` without case and separators; between two digits a separator stays, for 2.5-7b is not 25-7b nor 2-57b."""
 
     def joint(match: re.Match[str]) -> str:
@@ -50,14 +50,14 @@ def spelling(name: str) -> str:
 
 def find(name: str, known: Iterable[str]) -> str | None:
     """The one of ``known`` that ``name`` spells; None where there is none."""
-    wanted = spelling(name)
-    return next((item for item in known if spelling(item) == wanted), None)
+    wanted = normalized_name(name)
+    return next((item for item in known if normalized_name(item) == wanted), None)
 
 
 def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, listed: Iterable[str] = ()) -> InputError:
     """The error for a name that nothing has: the nearest known names, or those ``listed`` where none is near; and what to do."""
-    names = {spelling(item): item for item in known}
-    near = [names[match] for match in get_close_matches(spelling(name), names, n=3, cutoff=0.5)]
+    names = {normalized_name(item): item for item in known}
+    near = [names[match] for match in get_close_matches(normalized_name(name), names, n=3, cutoff=0.5)]
     if near:
         return InputError(value, law, f"did you mean {' or '.join(near)}? Else {do}")
     return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
@@ -79,7 +79,7 @@ def mapping(document: yaml_file.Document, place: yaml_file.Place = ()) -> dict[s
     return data
 
 
-def only(document: yaml_file.Document, known: Iterable[str], place: yaml_file.Place = ()) -> dict[str, Any]:
+def mapping_with_keys(document: yaml_file.Document, known: Iterable[str], place: yaml_file.Place = ()) -> dict[str, Any]:
     """The mapping at ``place``, with no key but ``known`` ones.
 
     Raises:

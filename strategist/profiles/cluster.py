@@ -188,7 +188,7 @@ _FILE_KEYS = (
 def _file(path: Path) -> Cluster:
     """A cluster file: of equal nodes, or of ``groups`` of them that share what stands beside them."""
     document = yaml_file.load(path)
-    catalog.only(document, _FILE_KEYS)
+    catalog.mapping_with_keys(document, _FILE_KEYS)
     data = hardware.quantities(document, ())
     if "groups" not in data:
         return _equal(document, data, (), path)
@@ -199,7 +199,7 @@ def _file(path: Path) -> Cluster:
         raise document.error(["groups"], "groups is a list of kinds of nodes; write e.g. - {nodes: 2, device: H100}")
     members = [_group(document, index, data, path) for index in range(len(entries))]
     try:
-        return heterogeneous_clusters.mixed(data.get("name", path.stem), members)
+        return heterogeneous_clusters.join_clusters(data.get("name", path.stem), members)
     except InputError as error:
         raise document.error(["groups"], str(error)) from None
 
@@ -207,7 +207,7 @@ def _file(path: Path) -> Cluster:
 def _group(document: yaml_file.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
     """The nodes of one group as a cluster of their own, and how fast they are."""
     place = ("groups", index)
-    catalog.only(document, _GROUP_KEYS, place)
+    catalog.mapping_with_keys(document, _GROUP_KEYS, place)
     own = hardware.quantities(document, place)
     speed = own.pop("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, int | float):

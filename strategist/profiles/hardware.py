@@ -67,7 +67,7 @@ def device_names() -> tuple[str, ...]:
 
 def other_names() -> dict[str, dict[str, str]]:
     """``memory``: a size to the device it stands for; ``aliases``: another name to a device."""
-    return catalog.only(catalog.shipped("hardware", "names"), ("memory", "aliases"))
+    return catalog.mapping_with_keys(catalog.shipped("hardware", "names"), ("memory", "aliases"))
 
 
 def find_device(name: str) -> str | None:
@@ -88,7 +88,7 @@ def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None
     words = _VENDORS.sub(" ", _REMARK.sub(" ", gpu)).replace("-", " ").split()
     kept = [word for word in words if not _NARROWS.fullmatch(word)]
     name = " ".join(kept)
-    stem = find_device(name) or next((item for item in device_names() if _chip(item) == catalog.spelling(name)), None)
+    stem = find_device(name) or next((item for item in device_names() if _chip(item) == catalog.normalized_name(name)), None)
     if stem is None:
         return None
     sizes = [float(match[1]) for word in words if (match := _SIZE.fullmatch(word))]
@@ -105,7 +105,7 @@ def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None
 
 def _chip(stem: str) -> str:
     """A device's name without what only narrows it down: ``a100`` of ``a100-pcie-80gb``."""
-    return catalog.spelling("-".join(word for word in stem.split("-") if not _NARROWS.fullmatch(word)))
+    return catalog.normalized_name("-".join(word for word in stem.split("-") if not _NARROWS.fullmatch(word)))
 
 
 def unknown_device(value: str, name: str) -> InputError:
@@ -117,7 +117,7 @@ def unknown_device(value: str, name: str) -> InputError:
 def device_data(stem: str) -> tuple[yaml_file.Document, dict[str, Any], dict[str, Any]]:
     """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
     document = catalog.shipped("hardware", stem)
-    catalog.only(document, ("device", "box"))
+    catalog.mapping_with_keys(document, ("device", "box"))
     return document, quantities(document, ("device",)), quantities(document, ("box",))
 
 

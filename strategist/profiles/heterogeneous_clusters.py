@@ -12,7 +12,7 @@ ALIKE = 0.02
 """Share by which two figures may differ and still be one."""
 
 
-def mixed(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
+def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
     """The clusters as groups of one, each with the speed of its devices.
 
     Raises:
@@ -41,7 +41,7 @@ def mixed(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
     )
 
 
-def unlike(cluster: Cluster) -> Iterator[str]:
+def node_differences(cluster: Cluster) -> Iterator[str]:
     """In what the nodes differ and what that means, a sentence each; none where they are alike."""
     groups, each = cluster.groups, cluster.gpus_per_node
     rates = [sustained_flops(group.paced) for group in groups]
@@ -78,7 +78,7 @@ def _kind(groups: Sequence[NodeGroup]) -> str:
     return f"are {names}" + (f" that run at {speeds} of their speed" if speeds else "")
 
 
-def without(cluster: Cluster, group: NodeGroup) -> Cluster:
+def without_group(cluster: Cluster, group: NodeGroup) -> Cluster:
     """The cluster without one of its groups."""
     left = tuple(item for item in cluster.groups if item is not group)
     name = f"{cluster.name} without its {group.nodes} x {cluster.gpus_per_node} {group.device.name}"

@@ -67,13 +67,13 @@ def find_preset(name: str) -> ModelShape | None:
 
 def hub_name(name: str) -> str:
     """The Hub id that stands for a preset, its own name where none does."""
-    aliases = catalog.only(catalog.shipped("models", "names"), ("sizes", "aliases"))["aliases"]
+    aliases = catalog.mapping_with_keys(catalog.shipped("models", "names"), ("sizes", "aliases"))["aliases"]
     return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
 
 
 def _preset(name: str) -> ResolvedModel | None:
     """The preset that ``name`` spells, as a bare size, by an alias or directly."""
-    names = catalog.only(catalog.shipped("models", "names"), ("sizes", "aliases"))
+    names = catalog.mapping_with_keys(catalog.shipped("models", "names"), ("sizes", "aliases"))
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
         note = f"{name} is resolved to {preset}; name another preset or a config.json to change it"
@@ -89,13 +89,13 @@ def _preset(name: str) -> ResolvedModel | None:
 
 def _stems_for(name: str) -> list[str]:
     """Preset files whose name begins ``name``."""
-    wanted = catalog.spelling(name)
-    return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.spelling(stem))]
+    wanted = catalog.normalized_name(name)
+    return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.normalized_name(stem))]
 
 
 def _family(stem: str) -> yaml_file.Document:
     document = catalog.shipped("models", stem)
-    catalog.only(document, ("source", "common", "presets"))
+    catalog.mapping_with_keys(document, ("source", "common", "presets"))
     catalog.mapping(document, ("presets",))
     return document
 

@@ -41,7 +41,7 @@ def load_request(path: str | Path) -> Request:
         FileError: an unknown or missing key, or a value that breaks a law; with its place.
     """
     document = yaml_file.load(path)
-    data = dict(catalog.only(document, _KEYS))
+    data = dict(catalog.mapping_with_keys(document, _KEYS))
     for key in ("model", "gpus"):
         if key not in data:
             raise document.error((), f"key {key!r} is missing: a request needs model and gpus; add it")

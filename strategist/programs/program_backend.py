@@ -48,14 +48,14 @@ def backend_of(declared: Backend, told: frozenset[str], choices: Sequence[Choice
     return replace(declared, limits=limits, refuses=refuses)
 
 
-def untold(told: frozenset[str], declared: Backend, free: frozenset[str]) -> str:
+def missing_setting(told: frozenset[str], declared: Backend, free: frozenset[str]) -> str:
     """The first of NEEDED that nothing tells the program; empty where it knows them. A step's micro-batches imply its batch."""
     if {"knobs.micro_batch", "knobs.accumulation"} <= told:
         told = told | {"workload.global_batch"}
     return next((name for name in NEEDED if name not in told | free | declared.limits.keys()), "")
 
 
-def sets(backend: Backend, told: frozenset[str]) -> Iterator[str]:
+def settable(backend: Backend, told: frozenset[str]) -> Iterator[str]:
     """The settings that may differ from plan to plan, each with its values where not all can be; of those that are ``told``."""
     for setting in _settings():
         values = backend.limits.get(setting)

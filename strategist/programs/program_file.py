@@ -13,7 +13,7 @@ from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
-from strategist.programs.program_backend import backend_of, sets, untold, value_in
+from strategist.programs.program_backend import backend_of, missing_setting, settable, value_in
 from strategist.programs.template import Template, template
 from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 
@@ -31,7 +31,7 @@ def read_program(document: yaml_file.Document) -> Program:
     Raises:
         FileError: a key, a template, a pattern or a setting is none, or nothing says what is trained; with its place.
     """
-    data = catalog.only(document, KEYS)
+    data = catalog.mapping_with_keys(document, KEYS)
     name = _text(document, ["program"])
     command = tuple(_entries(document))
     environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
@@ -46,7 +46,7 @@ def read_program(document: yaml_file.Document) -> Program:
     )  # fmt: skip
     choices = [entry for entry in command if isinstance(entry, Choice)]
     told |= {choice.setting for choice in choices}
-    if missing := untold(told, declared, free):
+    if missing := missing_setting(told, declared, free):
         part, _, key = missing.partition(".")
         law = f"nothing tells the program {missing}"
         raise document.error(
@@ -65,7 +65,7 @@ def read_program(document: yaml_file.Document) -> Program:
         out_of_memory=_decoded(OutOfMemory, document, "out_of_memory"),
         deadlines=_decoded(Deadlines, document, "deadlines"),
         backend=backend,
-        sets=tuple(sets(backend, told | free)),
+        sets=tuple(settable(backend, told | free)),
         digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
     )
 
@@ -92,7 +92,7 @@ def _entries(document: yaml_file.Document) -> Iterator[Entry]:
 
 
 def _conditional(document: yaml_file.Document, place: yaml_file.Place) -> Conditional:
-    entry = catalog.only(document, ("when", "arguments"), place)
+    entry = catalog.mapping_with_keys(document, ("when", "arguments"), place)
     if len(entry) < 2:
         raise document.error(place, "arguments that depend on a condition need both when and arguments; add what is missing")
     when = _checked(document, [*place, "when"], condition)
@@ -123,7 +123,7 @@ def _arguments(document: yaml_file.Document, place: yaml_file.Place) -> tuple[Te
 def _metrics(document: yaml_file.Document) -> Metrics:
     if "metrics" not in document.data:
         raise document.error((), "key 'metrics' is missing: add it, it says how the time of a step is read")
-    data = catalog.only(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
+    data = catalog.mapping_with_keys(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
     lines = tuple(_texts(document, ["metrics", "lines"])) if "lines" in data else ()
     for index in range(len(lines)):
         _checked(document, ["metrics", "lines", *([index] if isinstance(data["lines"], list) else [])], pattern)

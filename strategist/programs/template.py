@@ -37,21 +37,21 @@ class Template:
     """``parts`` are text, words of the run (with a leading brace), and names or sums of the vocabulary."""
 
     text: str
-    parts: tuple["str | Place", ...]
+    parts: tuple["str | Placeholder", ...]
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the vocabulary that it speaks of."""
-        return frozenset(name for part in self.parts if isinstance(part, Place) and part.value for name in part.value.names)
+        return frozenset(name for part in self.parts if isinstance(part, Placeholder) and part.value for name in part.value.names)
 
     def says(self, word: str) -> bool:
         """Whether a word of the run stands in it."""
-        return any(part.name == word for part in self.parts if isinstance(part, Place))
+        return any(part.name == word for part in self.parts if isinstance(part, Placeholder))
 
     @property
     def variables(self) -> frozenset[str]:
         """Variables of the environment that it takes in."""
-        places = (part.name for part in self.parts if isinstance(part, Place))
+        places = (part.name for part in self.parts if isinstance(part, Placeholder))
         return frozenset(name.removeprefix(ENVIRONMENT) for name in places if name.startswith(ENVIRONMENT))
 
     def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ class Template:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Placeholder:
     """What stands in braces: a word of the run, or what can be computed from the vocabulary."""
 
     name: str
@@ -85,7 +85,7 @@ def template(text: str) -> Template:
     return Template(text=text, parts=tuple(_parts(text)))
 
 
-def _parts(text: str) -> Iterator["str | Place"]:
+def _parts(text: str) -> Iterator["str | Placeholder"]:
     end = 0
     for match in _PLACE.finditer(text):
         yield text[end : match.start()]
@@ -99,9 +99,9 @@ def _parts(text: str) -> Iterator["str | Place"]:
     yield text[end:]
 
 
-def _place(name: str, column: int) -> Place:
+def _place(name: str, column: int) -> Placeholder:
     if name in WORDS or (name.startswith(ENVIRONMENT) and _VARIABLE.fullmatch(name.removeprefix(ENVIRONMENT))):
-        return Place(name=name)
+        return Placeholder(name=name)
     entry = VOCABULARY.get(name)
     if entry is None and "." not in name:
         raise ExpressionError(f"unknown word {name}{near_miss(name, (*WORDS, *VOCABULARY))}", column)
@@ -112,4 +112,4 @@ def _place(name: str, column: int) -> Place:
         value = quantity(name)
     if later := sorted(known for known in value.names if VOCABULARY[known].phase not in _KNOWN):
         raise ExpressionError(f"{later[0]} is not known before a trial; name another", column)
-    return Place(name=name, value=value)
+    return Placeholder(name=name, value=value)

@@ -8,9 +8,9 @@ from rich.text import Text
 from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Plan
-from strategist.profiles.heterogeneous_clusters import unlike
+from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.report.plan import bounds
-from strategist.report.setting_text import change_words, layer_words, said
+from strategist.report.setting_text import change_words, layer_words, policy_words
 from strategist.report.text_blocks import bullets, heading, pairs, section
 
 BY_COST = "no card asks for it; the cost model decided"
@@ -32,7 +32,7 @@ def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
         yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
     if explanation.others:
-        yield section(heading("Also said of it"), pairs((reason.card, said(reason)) for reason in explanation.others))
+        yield section(heading("Also said of it"), pairs((reason.card, policy_words(reason)) for reason in explanation.others))
     if explanation.advice:
         yield section(heading("Advice", "for people; these cards act on nothing"), pairs(map(_advice, explanation.advice)))
     if explanation.not_as_shipped:
@@ -81,7 +81,7 @@ def _title(plan: Plan) -> Text:
 
 def _unlike(plan: Plan) -> Iterator[Text]:
     """What unlike nodes mean for the plan."""
-    said = list(unlike(plan.cluster))
+    said = list(node_differences(plan.cluster))
     if layers := plan.estimate.pipeline_layers:
         why = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"
         said.append(f"Its stages have {layer_words(layers)} layers, {why}.")
@@ -91,7 +91,7 @@ def _unlike(plan: Plan) -> Iterator[Text]:
 
 def _decision(decision: Decision) -> Iterator[tuple[str, str]]:
     for reason in decision.reasons:
-        yield reason.card, said(reason)
+        yield reason.card, policy_words(reason)
     if not decision.reasons:
         yield ("cost", BY_COST) if decision.why_not else ("user", BY_HAND)
     for other in decision.why_not:

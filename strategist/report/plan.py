@@ -18,8 +18,8 @@ from strategist.report.setting_text import (
     gib,
     layer_words,
     percent,
+    policy_words,
     recompute_words,
-    said,
     tokens,
 )
 from strategist.report.text_blocks import FoldingTable, ListTable, bar, heading, pairs, section
@@ -88,7 +88,7 @@ def plan_report(plan: Plan, title: str = "The plan") -> Group:
 
 def settings_report(plan: Plan, title: str = "The best plan") -> Group:
     """The settings of a plan in plain words."""
-    return section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", runs_on(plan))]))
+    return section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", supported_by(plan))]))
 
 
 def predicted_report(plan: Plan) -> Group:
@@ -96,7 +96,7 @@ def predicted_report(plan: Plan) -> Group:
     return section(heading("Predicted"), pairs(figures(plan)))
 
 
-def runs_on(plan: Plan) -> str:
+def supported_by(plan: Plan) -> str:
     """Which back ends execute the plan as it is."""
     return ", ".join(plan.backends) or "no back end yet; --backend native asks for plans that strategist run executes"
 
@@ -143,7 +143,7 @@ BOUND_NAMES = {
 
 def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
     """How far the step is from the least that physics allows, and which resource sets that."""
-    bound, share = estimate.bound, estimate.share_of_light
+    bound, share = estimate.bound, estimate.bound_over_step
     if bound is None or share is None:
         return
     least = f"{show_seconds(bound.seconds)} at line rates and peaks, {show_seconds(bound.practical_seconds)} at measured links"
@@ -192,7 +192,7 @@ def reasons_report(reasons: Sequence[Reason]) -> RenderableType:
     risks = [reason for reason in reasons if reason.effect == "risk"]
     parts: list[RenderableType] = []
     if shaping:
-        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, said(reason)) for reason in shaping)))
+        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, policy_words(reason)) for reason in shaping)))
     if risks:
         parts.append(section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks)))
     return Group(*parts)

@@ -55,7 +55,7 @@ def verdict(review: Review) -> str:
         case Fit.TIGHT:
             return f"It is tight: {sizes}, {probability}; {step}."
         case Fit.UNKNOWN:
-            return f"Cannot tell whether it fits: {sizes} as priced; {'; '.join(review.doubts[:DOUBTS])}."
+            return f"Cannot tell whether it fits: {sizes} as priced; {'; '.join(review.uncertainties[:DOUBTS])}."
     return f"It would run out of memory: {sizes}, {probability} that it fits."
 
 

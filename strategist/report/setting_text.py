@@ -70,7 +70,7 @@ def moment_words(moment: Moment) -> str:
     return moment.phase + (f", at {moment.module}" if moment.module else "")
 
 
-def said(reason: Reason) -> str:
+def policy_words(reason: Reason) -> str:
     """What a policy says of a plan, by its id and effect."""
     return f"{reason.policy} ({reason.effect}): {reason.text}"
 

@@ -13,7 +13,7 @@ UNITS: dict[str, tuple[str, float]] = {
 """What an axis says of an objective, and its unit."""
 
 
-class Judged(Tried, Protocol):
+class ConstrainedTrial(Tried, Protocol):
     """A trial with the constraints that it misses."""
 
     @property
@@ -25,7 +25,7 @@ def place(objective: str, trial: Tried) -> float:
     return (figure(objective, trial) or 0.0) / UNITS[objective][1]
 
 
-def best_so_far(ran: Sequence[Judged], objective: str, trials: int) -> Iterator[tuple[float, float]]:
+def best_so_far(ran: Sequence[ConstrainedTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
     """The corners of the best so far; what misses a constraint is never the best."""
     better: Callable[..., float] = max if objective == "throughput" else min
     best: float | None = None

@@ -68,7 +68,7 @@ def bound_by(time: TimeParts) -> str:
     return max(LIMITS, key=lambda name: sum(getattr(time, part) for part in LIMITS[name]))
 
 
-def pinned(plan: Plan) -> str:
+def fix_options(plan: Plan) -> str:
     """The settings of a plan as ``--fix`` takes them: degrees above 1, and what matters and is not plain."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     values = {name: getattr(layout, name) for name in DEGREES if getattr(layout, name) != getattr(Layout(), name)}
@@ -130,7 +130,7 @@ def _best(plan: Plan) -> RenderableType:
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     step = f"step {show_seconds(estimate.step_seconds)}, 90% interval {show_seconds(low)} to {show_seconds(high)}"
     title = heading("Best plan", f"{step}; runs on {', '.join(plan.backends) or 'none yet'}")
-    return commands(title, f"--fix {pinned(plan)}")
+    return commands(title, f"--fix {fix_options(plan)}")
 
 
 def _warnings(plan: Plan) -> Iterator[RenderableType]:

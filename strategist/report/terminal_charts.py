@@ -27,7 +27,7 @@ TAIL, IDLE = ("+", "magenta"), ("·", "dim")
 CARDS = 10
 
 
-def plan_drawn(report: PlanReport) -> Group:
+def plan_charts(report: PlanReport) -> Group:
     """The pictures of a plan, one below the other."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
@@ -131,7 +131,7 @@ def funnel(space: Space) -> Table:
     return table
 
 
-def study_drawn(report: StudyReport) -> Group:
+def study_charts(report: StudyReport) -> Group:
     """The course of a study, and what had influence."""
     told = f"{report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     parts: list[RenderableType] = [heading(f"study {report.study}", told)]

@@ -78,7 +78,7 @@ class Backend:
 
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> Iterator[str]:
         yield from self.outside(candidate, model, workload, str(facts["device.kind"])).values()
-        for text in self.together({**facts, **row_of(candidate, candidate.accumulation(workload))}):
+        for text in self.broken_combinations({**facts, **row_of(candidate, candidate.accumulation(workload))}):
             yield f"{self.name} cannot run {text}"
 
     def trains(self, model: ModelShape, workload: Workload) -> bool:
@@ -87,7 +87,7 @@ class Backend:
         names = ((name, *name.split(".", 1)) for name in self.limits)
         return all(self.allows(name, _shown(name, getattr(parts[part], key))) for name, part, key in names if part in parts)
 
-    def together(self, facts: Facts) -> Iterator[str]:
+    def broken_combinations(self, facts: Facts) -> Iterator[str]:
         """The combinations in ``facts``, as far as they are known, that it refuses, a sentence each."""
         for refusal in self.refuses:
             if scalar(refusal.when, facts) is True:
@@ -113,7 +113,7 @@ class Backend:
             found |= mask(refusal.when, facts, columns)
         return found
 
-    def unasked(self, facts: Facts, columns: Columns, allowed: Collection[str]) -> Mask:
+    def unrequested_convergence(self, facts: Facts, columns: Columns, allowed: Collection[str]) -> Mask:
         """Candidates that may change the trained model by a setting not ``allowed``, while the back end runs the usual value."""
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
         for setting in self.by_itself:
@@ -166,7 +166,7 @@ def _word(name: str) -> str:
 
 def read_backend(document: yaml_file.Document) -> Backend:
     """The back end that a file describes."""
-    data = catalog.only(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
+    data = catalog.mapping_with_keys(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing; add it")
@@ -185,7 +185,9 @@ def read_limits(document: yaml_file.Document) -> Allowed:
     """
     found: Allowed = {}
     for part, cls in PARTS.items():
-        for key in catalog.only(document, [item.name for item in fields(cls)], [part]) if part in document.data else ():
+        for key in (
+            catalog.mapping_with_keys(document, [item.name for item in fields(cls)], [part]) if part in document.data else ()
+        ):
             if document.data[part][key] != ANY:
                 found[f"{part}.{key}"] = _values(document, part, key)
     return found
@@ -245,7 +247,7 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
         place: yaml_file.Place = ["refuses", index]
-        entry: Mapping[str, Any] = catalog.only(document, ("when", "because", "do"), place)
+        entry: Mapping[str, Any] = catalog.mapping_with_keys(document, ("when", "because", "do"), place)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):
                 raise document.error(place, f"{key} is missing, or no text; write it")

@@ -70,7 +70,7 @@ class PolicyEvidence:
         return self.applied + self.taken + self.confirmed + self.contradicted > 0
 
     @property
-    def spoken(self) -> bool:
+    def has_pairs(self) -> bool:
         """Whether any pair of trials speaks on it."""
         return self.confirmed + self.contradicted > 0
 

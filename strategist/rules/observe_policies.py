@@ -10,7 +10,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Reason
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import same_choice
-from strategist.rules.policy_matching import acts_for, asked, holds_for
+from strategist.rules.policy_matching import acts_for, holds_for, requested_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def _changes(settings: list[Setting], known: Facts) -> dict[str, KnobValue]:
     changes: dict[str, KnobValue] = {}
     for setting in settings:
         current = known.get(setting.path)
-        values = asked(setting, known)
+        values = requested_values(setting, known)
         if not values:
             return {}
         if not any(same_choice(value, current) for value in values):

@@ -56,7 +56,7 @@ PART_ROWS = 2**17
 """Rows of a table that are judged at a time, so that columns stay in the processor's cache and memory stays bounded."""
 
 
-class _Alive:
+class _AllowedRows:
     """The rows of a table that are still allowed. Of a large table the others are left out as they get many."""
 
     def __init__(self, columns: Columns, weights: NDArray[np.int64] | None, among: Mask) -> None:
@@ -136,7 +136,7 @@ def judge(
     among = np.ones(columns.rows, dtype=np.bool_) if among is None else among
     tally, parts = _Tally(), []
     for place, part in columns.parts(PART_ROWS):
-        alive = _Alive(part, None if weights is None else weights[place], among[place])
+        alive = _AllowedRows(part, None if weights is None else weights[place], among[place])
         for rule in _rules(deck, facts, alive, HARD):
             tally.add(rule, alive.keep(_kept(rule, facts, alive.columns)))
         if part is not columns:
@@ -149,7 +149,9 @@ def judge(
     return Judgement(allowed=np.concatenate(masks), dropped=(*tally.drops, *by_defaults.drops), gave_way=gave_way)
 
 
-def _with_defaults(deck: Deck, facts: Facts, parts: Sequence[_Alive], free: frozenset[str]) -> tuple[list[Mask], _Tally, bool]:
+def _with_defaults(
+    deck: Deck, facts: Facts, parts: Sequence[_AllowedRows], free: frozenset[str]
+) -> tuple[list[Mask], _Tally, bool]:
     """What defaults leave of each part of a table, and whether one of them gave way. That one leaves nothing of a table shows once
     all parts were narrowed: then they are narrowed again without it."""
     giving_way: set[tuple[int, int]] = set()
@@ -186,7 +188,9 @@ def _leaving_nothing(before: Sequence[bool], after: Sequence[Mapping[tuple[int, 
     return None
 
 
-def _rules(deck: Deck, facts: Facts, alive: _Alive, kinds: Collection[EffectKind], free: Collection[str] = ()) -> Iterator[_Rule]:
+def _rules(
+    deck: Deck, facts: Facts, alive: _AllowedRows, kinds: Collection[EffectKind], free: Collection[str] = ()
+) -> Iterator[_Rule]:
     """The effects of these kinds that can act on the table, less settings that are ``free``."""
     for place, (card, effects) in enumerate(deck.acting):
         spoken = [
@@ -228,7 +232,7 @@ def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float6
     to use it well.
     """
     score = np.zeros(columns.rows, dtype=np.float64)
-    everything = _Alive(columns, None, np.ones(columns.rows, dtype=np.bool_))
+    everything = _AllowedRows(columns, None, np.ones(columns.rows, dtype=np.bool_))
     for rule in _rules(deck, facts, everything, (EffectKind.PREFER,)):
         acting = acts(rule.policy, facts, columns)
         met = np.logical_and(acting, selects(rule.effect, columns))

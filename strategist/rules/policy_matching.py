@@ -33,11 +33,11 @@ def selects(effect: Effect, columns: Columns) -> Where:
     """The candidates that have all of the effect's settings; all of them when it has none."""
     result: Where = True
     for setting in effect.settings:
-        result = result & has(setting, columns)
+        result = result & matches(setting, columns)
     return result
 
 
-def has(setting: Setting, columns: Columns) -> Where:
+def matches(setting: Setting, columns: Columns) -> Where:
     """The candidates that have one of the setting's values. False where the table has no such column."""
     column = columns.values.get(setting.path)
     if column is None:
@@ -63,7 +63,7 @@ def acts_for(policy: Policy, facts: Facts) -> bool:
     return policy.when is None or scalar(policy.when, facts) is True
 
 
-def grounds(card: Card, policy: Policy) -> tuple[str, ...]:
+def condition_names(card: Card, policy: Policy) -> tuple[str, ...]:
     """The names that decide whether a policy acts, each once."""
     conditions = [*(condition.when for condition in card.preconditions), policy.when]
     named = set().union(*(condition.names for condition in conditions if condition is not None))
@@ -72,10 +72,12 @@ def grounds(card: Card, policy: Policy) -> tuple[str, ...]:
 
 def selects_row(effect: Effect, row: Facts) -> bool:
     """Whether the candidate has all of the effect's settings; ``row`` holds what computed ones are computed from, too."""
-    return all(any(same_choice(row.get(setting.path), value) for value in asked(setting, row)) for setting in effect.settings)
+    return all(
+        any(same_choice(row.get(setting.path), value) for value in requested_values(setting, row)) for setting in effect.settings
+    )
 
 
-def asked(setting: Setting, row: Facts) -> tuple[KnobValue, ...]:
+def requested_values(setting: Setting, row: Facts) -> tuple[KnobValue, ...]:
     """The values that a setting asks for; none where what it computes is unknown, no whole number, or too small."""
     if setting.change is None:
         return setting.values

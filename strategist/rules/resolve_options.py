@@ -7,7 +7,7 @@ from strategist.cards.deck import Deck, PolicyRef
 from strategist.contract.knobs import KnobValue
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.rules.policy_matching import acts_for, asked, holds_for, selects_row
+from strategist.rules.policy_matching import acts_for, holds_for, requested_values, selects_row
 
 
 def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) -> KnobValue:
@@ -52,4 +52,4 @@ def _named(policy_refs: Sequence[PolicyRef], facts: Facts, path: str) -> Iterato
             continue
         for setting in ref.effect.settings:
             if setting.path == path:
-                yield from (value for value in asked(setting, facts) if isinstance(value, int))
+                yield from (value for value in requested_values(setting, facts) if isinstance(value, int))

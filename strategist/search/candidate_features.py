@@ -31,7 +31,7 @@ class Context:
     device: str = ""
     doublings: tuple[float, ...] = ()
 
-    def apart(self, other: "Context") -> float:
+    def squared_distance(self, other: "Context") -> float:
         """The square of the distance to another one: a device that differs counts as one doubling."""
         squares = [(own - theirs) ** 2 for own, theirs in zip(self.doublings, other.doublings, strict=True)]
         return sum(squares) + (self.device != other.device)
@@ -94,7 +94,7 @@ class CandidateFeatures:
         return [column for name, column in self.columns.items() if len(self.values[name]) > 1]
 
 
-def prospects(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
+def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
     """Those of plans."""
     predicted = np.array([goals.predicted(plan) for plan in plans], dtype=np.float64).reshape(len(plans), len(goals.objectives))
     seconds = np.array([[getattr(plan.estimate.time, name) for name in TIME_PARTS] for plan in plans]).reshape(-1, len(TIME_PARTS))
@@ -110,7 +110,7 @@ def prospects(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
     )
 
 
-def together(studies: Sequence[CandidateFeatures]) -> CandidateFeatures:
+def concatenate(studies: Sequence[CandidateFeatures]) -> CandidateFeatures:
     """Those of several studies, one study after the other. Settings and parts of a step mean the same in all of them."""
     return CandidateFeatures(
         settings=tuple(own for each in studies for own in each.settings),

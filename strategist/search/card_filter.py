@@ -14,7 +14,7 @@ from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
 from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
-from strategist.search.options import decided
+from strategist.search.options import forced_options
 from strategist.search.pruning import Families, Limits, families
 from strategist.search.space import Block
 
@@ -80,14 +80,14 @@ def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: b
     for early_defaults in (True, False) if defaults else (False,):
         narrowed = narrowed_of(blocks, criteria, defaults=early_defaults)
         everything = table_of(narrowed.blocks, narrowed.knobs, narrowed.left)
-        known = {**facts, **decided(bounds)}
+        known = {**facts, **forced_options(bounds)}
         refused, out = left_out(bounds, known, everything)
         judgement = judge(deck, facts, everything, fixed=bounds.open, among=~out, defaults=defaults)
         if judgement.allowed.any():
             break
     if len(refused) and refused.all():
         row = everything.row(int(refused.argmax()))
-        text = next(bounds.backend.together({**known, **row}))
+        text = next(bounds.backend.broken_combinations({**known, **row}))
         raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
     allowed = Allowed(columns=everything.take(judgement.allowed), narrowed=narrowed)
     return allowed, _merged((*narrowed.dropped, *judgement.dropped)), int(out.sum())
@@ -107,7 +107,7 @@ def left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, M
     refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
     for place, part in everything.parts(PART_ROWS):
         refused[place] = bounds.backend.refused(known, part)
-        unasked[place] = bounds.backend.unasked(known, part, bounds.open)
+        unasked[place] = bounds.backend.unrequested_convergence(known, part, bounds.open)
     return refused, refused | unasked
 
 

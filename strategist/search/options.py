@@ -21,7 +21,7 @@ _FREE = Candidate(layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True, compi
 """No law between options and other settings rules any option out."""
 
 
-def decided(bounds: Bounds) -> dict[str, KnobValue]:
+def forced_options(bounds: Bounds) -> dict[str, KnobValue]:
     """Closed options of which the user, the back end's limits and the laws leave one value in all candidates, by full name."""
     fixed = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
     found: dict[str, tuple[KnobValue, ...]] = {name: (value,) for name, value in fixed.items()}

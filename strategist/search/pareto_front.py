@@ -26,7 +26,7 @@ AUGMENTED = 0.05
 """What the sum of the weighed objectives counts beside the worst of them (Knowles, ParEGO, in the same volume, equation 2)."""
 
 
-def growth(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> Floats:
+def expected_hypervolume_gain(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> Floats:
     """By which share each candidate is expected to enlarge what the ``measured`` dominate. All are rows with the logarithm of each
     objective; ``runs`` is the chance that a candidate runs. Before anything is measured, what is expected of it beside the best.
 
@@ -50,7 +50,7 @@ def growth(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> F
     return share
 
 
-def along(values: Floats, limit: int) -> Array:
+def spread_over_front(values: Floats, limit: int) -> Array:
     """So many rows along the front, the best by each of many weights in turn; ``values`` are rows with one of each objective."""
     far = np.log(values / values.min(axis=0))
     objectives = values.shape[1]

@@ -17,7 +17,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.heterogeneous_nodes import price_mixed
+from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.lower_bounds import lower_bounds
 from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
@@ -25,7 +25,7 @@ from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
 from strategist.search.bounds import Bounds
 from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of, left_out, narrowed_of
-from strategist.search.options import decided
+from strategist.search.options import forced_options
 from strategist.search.pruning import Limits
 from strategist.search.space import Block, space
 from strategist.units import GIB
@@ -90,7 +90,7 @@ def rank(
     """
     blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
     price = partial(
-        price_mixed,
+        price_heterogeneous,
         model,
         cluster,
         workload,
@@ -153,7 +153,7 @@ def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[
 
     It does where some of them fit and no default of the cards gives way, and where none of them fits by the cards' laws alone.
     """
-    known, found = {**criteria.facts, **decided(criteria.bounds)}, None
+    known, found = {**criteria.facts, **forced_options(criteria.bounds)}, None
     for defaults in (True, False):
         narrowed = narrowed_of(blocks, criteria, defaults=defaults)
         some = narrowed.families(criteria)
@@ -180,7 +180,7 @@ def _fitting(
         priced = price(part.take(own))
         fits, hosts = priced.fits_with(confidence), priced.fits_host
         fitting = np.flatnonzero(fits & hosts)
-        value = spent(priced, objective)[fitting]
+        value = objective_cost(priced, objective)[fitting]
         best = np.sort(np.append(best, value))[:places]
         near = value <= _limit(best, places)
         rows.append(place.start + own[fitting[near]])
@@ -210,7 +210,7 @@ def _limit(best: Floats, places: int | None) -> float:
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
     """By classes of near ties; in them by host memory, which costs money, then preference, then the objective itself."""
-    value = spent(priced, objective)[rows]
+    value = objective_cost(priced, objective)[rows]
     if not len(value):
         return np.zeros(0, dtype=np.int64)
     classes = np.floor(np.log(value / value.min()) / np.log1p(NEAR_TIE))
@@ -218,7 +218,7 @@ def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) ->
     return np.lexsort((np.arange(len(rows)), priced.step_seconds[rows], value, -preference[rows], host, classes))
 
 
-def spent(priced: Priced, objective: str) -> Floats:
+def objective_cost(priced: Priced, objective: str) -> Floats:
     """What the objective wants least of; on a given cluster money is time."""
     joules = priced.energy_joules_per_step if objective == "energy" else None
     if joules is not None:

@@ -12,9 +12,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from strategist.contract.knobs import KnobValue
 from strategist.search.candidate_features import CandidateFeatures, Floats
-from strategist.search.pareto_front import growth
+from strategist.search.pareto_front import expected_hypervolume_gain
 from strategist.search.settings import Settings
-from strategist.search.surrogate import Others, Seen, fit_surrogate, gains, of_each
+from strategist.search.surrogate import ObservedCandidate, OtherStudies, expected_improvement, fit_surrogate, predict_objectives
 
 OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "memory_ratio", "step_ratio", "at_least", "misses"
 """User attributes of a trial: how sure it is that it ran out of memory, the measured shares of the memory and of the longest step
@@ -33,7 +33,7 @@ class SurrogateSampler(BaseSampler):
         known: CandidateFeatures,
         untried: Sequence[int],
         distributions: Mapping[str, BaseDistribution],
-        others: Sequence[Others] = (),
+        others: Sequence[OtherStudies] = (),
     ) -> None:
         self.known, self._untried, self._distributions = known, list(untried), dict(distributions)
         self._others = tuple(others)
@@ -60,14 +60,16 @@ class SurrogateSampler(BaseSampler):
         self.expected_gain = float(gain[place])
         return dict(self.known.settings[place])
 
-    def _gains(self, seen: Sequence[Seen]) -> Floats:
+    def _gains(self, seen: Sequence[ObservedCandidate]) -> Floats:
         """Of each candidate: by how much it is expected to be better than the best, or to enlarge what the front dominates."""
         surrogate = fit_surrogate(self.known, seen, self._others)
         kept = [(item.value, *item.beside) for item in seen if item.value is not None and not item.misses]
         if self.known.beside is None:
-            return gains(surrogate, min((value for value, *_ in kept), default=None))
-        mean, deviation = (np.stack(parts, axis=1) for parts in zip(*of_each(self.known, seen, self._others), strict=True))
-        return growth(mean, deviation, surrogate.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
+            return expected_improvement(surrogate, min((value for value, *_ in kept), default=None))
+        mean, deviation = (
+            np.stack(parts, axis=1) for parts in zip(*predict_objectives(self.known, seen, self._others), strict=True)
+        )
+        return expected_hypervolume_gain(mean, deviation, surrogate.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
         """Never asked for: all settings are sampled together."""
@@ -77,8 +79,8 @@ class SurrogateSampler(BaseSampler):
         """Of the candidate with these settings; those that are alike in all need no mention."""
         return self._places[self._told(settings)]
 
-    def _seen(self, trial: FrozenTrial) -> Seen:
-        return Seen(
+    def _seen(self, trial: FrozenTrial) -> ObservedCandidate:
+        return ObservedCandidate(
             place=self.place_of(trial.params),
             value=trial.values[0] if trial.state is TrialState.COMPLETE else None,
             beside=tuple(trial.values[1:]) if trial.state is TrialState.COMPLETE else (),

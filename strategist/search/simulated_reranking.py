@@ -11,7 +11,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.simulated_steps import simulated, with_simulated
-from strategist.search.rank import NEAR_TIE, Ranking, in_order, spent
+from strategist.search.rank import NEAR_TIE, Ranking, in_order, objective_cost
 
 FINALISTS, SEEDS = 512, 1024
 """How many pipelines are simulated at most, and how far down the order they are looked for."""
@@ -42,7 +42,7 @@ def reranked(
     uneven: set[int] = set()
     pipelines = len(waiting)
     while len(waiting):
-        value = spent(priced, objective)
+        value = objective_cost(priced, objective)
         best = np.sort(value[head[settled]])[:places]
         limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
         batch = waiting[value[waiting] <= limit][: max(2 * places, pipelines - len(waiting))]  # twice as many each time

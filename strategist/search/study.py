@@ -22,11 +22,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.search.candidate_features import CandidateFeatures, prospects
+from strategist.search.candidate_features import CandidateFeatures, plan_features
 from strategist.search.goals import PLAIN, Goals, peak_bytes
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, SurrogateSampler
 from strategist.search.settings import Settings, distance
-from strategist.search.surrogate import Others, Seen
+from strategist.search.surrogate import ObservedCandidate, OtherStudies
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -84,8 +84,8 @@ def propose(
     untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
     if not untried:
         return None
-    known, seen = shown(ranked, informative_trials(tried, goals) if sampler == "surrogate" else tried, goals)
-    others = [others_of(theirs, goals) for theirs in elsewhere]
+    known, seen = observed_candidates(ranked, informative_trials(tried, goals) if sampler == "surrogate" else tried, goals)
+    others = [other_study(theirs, goals) for theirs in elsewhere]
     place, gain = choose(known, seen, sampler, seed, untried=untried, others=others)
     return Proposal(plan=ranked[place], expected_gain=gain)
 
@@ -101,29 +101,31 @@ def informative_trials(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
     return [tried[place] for place in sorted(list(chosen)[:MAX_SURROGATE_TRIALS])]
 
 
-def shown(ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals) -> tuple[CandidateFeatures, list[Seen]]:
+def observed_candidates(
+    ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals
+) -> tuple[CandidateFeatures, list[ObservedCandidate]]:
     """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
     places = {plan.candidate.key: place for place, plan in enumerate(ranked)}
     plans = list(ranked)
     for item in tried:
         if places.setdefault(item.plan.candidate.key, len(plans)) == len(plans):
             plans.append(item.plan)
-    return prospects(plans, goals), [_seen(places[item.plan.candidate.key], item, goals) for item in tried]
+    return plan_features(plans, goals), [_seen(places[item.plan.candidate.key], item, goals) for item in tried]
 
 
-def others_of(tried: Sequence[Tried], goals: Goals) -> Others:
+def other_study(tried: Sequence[Tried], goals: Goals) -> OtherStudies:
     """What another study has shown."""
-    known, seen = shown([], informative_trials(tried, goals), goals)
-    return Others(known=known, seen=tuple(seen))
+    known, seen = observed_candidates([], informative_trials(tried, goals), goals)
+    return OtherStudies(known=known, seen=tuple(seen))
 
 
 def choose(
     known: CandidateFeatures,
-    seen: Sequence[Seen],
+    seen: Sequence[ObservedCandidate],
     sampler: str,
     seed: int = 0,
     untried: Sequence[int] = (),
-    others: Sequence[Others] = (),
+    others: Sequence[OtherStudies] = (),
 ) -> tuple[int, float | None]:
     """The place of the candidate to try next, of those ``untried``, else of all that were not seen, and its expected gain where
     it is known."""
@@ -144,7 +146,7 @@ def choose(
 
 
 def build(
-    known: CandidateFeatures, seen: Sequence[Seen], sampler: BaseSampler | None = None, choices: Choices | None = None
+    known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: BaseSampler | None = None, choices: Choices | None = None
 ) -> optuna.Study:
     """An Optuna study in memory over the settings of all candidates, or some of them, with a trial for each that was seen.
     Minimises all objectives."""
@@ -188,7 +190,7 @@ def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = 
     Raises:
         InputError: the storage holds a study of that name, or cannot be written.
     """
-    known, seen = shown((), [item.tried for item in told], goals)
+    known, seen = observed_candidates((), [item.tried for item in told], goals)
     choices = choices_of(known)
     try:
         study = optuna.create_study(study_name=name, storage=storage, directions=[StudyDirection.MINIMIZE] * len(goals.objectives))
@@ -216,14 +218,14 @@ def _measured(tried: Tried, goals: Goals) -> tuple[float, ...] | None:
     return goals.measured(tried.plan, tried.measurement)
 
 
-def _seen(place: int, tried: Tried, goals: Goals) -> Seen:
+def _seen(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
     measurement = tried.measurement
     if measurement is None or measurement.outcome in SILENT:
-        return Seen(place=place, lost=measurement is not None)
+        return ObservedCandidate(place=place, lost=measurement is not None)
     values, ratios = _measured(tried, goals), goals.ratios(tried.plan, measurement)
     peak = peak_bytes(measurement) or 0
     steps = [ratio for name, ratio in ratios.items() if name != "headroom" and isfinite(ratio)]
-    return Seen(
+    return ObservedCandidate(
         place=place,
         value=None if values is None else values[0],
         beside=() if values is None else values[1:],
@@ -236,7 +238,7 @@ def _seen(place: int, tried: Tried, goals: Goals) -> Seen:
     )
 
 
-def _trial(known: CandidateFeatures, seen: Seen, choices: Choices) -> FrozenTrial:
+def _trial(known: CandidateFeatures, seen: ObservedCandidate, choices: Choices) -> FrozenTrial:
     """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
     own = known.settings[seen.place]
     common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
@@ -264,7 +266,7 @@ def _constraints(violations: dict[str, float]) -> dict[str, Any]:
     return {"system_attrs": {"constraints": list(violations.values())}}
 
 
-def _ask(known: CandidateFeatures, seen: Sequence[Seen], sampler: str, seed: int) -> Settings:
+def _ask(known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: str, seed: int) -> Settings:
     """What one of Optuna's samplers asks for."""
     asked = _questions(known)
     study = build(known, seen, OPTUNA[sampler](seed + len(seen)), asked)

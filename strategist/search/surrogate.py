@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from strategist.search.candidate_features import CandidateFeatures, Floats, together
+from strategist.search.candidate_features import CandidateFeatures, Floats, concatenate
 
 PART_SPREAD = 0.3
 """How far a part of the step strays from its prediction, as a logarithm."""
@@ -49,7 +49,7 @@ _COMMON = np.linspace(-1.5, 1.5, 301)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ObservedCandidate:
     """What is known of the candidate at ``place``: what the objective and those beside it (``beside``) minimise as it was measured,
     or ``at_least`` is where the trial was ended before it showed, the measured shares of the memory and of the longest step that
     are allowed, whether it ``failed`` or ran and ``misses`` a constraint, and how sure it is that it ran out of memory. A trial
@@ -68,11 +68,11 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Others:
+class OtherStudies:
     """What another study has shown of its own candidates, priced for its own model and cluster."""
 
     known: CandidateFeatures
-    seen: tuple[Seen, ...]
+    seen: tuple[ObservedCandidate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Surrogate:
     runs: Floats
 
 
-def fit_surrogate(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others] = ()) -> Surrogate:
+def fit_surrogate(known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()) -> Surrogate:
     """Surrogate of all candidates from the trials of this study and of others."""
     count = len(known)
     known, seen = _joined(known, seen, others)
@@ -94,17 +94,19 @@ def fit_surrogate(known: CandidateFeatures, seen: Sequence[Seen], others: Sequen
     return Surrogate(mean=mean[:count], deviation=deviation[:count], runs=runs[:count])
 
 
-def _joined(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others]) -> tuple[CandidateFeatures, Sequence[Seen]]:
+def _joined(
+    known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies]
+) -> tuple[CandidateFeatures, Sequence[ObservedCandidate]]:
     """Candidates of all studies and their trials, those of this study first."""
     if not others:
         return known, seen
-    whole = together([known, *(other.known for other in others)])
+    whole = concatenate([known, *(other.known for other in others)])
     begins = np.cumsum(whole.sizes)[:-1]
     told = [replace(item, place=item.place + begin) for begin, other in zip(begins, others, strict=True) for item in other.seen]
     return whole, [*seen, *told]
 
 
-def expected(known: CandidateFeatures, seen: Sequence[Seen]) -> tuple[Floats, Floats]:
+def expected(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> tuple[Floats, Floats]:
     """Of each candidate the logarithm of what the objective minimises, and its standard deviation. Trials that run yet are taken to
     show what is expected of them, so that several tuners do not ask the same question."""
     mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
@@ -123,7 +125,9 @@ def expected(known: CandidateFeatures, seen: Sequence[Seen]) -> tuple[Floats, Fl
     return mean, np.sqrt(variance)
 
 
-def of_each(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Others] = ()) -> list[tuple[Floats, Floats]]:
+def predict_objectives(
+    known: CandidateFeatures, seen: Sequence[ObservedCandidate], others: Sequence[OtherStudies] = ()
+) -> list[tuple[Floats, Floats]]:
     """The same of each objective, that of the request first."""
     count = len(known)
     known, seen = _joined(known, seen, others)
@@ -134,7 +138,7 @@ def of_each(known: CandidateFeatures, seen: Sequence[Seen], others: Sequence[Oth
     return [(mean[:count], deviation[:count]) for mean, deviation in found]
 
 
-def gains(surrogate: Surrogate, best: float | None) -> Floats:
+def expected_improvement(surrogate: Surrogate, best: float | None) -> Floats:
     """By how much each candidate is expected to be better than the ``best`` seen, as a share: expected improvement of its rate
     (Jones et al., Journal of Global Optimization 13, 1998, section 4.1) times the chance that it runs. With none seen yet the
     expected rate beside that of the best predicted."""
@@ -182,7 +186,7 @@ def _telling(known: CandidateFeatures, places: Sequence[int]) -> Floats:
 
 def _kin(known: CandidateFeatures) -> Floats:
     """How alike studies are: studies x studies."""
-    apart = np.array([[own.apart(other) for other in known.contexts] for own in known.contexts])
+    apart = np.array([[own.squared_distance(other) for other in known.contexts] for own in known.contexts])
     alike: Floats = ELSEWHERE * np.exp(-0.5 * apart / LENGTH**2)
     np.fill_diagonal(alike, 1.0)
     return alike
@@ -197,7 +201,7 @@ def _near(known: CandidateFeatures, places: Sequence[int]) -> Floats:
     return near
 
 
-def _runs(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
+def _runs(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Floats:
     """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
     is wrong with it, as its neighbours tell."""
     ratio = np.log(known.memory_ratio)
@@ -210,7 +214,7 @@ def _runs(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
     return chance
 
 
-def _in_time(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
+def _in_time(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Floats:
     """The chance that a step takes no longer than is allowed, by a surrogate of its own."""
     if known.step_ratio is None:
         return np.ones(len(known))
@@ -220,7 +224,7 @@ def _in_time(known: CandidateFeatures, seen: Sequence[Seen]) -> Floats:
     return chance
 
 
-def _common_memory(known: CandidateFeatures, ratio: Floats, seen: Sequence[Seen]) -> Floats:
+def _common_memory(known: CandidateFeatures, ratio: Floats, seen: Sequence[ObservedCandidate]) -> Floats:
     """How likely each of ``_COMMON`` is, by which the memory of all candidates of the study strays alike: as usual, or as that of
     another study did."""
     usual = np.sum([share / spread * np.exp(-0.5 * (_COMMON / spread) ** 2) for share, spread in MEMORY_COMMON], axis=0)
@@ -231,7 +235,7 @@ def _common_memory(known: CandidateFeatures, ratio: Floats, seen: Sequence[Seen]
     return _likely(np.mean(before, axis=0) if before else usual, ratio, own)
 
 
-def _likely(before: Floats, ratio: Floats, seen: Sequence[Seen]) -> Floats:
+def _likely(before: Floats, ratio: Floats, seen: Sequence[ObservedCandidate]) -> Floats:
     """What was thought ``before`` of ``_COMMON``, after what one study has shown."""
     likely = np.log(before)
     for item in seen:

@@ -81,7 +81,7 @@ def train(
             restarts += 1
         elif 0 < len(lost) < ranks:
             executor, restarts = executor.without(lost), 0
-            plan = smaller(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
+            plan = plan_for_fewer_devices(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
         elif not lost or vain == IN_VAIN:
             break
         if on_shrink is not None:
@@ -95,7 +95,7 @@ def train(
     return measurement
 
 
-def smaller(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:
+def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:
     """The best plan for the same training on ``left`` devices of the same cluster, or on some of them.
 
     The model, the batch and all that changes what is trained stay as they are.

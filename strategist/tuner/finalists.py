@@ -32,7 +32,7 @@ MEDIAN_ERROR = 1.25
 """The standard error of a median beside that of a mean, of normal samples."""
 
 
-class Tested(Protocol):
+class RankedTrial(Protocol):
     """A finished trial, by any view on a study."""
 
     @property
@@ -45,7 +45,7 @@ class Tested(Protocol):
     def measurement(self) -> Measurement | None: ...
 
 
-T = TypeVar("T", bound=Tested)
+T = TypeVar("T", bound=RankedTrial)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
 from strategist.search.goals import Goals
 from strategist.tuner import flat_table
-from strategist.tuner.study_folder import HISTORY, bind, differences, kind_of, owner
+from strategist.tuner.study_folder import HISTORY, differences, kind_of, owner, set_request
 
 SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
 """Columns that are settings, by bare or full name."""
@@ -87,7 +87,7 @@ def import_file(
                 raise InputError(f"study {folder}", "holds no request", "say which: --model, --gpus and what else it is of")
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
-        bind(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
+        set_request(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
         imported = sum([ledger.import_trial(finished_row(item)) for item in found])
         ledger.export_jsonl(folder / HISTORY)
     return ImportResult(study=str(folder), imported=imported, duplicates=len(found) - imported)
@@ -107,7 +107,7 @@ def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | 
         raise InputError(str(path), "is of no known kind", "give a file that ends in .csv, .parquet or .jsonl")
 
 
-def foreign(plan: Plan, asked: Situation) -> str | None:
+def mismatch(plan: Plan, asked: Situation) -> str | None:
     """What the plan is of that the study is not: its model, cluster or workload; None where it is of the same."""
     wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
     return next((name for name, wanted in wanted_of.items() if getattr(plan, name) != wanted), None)
@@ -120,7 +120,7 @@ def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
         raise FileError(path, finding.message, finding.line)
     for record in read.records:
         plan = record.plan
-        if (name := foreign(plan, asked)) is not None:
+        if (name := mismatch(plan, asked)) is not None:
             raise FileError(path, f"trial {record.trial or '?'}: is of another {name} than the study; merge it into one of its own")
         if (kind := record.measurement.kind) not in (Kind.REAL, Kind.SIMULATED):
             raise FileError(

@@ -11,7 +11,7 @@ from strategist.tuner.study import StudyTrial, trial_of
 from strategist.tuner.study_metrics import StudyMetrics, seconds_left
 
 
-class Happened(StrEnum):
+class LineType(StrEnum):
     """Kind of a line."""
 
     BEGUN = "begun"
@@ -28,7 +28,7 @@ class TuneLine:
     by its number, and those of its metrics. ``why`` says why a tuning ended, and ``confirmation`` how sure its best is.
     """
 
-    event: Happened
+    event: LineType
     time: str
     study: str
     trials: int
@@ -50,7 +50,7 @@ class TuneLine:
 
 
 def line(
-    happened: Happened,
+    happened: LineType,
     event: TuneEvent,
     known: StudyMetrics,
     study: str,

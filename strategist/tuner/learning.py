@@ -80,12 +80,12 @@ def after_trial(record: Record) -> dict[str, Any]:
     }
 
 
-def warned(deck: Deck, record: Record) -> tuple[Reason, ...]:
+def card_warnings(deck: Deck, record: Record) -> tuple[Reason, ...]:
     """What cards warn of after a trial."""
     return warnings(deck, after_trial(record), {})
 
 
-def reaction(
+def card_proposal(
     deck: Deck,
     situation: Situation,
     record: Record,
@@ -132,7 +132,7 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
     return plan if allowed and runs and plan.estimate.fits and hosted else None
 
 
-def experiment(
+def untested_policy_proposal(
     deck: Deck, situation: Situation, best: Record, records: Sequence[Record], ranked: Sequence[Plan], tried: Sequence[Candidate]
 ) -> tuple[Plan, str] | None:
     """The best predicted untried plan that, beside the best measured one, puts to the test a policy on which no trial spoke yet."""

@@ -9,7 +9,7 @@ from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
 from strategist.tuner.crash_bisection import CONVICTING, next_question
 from strategist.tuner.finalists import REPEAT, next_repeat
-from strategist.tuner.learning import experiment, reaction
+from strategist.tuner.learning import card_proposal, untested_policy_proposal
 from strategist.tuner.limits import Limits
 from strategist.tuner.study_state import StudyState
 
@@ -88,7 +88,7 @@ def _cause_of_a_crash(state: StudyState) -> Proposed | None:
 
 
 def _searched(state: StudyState, limits: Limits) -> Proposal | None:
-    return propose(state.candidates, state.tried, state.goals, limits.sampler, limits.seed, elsewhere=state.elsewhere)
+    return propose(state.candidates, state.tried, state.goals, limits.sampler, limits.seed, elsewhere=state.transferred_trials)
 
 
 def _wanted_by_a_card(state: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
@@ -96,7 +96,7 @@ def _wanted_by_a_card(state: StudyState, latest: TrialRow | None) -> tuple[Plan,
         return None
     record = Record(plan=state.plan_of(latest), measurement=measurement)
     tried = [state.plan_of(row).candidate for row in state.rows]
-    return reaction(state.deck, state.asked, record, state.candidates, tried, state.calibration)
+    return card_proposal(state.deck, state.asked, record, state.candidates, tried, state.calibration)
 
 
 def _experiment(state: StudyState) -> tuple[Plan, str] | None:
@@ -108,4 +108,4 @@ def _experiment(state: StudyState) -> tuple[Plan, str] | None:
         return None
     record = Record(plan=best.plan, measurement=best.measurement)
     tried = [state.plan_of(row).candidate for row in state.rows]
-    return experiment(state.deck, state.asked, record, state.records, state.candidates, tried)
+    return untested_policy_proposal(state.deck, state.asked, record, state.records, state.candidates, tried)

@@ -14,7 +14,7 @@ from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
-from strategist.tuner.import_trials import Found, finished_row, foreign, native
+from strategist.tuner.import_trials import Found, finished_row, mismatch, native
 from strategist.tuner.study_folder import HISTORY
 
 
@@ -72,7 +72,7 @@ def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, 
         raise FileError(study, f"what the study was asked cannot be read any more: {way}")
     asked = situation(native(request))
     for number, row in found.trials.items():
-        if (name := foreign(codec.loads(Plan, row.plan_json), asked)) is not None:
+        if (name := mismatch(codec.loads(Plan, row.plan_json), asked)) is not None:
             raise InputError(f"study {study}", f"trial {number} is of another {name}", "correct the file of --request")
     facts = {"request": codec.dumps(asked.request), **found.facts}
     texts = [row.measurement_json for row in found.attempts if row.measurement_json]

@@ -16,7 +16,7 @@ from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.search.candidate_features import CandidateFeatures, context
 from strategist.search.study import choose
-from strategist.search.surrogate import Others, Seen
+from strategist.search.surrogate import ObservedCandidate, OtherStudies
 
 NEAR = 0.02
 """A trial is near the best when it is slower by no more than this share."""
@@ -138,10 +138,10 @@ def _kind(own: Sequence[Case]) -> tuple[str, str]:
     return own[0].row.file, own[0].stack.family
 
 
-def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[Others] = ()) -> SearchRun:
+def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStudies] = ()) -> SearchRun:
     """Trials until one is near the best of the sweep; ``others`` are sweeps that were searched before."""
     known, best = prospects_of(sweep), float(sweep.step_seconds.min())
-    seen: list[Seen] = []
+    seen: list[ObservedCandidate] = []
     regret: list[float] = []
     while not regret or regret[-1] > NEAR:
         place, _ = choose(known, seen, sampler, seed, others=others)
@@ -190,8 +190,8 @@ def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
     )
 
 
-def seen_at(place: int, seconds: float) -> Seen:
+def seen_at(place: int, seconds: float) -> ObservedCandidate:
     """What a trial of the row shows; infinite seconds are those of one that failed."""
     if isfinite(seconds):
-        return Seen(place=place, value=seconds)
-    return Seen(place=place, failed=True, out_of_memory=SURE)
+        return ObservedCandidate(place=place, value=seconds)
+    return ObservedCandidate(place=place, failed=True, out_of_memory=SURE)

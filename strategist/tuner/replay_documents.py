@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from strategist.tuner.replay_benchmark import Replayed, SearchRun, Summary
-from strategist.tuner.transfer_benchmark import AFTER, Saved, Transfer, saved
+from strategist.tuner.transfer_benchmark import AFTER, Savings, Transfer, savings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class TransferDocument:
     """Published sweeps, each searched after another one: ``saved`` and searches have a figure for each of ``after``."""
 
     after: tuple[str, ...]
-    saved: tuple[Saved, ...]
+    saved: tuple[Savings, ...]
     transfers: tuple[ShownTransfer, ...]
 
 
@@ -74,7 +74,7 @@ def transfer_document(found: Sequence[Transfer]) -> TransferDocument:
         )
         for item in found
     )  # fmt: skip
-    return TransferDocument(after=AFTER, saved=tuple(saved(found)), transfers=transfers)
+    return TransferDocument(after=AFTER, saved=tuple(savings(found)), transfers=transfers)
 
 
 def _shown_search(run: SearchRun) -> ShownSearch:

@@ -19,7 +19,7 @@ from strategist.ledger.sqlite import FILE_NAME
 from strategist.search.goals import PLAIN, Goals
 from strategist.tuner.finalists import finalists, front, nearest
 from strategist.tuner.study_folder import CALIBRATION, goals_of, kind_of
-from strategist.tuner.warm_start import WarmedBy, warmed_by
+from strategist.tuner.warm_start import WarmStartSummary, warm_start_summaries
 
 
 class StudyStatus(StrEnum):
@@ -62,7 +62,7 @@ class Study:
     status: StudyStatus
     best: int | None
     trials: tuple[StudyTrial, ...]
-    warmed_by: tuple[WarmedBy, ...] = codec.added(())
+    warmed_by: tuple[WarmStartSummary, ...] = codec.added(())
     goals: Goals = PLAIN
     front: tuple[int, ...] = ()
     nearest: int | None = None
@@ -127,7 +127,7 @@ def seen(ledger: Ledger) -> Study:
         trials = tuple(replace(trial, front=trial.number in ahead) for trial in trials)
     return Study(
         study=str(ledger.folder or ledger.place), request=request, kind=kind_of(ledger), status=_status(rows, now),
-        best=ranked[0].trial.number if ranked else None, trials=trials, warmed_by=warmed_by(ledger), goals=goals,
+        best=ranked[0].trial.number if ranked else None, trials=trials, warmed_by=warm_start_summaries(ledger), goals=goals,
         front=ahead, nearest=None if ranked else nearest(trials, goals),
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.
 """The files of a study that people and other commands read."""
 
 
-def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
+def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
     """Makes the study that of the situation, of measurements of this kind and of this description of a program, or sees that it is.
 
     Raises:
@@ -50,7 +50,7 @@ def bind(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: st
         ledger.set_study("program", program)
 
 
-def agree(ledger: Ledger, folder: Path, request: Request, goals: Goals | None) -> Goals:
+def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | None) -> Goals:
     """The study's goals: those that it was begun with, which ``goals`` must be where any are given; a new study takes them.
 
     Raises:
@@ -111,7 +111,7 @@ def _machine() -> str:
     return f"{platform.node()}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 
 
-def free_abandoned(ledger: Ledger) -> None:
+def release_abandoned(ledger: Ledger) -> None:
     """Ends as lost what tuners of this machine ran when they were killed, so that no tuner waits for their leases."""
     for row in ledger.trials():
         if row.state is State.RUNNING and row.owner and _is_gone(row.owner):

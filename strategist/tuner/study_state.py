@@ -94,7 +94,7 @@ class StudyState:
         ]
 
     @property
-    def elsewhere(self) -> list[tuple[Tried, ...]]:
+    def transferred_trials(self) -> list[tuple[Tried, ...]]:
         """The trials of the studies that warm this one, priced by today's calibration where it holds there too."""
         return [other.tried(self.calibration) for other in self.others]
 

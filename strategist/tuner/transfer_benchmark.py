@@ -13,7 +13,7 @@ from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
-from strategist.search.surrogate import Others, Seen
+from strategist.search.surrogate import ObservedCandidate, OtherStudies
 from strategist.tuner.replay_benchmark import SearchRun, prospects_of, search_run, seen_at
 
 TRIALS = 10
@@ -46,7 +46,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class Savings:
     """Searches of one kind: how many, and for each of ``AFTER`` the trials until near the best, and the share that failed."""
 
     start: str
@@ -87,7 +87,7 @@ def transfer(
     return tuple(found)
 
 
-def saved(found: Sequence[Transfer]) -> Iterator[Saved]:
+def savings(found: Sequence[Transfer]) -> Iterator[Savings]:
     """What the searches before have saved, by start and by what changed."""
     for start in STARTS:
         for near in (True, False):
@@ -97,10 +97,10 @@ def saved(found: Sequence[Transfer]) -> Iterator[Saved]:
                     yield _saved(own)
 
 
-def _saved(found: Sequence[Transfer]) -> Saved:
+def _saved(found: Sequence[Transfer]) -> Savings:
     searches = list(zip(*(item.searches for item in found), strict=True))
     trials = [[each.trials for each in own] for own in searches]
-    return Saved(
+    return Savings(
         start=found[0].start,
         changed=found[0].changed,
         near=found[0].near,
@@ -126,30 +126,30 @@ def _kind(own: Sequence[Case]) -> tuple[str, str]:
 def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:
     """The sweep from each of ``STARTS``."""
     return [
-        crossed(start, priced_by(known, before), priced_by(known, own))
+        transfer_search(start, priced_by(known, before), priced_by(known, own))
         for start, known in zip(STARTS, (NEUTRAL, common), strict=True)
     ]
 
 
-def crossed(start: str, before: Sweep, own: Sweep) -> Transfer:
+def transfer_search(start: str, before: Sweep, own: Sweep) -> Transfer:
     """A sweep searched after nothing, after some trials of the one ``before``, and after all of it, both priced alike."""
     there = prospects_of(before)
     everything = [seen_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
-    others = [[], *([Others(known=there, seen=tuple(seen))] for seen in (_shots(before), everything))]
+    others = [[], *([OtherStudies(known=there, seen=tuple(seen))] for seen in (_shots(before), everything))]
     return Transfer(
         before=before.name,
         sweep=own.name,
         start=start,
         changed=_changed(before.cases, own.cases),
-        near=sqrt(there.contexts[0].apart(prospects_of(own).contexts[0])) <= FEW_DOUBLINGS,
+        near=sqrt(there.contexts[0].squared_distance(prospects_of(own).contexts[0])) <= FEW_DOUBLINGS,
         searches=tuple(search_run(own, "surrogate", 0, seen) for seen in others),
     )
 
 
-def _shots(sweep: Sweep) -> list[Seen]:
+def _shots(sweep: Sweep) -> list[ObservedCandidate]:
     """The first trials of a search that does not know when it is near the best."""
     known = prospects_of(sweep)
-    seen: list[Seen] = []
+    seen: list[ObservedCandidate] = []
     while len(seen) < min(TRIALS, len(known)):
         place, _ = choose(known, seen, "surrogate")
         seen.append(seen_at(place, float(sweep.step_seconds[place])))

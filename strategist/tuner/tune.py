@@ -29,14 +29,14 @@ from strategist.rules.evidence import evidence
 from strategist.search.goals import Goals
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
-from strategist.tuner.learning import errors, errors_left_out, trials_of, warned
+from strategist.tuner.learning import card_warnings, errors, errors_left_out, trials_of
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
 from strategist.tuner.result import TrialResult, TuningResult
-from strategist.tuner.study_folder import BEST, CALIBRATION, HISTORY, RESULT, agree, bind, free_abandoned, owner
+from strategist.tuner.study_folder import BEST, CALIBRATION, HISTORY, RESULT, owner, release_abandoned, set_goals, set_request
 from strategist.tuner.study_state import Rankings, StudyState
-from strategist.tuner.warm_start import PricedWarmStart, WarmStart, warmed
+from strategist.tuner.warm_start import PricedWarmStart, WarmStart, add_warm_starts
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -106,9 +106,9 @@ def tune(
         )
     folder = study.resolve()
     with Ledger.open(folder, create=True, server=server) as ledger:
-        bind(ledger, folder, asked, kind, program)
-        agreed = agree(ledger, folder, request, goals)
-        others = tuple(PricedWarmStart(warmth, asked, deck) for warmth in warmed(ledger, warm))
+        set_request(ledger, folder, asked, kind, program)
+        agreed = set_goals(ledger, folder, request, goals)
+        others = tuple(PricedWarmStart(warmth, asked, deck) for warmth in add_warm_starts(ledger, warm))
         loop = _Loop(
             folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
             prior=prior, kind=kind,
@@ -162,7 +162,7 @@ class _Loop:
 
     def run(self) -> None:
         """Until enough trials are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
-        free_abandoned(self.ledger)
+        release_abandoned(self.ledger)
         self.refresh()
         self.tell(EventType.BEGUN)
         while True:
@@ -178,7 +178,7 @@ class _Loop:
             else:
                 self.tell(EventType.WAITING)
                 time.sleep(POLL_SECONDS)
-                free_abandoned(self.ledger)
+                release_abandoned(self.ledger)
 
     @property
     def last(self) -> int:
@@ -315,7 +315,7 @@ class _Loop:
             errors_after=errors(asked, deck, records, lambda _: state.calibration),
             errors_left_out=errors_left_out(asked, deck, records, self.prior),
             evidence=evidence(deck, trials_of(records)),
-            warnings=warned(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
+            warnings=card_warnings(deck, Record(plan=best.plan, measurement=best.measurement)) if best and best.measurement else (),
             confirmation=confirmation(state.finalists),
             crash_causes=state.crash_causes,
             goals=goals,

@@ -37,7 +37,7 @@ class WarmStart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmedBy:
+class WarmStartSummary:
     """Summary of a warm start."""
 
     study: str
@@ -80,7 +80,7 @@ def _record(row: TrialRow) -> Record | None:
     return Record(plan=plan, measurement=measurement, trial=row.number, proposed_by=row.proposed_by)
 
 
-def warmed(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmStart, ...]:
+def add_warm_starts(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmStart, ...]:
     """All that warms a study, what is ``fresh`` included. Its ledger keeps it, so that all tuners of the study, now and later, take
     in the same, wherever the other studies are by then and whatever they hold.
 
@@ -94,11 +94,11 @@ def warmed(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmStart, ...]:
     return tuple(codec.loads(WarmStart, text) for text in ledger.facts(KEY).values())
 
 
-def warmed_by(ledger: Ledger) -> tuple[WarmedBy, ...]:
+def warm_start_summaries(ledger: Ledger) -> tuple[WarmStartSummary, ...]:
     """What warms the study of a ledger."""
     known = map(json.loads, ledger.facts(KEY).values())  # plans by the hundred are not looked at
     return tuple(
-        WarmedBy(
+        WarmStartSummary(
             study=each["study"], model=each["request"]["model"], gpus=each["request"]["gpus"], trials=len(each["records"])
         )
         for each in known

@@ -3,13 +3,13 @@
 import pytest
 
 from strategist.accuracy.case import case_of
-from strategist.accuracy.error_metrics import Judged, figures, regret, spearman, sweeps
+from strategist.accuracy.error_metrics import PricedCase, figures, regret, spearman, sweeps
 from tests.accuracy.published import made
 
 
 def judged(published=None, predicted=1.0, *, fits=True, interval=None, memory=None, predicted_memory=1.0, **cells):
     case = case_of(made(step_time_s=published, peak_mem_gib=memory, **{"oom": 0, **cells}))
-    return Judged(
+    return PricedCase(
         case=case, step_seconds=predicted, peak_memory_bytes=predicted_memory, fit_confidence=float(fits), interval=interval
     )
 

@@ -6,18 +6,18 @@ import pytest
 
 from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.case_columns import columns_of
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.held_out_errors import (
     LEAST_SOURCES,
     device_of,
     file_of,
-    left_out,
+    held_out_errors,
+    held_out_step_seconds,
     mean_error,
-    ranged,
-    rule_seconds,
+    rule_of_thumb_seconds,
     source_of,
     step_ranges,
-    unseen,
+    with_intervals,
 )
 from strategist.accuracy.measure import read_cases
 from strategist.accuracy.row import read_rows
@@ -49,7 +49,7 @@ def test_the_rule_is_two_fifths_of_the_peak(atorch: list[Case]) -> None:
     """Llama 2 7B, 4,096 tokens: 6 FLOPs for each of 6.6e9 parameters in matmuls, and 12 x 32 x 4096 x 4096 for attention."""
     case = next(case for case in atorch if case.workload.train == "full")
     flops = (6 * (6.738e9 - 32000 * 4096) + 12 * 32 * 4096 * case.workload.seq_len) * case.workload.tokens_per_step
-    assert rule_seconds(case) == pytest.approx(flops / (0.4 * 312e12 * case.cluster.devices), rel=0.02)
+    assert rule_of_thumb_seconds(case) == pytest.approx(flops / (0.4 * 312e12 * case.cluster.devices), rel=0.02)
 
 
 def test_a_group_is_priced_by_fits_to_the_others() -> None:
@@ -58,13 +58,13 @@ def test_a_group_is_priced_by_fits_to_the_others() -> None:
         [case_of(made(file=file, tp=tp, dp_shard=8 // tp, step_time_s=2.0 + 0.1 * tp)) for tp in (1, 2, 4, 8)]
         for file in ("own", "other")
     )
-    before = left_out(columns_of([*own, *others]), file_of, shipped().fits, "own")
+    before = held_out_step_seconds(columns_of([*own, *others]), file_of, shipped().fits, "own")
     slower = [replace(case, step_seconds=10 * (case.step_seconds or 0.0)) for case in own]
-    after = left_out(columns_of([*slower, *others]), file_of, shipped().fits, "own")
+    after = held_out_step_seconds(columns_of([*slower, *others]), file_of, shipped().fits, "own")
     assert list(after) == list(range(len(own)))
     assert after == pytest.approx(before)
     found = [judged(case, (case.step_seconds or 0.0) / after[at]) for at, case in enumerate(slower)]
-    (figures,) = unseen(found, found, file_of)
+    (figures,) = held_out_errors(found, found, file_of)
     assert (figures.name, figures.timed_rows) == ("own", len(own))
     assert figures.error is not None
     assert figures.error > 0.8
@@ -87,11 +87,11 @@ def test_a_family_with_enough_sources_has_a_range_of_its_own(atorch: list[Case])
     assert found["any torch"] == pytest.approx((1.0, 1.0))
     assert found[ANY_STACK][1] > 1.5
     assert set(found) == {"any torch", ANY_STACK}
-    [inside, other] = ranged([torch[0], apart[0]], Shipped(source="a test", step_ranges=found))
+    [inside, other] = with_intervals([torch[0], apart[0]], Shipped(source="a test", step_ranges=found))
     assert inside.interval == pytest.approx((inside.step_seconds, inside.step_seconds))
     assert other.interval == pytest.approx(tuple(share * other.step_seconds for share in found[ANY_STACK]))
 
 
-def judged(case: Case, ratio: float) -> Judged:
+def judged(case: Case, ratio: float) -> PricedCase:
     """A prediction that the measured step exceeds ``ratio`` times."""
-    return Judged(case=case, step_seconds=(case.step_seconds or 0.0) / ratio, peak_memory_bytes=1.0, fit_confidence=1.0)
+    return PricedCase(case=case, step_seconds=(case.step_seconds or 0.0) / ratio, peak_memory_bytes=1.0, fit_confidence=1.0)

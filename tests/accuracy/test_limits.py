@@ -7,7 +7,7 @@ import pytest
 from strategist import api
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.error_metrics import Figures
-from strategist.accuracy.held_out_errors import file_of, left_out, rule_seconds
+from strategist.accuracy.held_out_errors import file_of, held_out_step_seconds, rule_of_thumb_seconds
 from strategist.accuracy.measure import Accuracy, read_cases
 from strategist.accuracy.row import read_rows
 from strategist.cost.shipped_calibrations import shipped
@@ -39,9 +39,9 @@ def source(found: Accuracy, name: str) -> Figures:
 @pytest.mark.parametrize("name", list(UNSEEN))
 def test_steps_of_an_unseen_source_are_no_further_off_than_this(columns: CaseColumns, name: str) -> None:
     timed = {at: case.step_seconds for at, case in enumerate(columns.cases) if file_of(case) == name and case.step_seconds}
-    predicted = left_out(columns, file_of, shipped().fits, name)
+    predicted = held_out_step_seconds(columns, file_of, shipped().fits, name)
     error = median(abs(predicted[at] / seconds - 1) for at, seconds in timed.items())
-    rule_error = median(abs(rule_seconds(columns.cases[at]) / seconds - 1) for at, seconds in timed.items())
+    rule_error = median(abs(rule_of_thumb_seconds(columns.cases[at]) / seconds - 1) for at, seconds in timed.items())
     assert error < min(UNSEEN[name], rule_error)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.accuracy.measure import accuracy, judge, read_cases
+from strategist.accuracy.measure import accuracy, price_cases, read_cases
 from strategist.accuracy.skip_reason import Skip
 from tests.accuracy.published import made, row, rows
 
@@ -44,9 +44,9 @@ def test_the_mean_of_sources_counts_each_source_once():
 
 def test_predictions_do_not_depend_on_the_rows_beside_them():
     cases, _ = read_cases(EXCERPT)
-    together = judge(cases)
+    together = price_cases(cases)
     for case, seen in zip(cases, together, strict=True):
-        (alone,) = judge([case])
+        (alone,) = price_cases([case])
         assert seen.case is case
         assert alone.step_seconds == pytest.approx(seen.step_seconds)
         assert alone.peak_memory_bytes == pytest.approx(seen.peak_memory_bytes)
@@ -54,7 +54,7 @@ def test_predictions_do_not_depend_on_the_rows_beside_them():
 
 
 def test_allocated_memory_is_compared_without_what_the_allocator_holds():
-    reserved, allocated = judge(read_cases([made(peak_mem_gib=40.0, mem_kind=kind) for kind in ("reserved", "allocated")])[0])
+    reserved, allocated = price_cases(read_cases([made(peak_mem_gib=40.0, mem_kind=kind) for kind in ("reserved", "allocated")])[0])
     assert allocated.peak_memory_bytes < reserved.peak_memory_bytes
 
 

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from strategist.accuracy.error_metrics import Judged
-from strategist.accuracy.measure import judge, read_cases
+from strategist.accuracy.error_metrics import PricedCase
+from strategist.accuracy.measure import price_cases, read_cases
 from tests.accuracy.published import rows
 
 TOKENS_WITHIN = 0.3
@@ -21,14 +21,14 @@ MODELS = ("qwen3-1.7b", "llama3.1-8b", "gpt-oss-20b")
 
 
 @cache
-def runs(model: str) -> dict[str, Judged]:
+def runs(model: str) -> dict[str, PricedCase]:
     """Runs of a model by system: ZeRO-2, ZeRO-3 with and without offload, FSDP with and without, PP8, TP8, and streamed stages."""
     here = [row for row in rows("roundpipe_8x4090_a800") if row.row_id.startswith("rp-4090-") and row.row_id.endswith(model)]
     cases, _ = read_cases(here)
-    return {item.case.row.row_id.removeprefix("rp-4090-").removesuffix(f"-{model}"): item for item in judge(cases)}
+    return {item.case.row.row_id.removeprefix("rp-4090-").removesuffix(f"-{model}"): item for item in price_cases(cases)}
 
 
-def rates(item: Judged) -> tuple[float, float]:
+def rates(item: PricedCase) -> tuple[float, float]:
     """Predicted and published tokens/s of the box."""
     assert item.case.step_seconds is not None
     tokens = item.case.workload.tokens_per_step

@@ -9,7 +9,7 @@ import pytest
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.few_shot_calibration import few_shot_errors
-from strategist.accuracy.measure import judge, read_cases
+from strategist.accuracy.measure import price_cases, read_cases
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.trial_cases import cases_of
@@ -56,7 +56,7 @@ def test_plans_take_beside_their_parts_what_trials_on_gpus_show() -> None:
 
 def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran() -> None:
     """No fit saw these steps: only what they take beside their parts. Memory is what was allocated."""
-    found = [item for item in judge(cases_of(history.read(OURS).records, OURS.name)) if item.case.step_seconds]
+    found = [item for item in price_cases(cases_of(history.read(OURS).records, OURS.name)) if item.case.step_seconds]
     errors = [abs(item.step_seconds / (item.case.step_seconds or inf) - 1) for item in found]
     assert len(errors) >= 16
     assert median(errors) < 0.1
@@ -77,7 +77,7 @@ def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) ->
 
 
 def test_judged_steps_come_with_a_range_around_them(foundry: list[Case]) -> None:
-    for item in judge(foundry[:5]):
+    for item in price_cases(foundry[:5]):
         assert item.interval is not None
         assert item.interval[0] < item.step_seconds < item.interval[1]
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from strategist.accuracy.case import case_of
-from strategist.accuracy.error_metrics import Judged
+from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.reliability import reliability
 from tests.accuracy.published import made
 
 
-def judged(confidence: float, *, oom: bool | None, file: str = "one") -> Judged:
+def judged(confidence: float, *, oom: bool | None, file: str = "one") -> PricedCase:
     case = replace(case_of(made(file=file, step_time_s=1.0)), oom=oom)
-    return Judged(case=case, step_seconds=1.0, peak_memory_bytes=1.0, fit_confidence=confidence)
+    return PricedCase(case=case, step_seconds=1.0, peak_memory_bytes=1.0, fit_confidence=confidence)
 
 
 def test_runs_are_counted_in_the_range_of_their_probability() -> None:

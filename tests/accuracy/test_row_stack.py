@@ -27,14 +27,14 @@ def test_parts_that_llm_q_makes_again_leave_the_rest_saved(precision, notes, sha
     """In hidden sizes of 1024, of which keys and values are half and a feed-forward's inner tensors 4: outputs of matmuls
     are 3 + 0.5 + 8."""
     found = case_of(made(**LLMQ, precision=precision, notes=notes)).stack
-    assert found.keeps.selective_matmuls == pytest.approx(share)
+    assert found.memory_traits.selective_matmuls == pytest.approx(share)
 
 
 def test_master_weights_in_host_memory_leave_what_is_computed_with():
     def held(row_id):
         found = case_of(row("llmq_consumer_gpus", row_id))
         knobs = found.candidate.knobs
-        return knobs.offload, knobs.reshard_after_forward, knobs.activation_offload, found.stack.keeps.gradients_on_host
+        return knobs.offload, knobs.reshard_after_forward, knobs.activation_offload, found.stack.memory_traits.gradients_on_host
 
     assert held("llmq-4090x1-3B-fp8") == ("all", False, False, "never")  # float8 copies of all weights
     assert held("llmq-4090x1-7B-bf16") == ("all", True, True, "never")  # two layers at a time
@@ -52,10 +52,14 @@ def test_weights_and_gradients_are_sharded_each_by_itself():
 
 def test_mlperf_s_frozen_base_is_in_float8_with_adapters_on_attention():
     found = case_of(row("mlperf_training_41_50", "mlperf50-NVIDIA-nyx_n1_ngc25.04_nemo-llama2_70b_lora"))
-    assert (found.stack.adapters, found.stack.keeps.frozen_bytes, found.stack.keeps.float8_activations) == ("attention", 1.0, True)
+    assert (found.stack.adapters, found.stack.memory_traits.frozen_bytes, found.stack.memory_traits.float8_activations) == (
+        "attention",
+        1.0,
+        True,
+    )
     assert found.stack.gradient_bytes == 2.0
     other = case_of(row("mlperf_training_41_50", "mlperf50-NVIDIA-eos-dfw_n64_ngc25.01_nemo-llama31_405b")).stack
-    assert (other.keeps.frozen_bytes, other.keeps.float8_activations, other.gradient_bytes) == (2.0, False, 2.0)
+    assert (other.memory_traits.frozen_bytes, other.memory_traits.float8_activations, other.gradient_bytes) == (2.0, False, 2.0)
 
 
 def test_nemo_shards_its_optimizer_and_takes_one_sequence_where_nothing_is_said():
@@ -67,8 +71,8 @@ def test_nemo_shards_its_optimizer_and_takes_one_sequence_where_nothing_is_said(
 
 
 def test_layers_whose_activations_are_offloaded_are_counted():
-    assert case_of(made(notes="cpu_offloading_num_layers=40, cuda_graph=None/None")).stack.keeps.layers_away == 40
-    assert case_of(made(notes="cpu_offloading_num_layers=None")).stack.keeps.layers_away == 0
+    assert case_of(made(notes="cpu_offloading_num_layers=40, cuda_graph=None/None")).stack.memory_traits.layers_away == 40
+    assert case_of(made(notes="cpu_offloading_num_layers=None")).stack.memory_traits.layers_away == 0
 
 
 def test_bert_has_its_own_vocabulary():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from strategist import api
-from strategist.accuracy.stalled_steps import LEAST_ROWS, ordinary, without_stalled
+from strategist.accuracy.stalled_steps import LEAST_ROWS, regular_step_probability, without_stalled
 
 
 def drawn(ordinary_steps: int, stalled_steps: int, centre: float) -> np.ndarray:
@@ -14,22 +14,22 @@ def drawn(ordinary_steps: int, stalled_steps: int, centre: float) -> np.ndarray:
 
 def test_two_thirds_of_a_sweep_may_stall_and_are_found_around_any_centre() -> None:
     for centre in (-0.4, 0.0, 0.6):
-        found = ordinary(drawn(100, 200, centre))
+        found = regular_step_probability(drawn(100, 200, centre))
         assert found[:100].mean() > 0.9
         assert found[100:].max() < 0.05
 
 
 def test_a_sweep_without_a_tail_is_ordinary() -> None:
-    assert ordinary(drawn(200, 0, 0.1)).mean() > 0.97
+    assert regular_step_probability(drawn(200, 0, 0.1)).mean() > 0.97
 
 
 def test_steps_faster_than_predicted_are_ordinary() -> None:
     errors = np.concatenate([drawn(100, 0, 0.0), [-2.0, -1.0]])
-    assert ordinary(errors)[-2:].tolist() == [1.0, 1.0]
+    assert regular_step_probability(errors)[-2:].tolist() == [1.0, 1.0]
 
 
 def test_few_rows_do_not_tell_two_states_apart() -> None:
-    assert ordinary(drawn(LEAST_ROWS - 5, 4, 0.0)).tolist() == [1.0] * (LEAST_ROWS - 1)
+    assert regular_step_probability(drawn(LEAST_ROWS - 5, 4, 0.0)).tolist() == [1.0] * (LEAST_ROWS - 1)
 
 
 def test_rows_that_stalled_are_left_out_of_their_source_alone() -> None:

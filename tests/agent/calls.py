@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, MCPError
 
 from strategist.agent.dispatcher import Dispatcher
-from strategist.agent.open_session import opened
+from strategist.agent.open_session import open_session
 from strategist.agent.server import AgentServer
 
 
@@ -47,7 +47,7 @@ def serving(workspace: Path, grant: str | None = None, study: str | None = None,
     """A server for the workspace, and its client."""
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(opened(str(workspace), grant, study, **limits)) as dispatcher,
+        portal.wrap_async_context_manager(open_session(str(workspace), grant, study, **limits)) as dispatcher,
         portal.wrap_async_context_manager(Client(AgentServer(dispatcher))) as client,
     ):
         yield Caller(portal=portal, client=client, dispatcher=dispatcher)

@@ -144,7 +144,7 @@ def test_a_file_is_checked_and_leads_nobody_out(dispatcher: Caller, workspace: P
     config = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1}
     (workspace / "ds.json").write_text(json.dumps(config))
     checked = answered(dispatcher, "check_config", file="ds.json", model="tiny", gpus="1x24GB")
-    assert (checked["format"], checked["verdict"], checked["doubts"]) == ("deepspeed", "fits", [])
+    assert (checked["format"], checked["verdict"], checked["uncertainties"]) == ("deepspeed", "fits", [])
     known = checked["plan"]["plan"]
     assert answered(dispatcher, "explain", plan=known, setting="recompute")["plan"]["plan"] == known
     (tmp_path / "model").mkdir()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from strategist.alternatives.fewer import fewer, spared
+from strategist.alternatives.fewer_devices import unused_devices_note, with_fewer_devices
 from strategist.contract.request import Request
 from strategist.profiles.situation import Situation, situation
 
@@ -22,7 +22,7 @@ def asked(gpus: str, objective: str) -> Situation:
     ],
 )
 def test_sizes_are_halved_nodes_first(gpus: str, sizes: list[tuple[int, int]]) -> None:
-    found = list(fewer(asked(gpus, "cost")))
+    found = list(with_fewer_devices(asked(gpus, "cost")))
     assert [(item.cluster.nodes, item.cluster.gpus_per_node) for item in found] == sizes
     assert len({item.digest for item in found} | {asked(gpus, "cost").digest}) == len(sizes) + 1
 
@@ -30,16 +30,16 @@ def test_sizes_are_halved_nodes_first(gpus: str, sizes: list[tuple[int, int]]) -
 @pytest.mark.parametrize("objective", ["throughput", "memory"])
 def test_who_does_not_save_uses_all(objective: str) -> None:
     whole = asked("4x8xH100", objective)
-    assert list(fewer(whole)) == []
-    assert spared(whole, whole, 1.0, 1.0, 0.04) == ""
+    assert list(with_fewer_devices(whole)) == []
+    assert unused_devices_note(whole, whole, 1.0, 1.0, 0.04) == ""
 
 
 def test_what_is_saved_and_what_it_costs_in_speed_is_said() -> None:
     whole = asked("4x8xH100", "energy")
-    half = next(fewer(whole))
-    assert spared(whole, half, 1.25, 1.5, 0.04) == (
+    half = next(with_fewer_devices(whole))
+    assert unused_devices_note(whole, half, 1.25, 1.5, 0.04) == (
         " Of 32 devices asked for, 16 are used: a token needs 20% less energy there than on all of them, which would be"
         " 1.5 times as fast."
     )
-    assert "costs 20% less there" in spared(asked("4x8xH100", "cost"), half, 1.25, 1.5, 0.04)
-    assert "No part" in spared(whole, replace(whole), 1.0, 1.0, 0.04)
+    assert "costs 20% less there" in unused_devices_note(asked("4x8xH100", "cost"), half, 1.25, 1.5, 0.04)
+    assert "No part" in unused_devices_note(whole, replace(whole), 1.0, 1.0, 0.04)

@@ -46,7 +46,7 @@ QUICKEST = Calibration(
     tensor=0.0, expert=0.0, host=1e-3,
 )  # fmt: skip
 """Factors that no measurement gives: what a calibration may say at most is what the hardware does at most."""
-BOUND_BY = attrgetter("attention", "fp16_sums", "gradient_bytes", "keeps.parameters", "keeps.split")
+BOUND_BY = attrgetter("attention", "fp16_sums", "gradient_bytes", "memory_traits.parameters", "memory_traits.split")
 """What of a stack a bound depends on, so that stacks that are alike in it share theirs."""
 
 BLOCKS = 40

@@ -51,7 +51,7 @@ def test_a_flow_is_read_whole() -> None:
 def test_a_step_is_skipped_only_where_its_condition_surely_fails() -> None:
     flow = read_flow(yaml_file.parse(FLOW, "x.yaml"))
     for facts, steps in (({"model.is_moe": False}, 1), ({"model.is_moe": True}, 2), ({}, 2)):
-        assert len(flow.taken(facts)) == steps
+        assert len(flow.active_steps(facts)) == steps
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from strategist.contract.layout import Layout
 from strategist.executors.torch_symbols import look_up, sources, states
 from strategist.expr.columns import row_of, table
 from strategist.lint.cases import case_row, failures
-from strategist.lint.environment import Found
+from strategist.lint.environment import SymbolState
 from strategist.paths import data_dir
 from strategist.rules.observe_policies import observed_proposals
 from strategist.rules.policy_evaluation import judge, preferences, reasons
@@ -138,7 +138,9 @@ def test_sources_are_in_the_installed_torch() -> None:
     def there(ref: SourceRef) -> bool:
         found = references[ref.symbol, ref.parameter]
         lines = ref.lines and found.first_line and found.last_line
-        return found.state is Found.FOUND and not (lines and (found.first_line > ref.lines[1] or found.last_line < ref.lines[0]))
+        return found.state is SymbolState.FOUND and not (
+            lines and (found.first_line > ref.lines[1] or found.last_line < ref.lines[0])
+        )
 
     assert [(card.id, ref) for card in DECK.cards for ref in card.source_refs if ref.symbol and not there(ref)] == []
 

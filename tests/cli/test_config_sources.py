@@ -33,7 +33,7 @@ def of_folder(text: str) -> None:
 
 
 def of_person(text: str) -> None:
-    config_sources.person_file().write_text(text, encoding="utf-8")
+    config_sources.user_file().write_text(text, encoding="utf-8")
 
 
 def asked(capsys: Captured, *more: str) -> Answer:
@@ -98,13 +98,13 @@ def test_options_of_the_same_name_but_of_no_request_do_not_hear_it(capsys: Captu
     parser = whole_parser(COMMANDS)
     heard = config_sources.sources(COMMANDS)
     for words in (["scale", "plan.json"], ["cards", "lint"], ["check", "file.yaml"], ["study", "import", "s"]):
-        assert config_sources.completed(parser, words, heard)[1] == ()
+        assert config_sources.with_default_values(parser, words, heard)[1] == ()
 
 
 def test_what_cannot_be_said_together_is_left_out(capsys: Captured) -> None:
     of_folder("simulate: {all_stages: true, rank: 1}\n")
     parser, heard = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
-    words, found = config_sources.completed(parser, ["simulate", "plan.json", "--stage", "0"], heard)
+    words, found = config_sources.with_default_values(parser, ["simulate", "plan.json", "--stage", "0"], heard)
     assert not found
     assert words == ["simulate", "plan.json", "--stage", "0"]
 
@@ -112,11 +112,11 @@ def test_what_cannot_be_said_together_is_left_out(capsys: Captured) -> None:
 def test_options_stand_before_what_is_typed_and_flags_are_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
     of_folder("cards: [mine, yours]\ntune: {quiet: off, trials: 4}\nstudy: {show: {json: true}}\n")
     parser, heard = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
-    tune, _ = config_sources.completed(parser, ["tune", "--model", "8b"], heard)
+    tune, _ = config_sources.with_default_values(parser, ["tune", "--model", "8b"], heard)
     assert tune[:1] + sorted(tune[1:4]) + tune[4:] == ["tune", "--cards=mine", "--cards=yours", "--trials=4", "--model", "8b"]
-    assert config_sources.completed(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "--json", "s"]
+    assert config_sources.with_default_values(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "--json", "s"]
     monkeypatch.setenv("STRATEGIST_STUDY_SHOW_JSON", "0")
-    assert config_sources.completed(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "s"]
+    assert config_sources.with_default_values(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "s"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_place_is_not_said_of_what_was_typed(capsys: Captured) -> None:
 def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, capsys: Captured) -> None:
     parser = whole_parser(COMMANDS)
     option = f"--{name.replace('_', '-')}"
-    paths = (path for path, command in parser.below() if path and option in command.own_options())
+    paths = (path for path, command in parser.subcommands() if path and option in command.own_options())
     heard = [("tune",)] if name in config_sources.REQUEST else list(paths)
     path = heard[0]
     text = (
@@ -158,7 +158,7 @@ def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, ca
     assert f"{name} may run programs, write files or send data away" in refused(capsys, *path)
     Path("strategist.yaml").unlink()
     of_person(text)
-    assert config_sources.stands(dict(parser.below())[path], path, config_sources.sources(COMMANDS))[0].name == name
+    assert config_sources.default_values(dict(parser.subcommands())[path], path, config_sources.sources(COMMANDS))[0].name == name
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_nor_where_something_is_written_or_loaded_nor_what_is_run_or_changed(
 
 def test_a_folder_says_which_cards_and_factors_decide() -> None:
     of_folder("cards: [mine]\ncalibration: here.json\nplan: {request: request.yaml}\n")
-    commands = dict(whole_parser(COMMANDS).below())
-    found = config_sources.stands(commands[("plan",)], ("plan",), config_sources.sources(COMMANDS))
+    commands = dict(whole_parser(COMMANDS).subcommands())
+    found = config_sources.default_values(commands[("plan",)], ("plan",), config_sources.sources(COMMANDS))
     assert {one.name for one in found} == {"cards", "calibration", "request"}
 
 
@@ -209,7 +209,7 @@ def test_one_file_may_stand_for_both_or_none(capsys: Captured, monkeypatch: pyte
 
 def test_what_is_shared_and_what_is_trusted_are_options() -> None:
     counts = Counter(
-        action.dest for path, command in whole_parser(COMMANDS).below() if path for action in command._actions
+        action.dest for path, command in whole_parser(COMMANDS).subcommands() if path for action in command._actions
         if isinstance(action, argparse.Action)
     )  # fmt: skip
     assert all(counts[name] > 1 for name in config_sources.SHARED)
@@ -224,7 +224,7 @@ def test_all_that_stands_is_shown(capsys: Captured, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("STRATEGIST_GPU", "2xcpu")
     assert main(["config", "--json"]) == 0
     found = codec.loads(Configuration, capsys.readouterr().out)
-    person = str(config_sources.person_file())
+    person = str(config_sources.user_file())
     assert found.files == {"strategist.yaml": True, person: True}
     assert found.unknown_variables == ("STRATEGIST_GPU",)
     gpus, trials = found.options

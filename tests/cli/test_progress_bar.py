@@ -21,7 +21,7 @@ def run(options):
     for part in counted(range(3), "parts"):
         while not Path(sys.argv[1], str(part)).exists():
             time.sleep(0.01)
-        render.remark(f"part {part}")
+        render.print_note(f"part {part}")
     render.line("over")
     return 0
 main.COMMANDS = {"doctor": "x"}

@@ -179,7 +179,10 @@ def test_steps_of_a_run_that_exports_are_all_that_it_trains(plan_file: Path, tmp
     assert [line["step"] for line in found] == list(range(5))
     losses = [line["evaluation_loss"] for line in found]  # before each save, since it may be the best
     best = min(range(5), key=losses.__getitem__)
-    kept = {checkpoint.step_of(path): checkpoint.read(path).evaluation_loss for path in checkpoint.whole(tmp_path / "save")}
+    kept = {
+        checkpoint.step_of(path): checkpoint.read(path).evaluation_loss
+        for path in checkpoint.complete_checkpoints(tmp_path / "save")
+    }
     assert kept == {step + 1: losses[step] for step in {best, 4}}
     assert (tmp_path / "model" / "config.json").exists()
 

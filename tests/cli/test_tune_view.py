@@ -17,7 +17,7 @@ from terminal import Terminal
 from tuner.studies import DECK, REQUEST, tuned
 from tuner_stand_in import SETTINGS, StandIn
 
-from strategist.cli.tune_view import Board
+from strategist.cli.tune_view import TuningView
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
@@ -162,7 +162,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
 
 def drawn(events: list[TuneEvent], width: int, height: int) -> list[str]:
     """What a board shows after the events on a screen of that size."""
-    board, out = Board("studies/mine"), io.StringIO()
+    board, out = TuningView("studies/mine"), io.StringIO()
     for event in events:
         board.take(event)
     console = Console(file=out, width=width, height=height, markup=False, highlight=False, emoji=False)

@@ -25,7 +25,7 @@ from strategist.executors import processes
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
 from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.json_lines import Happened, TuneLine
+from strategist.tuner.json_lines import LineType, TuneLine
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
 
@@ -70,11 +70,11 @@ def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, n
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "2", "--steps", "100000", "--json-lines"]
     tuner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     begun, started = (codec.loads(TuneLine, tuner.stdout.readline()) for _ in range(2))  # each comes at once
-    assert (begun.event, started.event) == (Happened.BEGUN, Happened.TRIAL_STARTED)
+    assert (begun.event, started.event) == (LineType.BEGUN, LineType.TRIAL_STARTED)
     tuner.send_signal(number)
     out, err = tuner.communicate()
     (ended,) = lines(out)
-    assert (ended.event, ended.why) == (Happened.ENDED, "interrupted")
+    assert (ended.event, ended.why) == (LineType.ENDED, "interrupted")
     assert (tuner.returncode, err) == (130, "strategist: interrupted\n")
     assert processes.tagged(f"{(tmp_path / 'study').resolve()}.") == {}
     with Ledger.open(tmp_path / "study") as ledger:
@@ -157,7 +157,7 @@ def test_an_error_is_the_reason_on_the_last_line(tmp_path: Path, capsys: Capture
     with pytest.raises(InputError), json_lines("mine") as following:
         tuned(tmp_path, 1, StandIn(before=refuse), on_event=following.take)
     *_, ended = lines(capsys.readouterr().out)
-    assert (ended.event, ended.why) == (Happened.ENDED, "torch: is not installed; install it")
+    assert (ended.event, ended.why) == (LineType.ENDED, "torch: is not installed; install it")
 
 
 def test_what_never_began_has_no_end(capsys: Captured) -> None:
@@ -179,4 +179,4 @@ def test_the_guide_names_every_field_in_order() -> None:
     table = guide.partition("<!-- lines: ")[2].partition("<!-- lines end -->")[0]
     named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([a-z_]+)`", row)]
     assert named == ["version", "type", *TuneLine.__dataclass_fields__]
-    assert all(f"`{happened.value}`" in guide for happened in Happened)
+    assert all(f"`{happened.value}`" in guide for happened in LineType)

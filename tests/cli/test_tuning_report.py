@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from strategist.cli import tune
-from strategist.cli.tuning_report import SECTIONS, learned_report
+from strategist.cli.tuning_report import SECTIONS, tuning_report
 from strategist.contract.measurement import Outcome
 from strategist.contract.request import Request
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -37,7 +37,7 @@ RESULT = TuningResult(
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
-    lines = look(learned_report(RESULT, ("trials",)), width).splitlines()
+    lines = look(tuning_report(RESULT, ("trials",)), width).splitlines()
     first = next(line for line in lines if line.strip().startswith("1*"))
     assert "dp_shard" in first
     for figure in ("ok", "47.5 s", "95 s", "12,758", "33 B", "search"):
@@ -50,11 +50,11 @@ def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
 
 def test_a_wider_range_of_predictions_is_told() -> None:
     wider = replace(RESULT, calibration_after=Calibration(step_range=(0.5, 4.0), trials=3))
-    assert "x0.6 to x1.8 -> x0.5 to x4" in look(learned_report(wider, ("calibration",)), 120)
+    assert "x0.6 to x1.8 -> x0.5 to x4" in look(tuning_report(wider, ("calibration",)), 120)
 
 
 def test_it_says_what_was_learned() -> None:
-    text = " ".join(look(learned_report(RESULT, tuple(SECTIONS)), 120).split())
+    text = " ".join(look(tuning_report(RESULT, tuple(SECTIONS)), 120).split())
     assert "before calibration 1 94% 17%" in text
     assert "left out of the fit 0 - -" in text
     assert "communication x1 -> x1.53" in text
@@ -63,7 +63,7 @@ def test_it_says_what_was_learned() -> None:
 
 
 def test_no_trial_and_no_evidence_are_said() -> None:
-    text = look(learned_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
+    text = look(tuning_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
     assert "No trial ended well" in text
     assert "nothing was confirmed or contradicted" in text
 
@@ -71,7 +71,7 @@ def test_no_trial_and_no_evidence_are_said() -> None:
 def test_the_best_trial_comes_first_and_all_fits_a_screen() -> None:
     assert tuple(SECTIONS) == tune.SECTIONS
     many = replace(RESULT, trials=(*RESULT.trials, *(replace(BEST, number=number) for number in range(4, 60))))
-    lines = look(learned_report(many), 80).splitlines()
+    lines = look(tuning_report(many), 80).splitlines()
     assert lines[0].startswith("Best: trial 1, 12,758 tokens/s, step 95 s, peak memory 33 B")
     assert len(lines) <= 40
     assert "54 more trials: --show trials" in "".join(lines)
@@ -80,6 +80,6 @@ def test_the_best_trial_comes_first_and_all_fits_a_screen() -> None:
 
 
 def test_without_a_good_trial_the_screen_counts_how_they_ended() -> None:
-    lost = look(learned_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
+    lost = look(tuning_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
     assert lost.startswith("No best trial: 1 infrastructure, 1 lost.")
     assert "best-plan.json" not in lost

@@ -15,7 +15,7 @@ from terminal import Terminal
 from tuner.studies import tuned
 from tuner_stand_in import StandIn
 
-from strategist.cli.watch_view import StudyBoard
+from strategist.cli.watch_view import StudyView
 from strategist.contract.measurement import Outcome
 from strategist.ledger.rows import State
 from strategist.tuner import study as studies
@@ -25,7 +25,7 @@ COMMAND = (sys.executable, "-m", "strategist.cli.main")
 
 def drawn(study: studies.Study, width: int = 80, height: int = 24) -> list[str]:
     """The lines of the board, on a screen of that size."""
-    board = StudyBoard()
+    board = StudyView()
     board.take(study, ())
     console = Console(file=io.StringIO(), width=width, height=height, markup=False, highlight=False, force_terminal=False)
     lines = console.render_lines(board, console.options.update(height=height), pad=False)

@@ -32,7 +32,7 @@ def test_the_newest_whole_one_is_found(tmp_path):
         written(tmp_path, step)
     (tmp_path / "step-99999999999.partial").mkdir()
     (tmp_path / "notes").mkdir()
-    assert [checkpoint.step_of(path) for path in checkpoint.whole(tmp_path)] == [3, 20, 100_000_000]
+    assert [checkpoint.step_of(path) for path in checkpoint.complete_checkpoints(tmp_path)] == [3, 20, 100_000_000]
     assert checkpoint.find(tmp_path) == tmp_path / "step-100000000"
     assert checkpoint.find(tmp_path / "step-00000020") == tmp_path / "step-00000020"
     assert checkpoint.read(checkpoint.find(tmp_path)).step == 100_000_000
@@ -40,7 +40,7 @@ def test_the_newest_whole_one_is_found(tmp_path):
 
 def test_what_was_never_finished_is_none(tmp_path):
     (tmp_path / "step-00000004.partial").mkdir()
-    assert checkpoint.whole(tmp_path) == ()
+    assert checkpoint.complete_checkpoints(tmp_path) == ()
     with pytest.raises(InputError, match="holds no whole checkpoint"):
         checkpoint.find(tmp_path)
     with pytest.raises(InputError, match="is no folder"):

@@ -20,5 +20,5 @@ def test_every_shipped_stack_says_where_its_facts_come_from() -> None:
 
 
 def test_frameworks_differ_in_what_they_keep() -> None:
-    assert load_stack("nanotron").keeps.parameters == "copies"
-    assert load_stack("torchtitan").keeps.parameters == "shards"
+    assert load_stack("nanotron").memory_traits.parameters == "copies"
+    assert load_stack("torchtitan").memory_traits.parameters == "shards"

@@ -19,7 +19,7 @@ from strategist.profiles.cluster import resolve_cluster, typical_node
 
 
 def rates(on: Cluster, calibration: Calibration = NEUTRAL) -> Rates:
-    return rates_of(on, TORCH, WORKLOAD, DENSE).stretched(calibration.factors)
+    return rates_of(on, TORCH, WORKLOAD, DENSE).calibrated(calibration.factors)
 
 
 def efficiency(on: Cluster, calibration: Calibration) -> Floats:
@@ -32,7 +32,7 @@ def efficiency(on: Cluster, calibration: Calibration) -> Floats:
 
 def test_neutral_factors_leave_rates_and_links_as_they_are() -> None:
     on = cluster()
-    assert NEUTRAL.linked(on) == on
+    assert NEUTRAL.calibrated_cluster(on) == on
     assert rates(on) == rates_of(on, TORCH, WORKLOAD, DENSE)
 
 
@@ -51,7 +51,7 @@ def test_compute_slows_the_device_and_no_link() -> None:
     assert rates(on, slow).attention_rate == rates(on).attention_rate / 2
     assert rates(on, slow).memory_rate == rates(on).memory_rate / 2
     assert efficiency(on, slow) == pytest.approx(efficiency(on, NEUTRAL) / 2)
-    assert slow.linked(on) == on
+    assert slow.calibrated_cluster(on) == on
 
 
 def test_small_slows_small_matmuls_more_than_large_ones() -> None:
@@ -62,7 +62,7 @@ def test_small_slows_small_matmuls_more_than_large_ones() -> None:
 
 def test_communication_slows_both_links_and_inter_one() -> None:
     on = cluster()
-    slow = Calibration(communication=2.0, inter=3.0).linked(on)
+    slow = Calibration(communication=2.0, inter=3.0).calibrated_cluster(on)
     assert slow.intra.bytes_per_second == pytest.approx(on.intra.bytes_per_second / 2)
     assert slow.inter.bytes_per_second == pytest.approx(on.inter.bytes_per_second / 6)
     assert slow.inter.latency_seconds == pytest.approx(on.inter.latency_seconds * 2)
@@ -91,7 +91,7 @@ def test_no_factor_makes_hardware_faster_than_it_can_be() -> None:
     links = {name: replace(getattr(on, name), line_bytes_per_second=3e11) for name in ("intra", "inter")}
     on = replace(on, **links, host_line_bytes_per_second=5e10)
     quick = Calibration(compute=1e-3, communication=1e-3, inter=1e-3, host=1e-3)
-    links, reached = quick.linked(on), rates(on, quick)
+    links, reached = quick.calibrated_cluster(on), rates(on, quick)
     assert {links.intra.bytes_per_second, links.inter.bytes_per_second, links.inter.pair_bytes_per_second} == {3e11}
     assert reached.host_bytes_per_second == 5e10
     assert set(efficiency(on, quick).tolist()) == {1.0}
@@ -111,7 +111,7 @@ def test_factors_brought_within_limits_price_as_before() -> None:
     found = quick.within(on)
     assert found.communication * found.inter == pytest.approx(2e10 / 2.5e10)
     assert found.compute == 0.7
-    before, after = quick.linked(on), found.linked(on)
+    before, after = quick.calibrated_cluster(on), found.calibrated_cluster(on)
     assert after.intra.latency_seconds == pytest.approx(before.intra.latency_seconds)
     assert after.inter.bytes_per_second == pytest.approx(before.inter.bytes_per_second)
     assert rates(on, found).memory_efficiency == pytest.approx(rates(on, quick).memory_efficiency)
@@ -121,7 +121,7 @@ def test_factors_brought_within_limits_price_as_before() -> None:
 @pytest.mark.parametrize("device", ["H100-SXM", "A100-80GB", "B200", "RTX4090"])
 def test_shipped_factors_lie_within_the_hardware(item: FittedTo, device: str) -> None:
     box, own = typical_node(device), item.calibration
-    seen, reached = own.linked(box), rates(box, own)
+    seen, reached = own.calibrated_cluster(box), rates(box, own)
     for link, usual in ((seen.intra, box.intra), (seen.inter, box.inter)):
         assert link.bytes_per_second <= (usual.line_bytes_per_second or inf)
     assert efficiency(box, own).max() <= 1

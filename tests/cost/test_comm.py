@@ -99,7 +99,7 @@ def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)
     kept = Candidate(layout=layout, knobs=Knobs(micro_batch=1, reshard_after_forward=False, no_sync=True))
     columns = table([row_of(kept, 4)])
-    copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
+    copies = replace(TORCH, memory_traits=replace(TORCH.memory_traits, parameters="copies"))
     torch, megatron = (price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
     assert megatron < 0.3 * torch  # latency is left
 
@@ -119,7 +119,7 @@ def test_megatron_gathers_and_reduces_small_layers_together() -> None:
     """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
     kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, no_sync=True))
     on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
-    copies = replace(TORCH, keeps=replace(TORCH.keeps, parameters="copies"))
+    copies = replace(TORCH, memory_traits=replace(TORCH.memory_traits, parameters="copies"))
     columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=64)
     torch, megatron = (price(DENSE, on, work, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
     call = 63 * float(group(np.array([64.0]), np.array([1.0]), on).hop_seconds[0])

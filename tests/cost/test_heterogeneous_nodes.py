@@ -10,7 +10,7 @@ from strategist.contract.cluster import Cluster, NodeGroup
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.settings import AXIS_ORDERS
-from strategist.cost.heterogeneous_nodes import Mixed, price_mixed, split_layers
+from strategist.cost.heterogeneous_nodes import HeterogeneousPrices, price_heterogeneous, split_layers
 from strategist.cost.memory import COMMUNICATOR_BYTES
 from strategist.cost.pipeline_actions import Pipeline
 from strategist.cost.pipeline_split import split
@@ -37,14 +37,14 @@ def columns(*layouts: Layout, accumulation: int = 16, **knobs: object) -> Column
 
 
 def priced(on: Cluster, *layouts: Layout, **knobs: object) -> Priced:
-    return price_mixed(DENSE, on, WORKLOAD, columns(*layouts, **knobs))
+    return price_heterogeneous(DENSE, on, WORKLOAD, columns(*layouts, **knobs))
 
 
 PIPELINE = Layout(pp=2, dp_shard=4)
 
 
 def test_equal_nodes_cost_what_they_cost() -> None:
-    assert not isinstance(priced(ON, PIPELINE), Mixed)
+    assert not isinstance(priced(ON, PIPELINE), HeterogeneousPrices)
     same = priced(unlike(slow=1.0), PIPELINE, Layout(dp_shard=8))
     plain = price(DENSE, ON, WORKLOAD, columns(PIPELINE, Layout(dp_shard=8)))
     np.testing.assert_allclose(same.step_seconds, plain.step_seconds)
@@ -109,7 +109,7 @@ def test_stages_that_lie_on_two_kinds_of_nodes_stay_even() -> None:
 
 
 def test_experts_are_split_too() -> None:
-    found = price_mixed(EXPERTS, unlike(), WORKLOAD, columns(PIPELINE)).estimate(0)
+    found = price_heterogeneous(EXPERTS, unlike(), WORKLOAD, columns(PIPELINE)).estimate(0)
     assert sum(found.pipeline_layers) == EXPERTS.layers
     assert found.pipeline_layers[0] > found.pipeline_layers[1]
 

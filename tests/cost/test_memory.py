@@ -193,7 +193,7 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
     """ZeRO-1: 2 + 4 bytes of all parameters, and 12 of a share (arXiv 1910.02054, section 3.1)."""
     layout, knobs = Layout(dp_shard=8), Knobs(reshard_after_forward=False, no_sync=True, recompute="full")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 1)])
-    priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, keeps=MemoryTraits(parameters="copies")))
+    priced = price(DENSE, CLUSTER, WORKLOAD, columns, stack=replace(TITAN, memory_traits=MemoryTraits(parameters="copies")))
     kept = sum(float(priced.memory[name][0]) for name in ("parameters", "unsharded_parameters", "gradients", "optimizer"))
     assert kept == pytest.approx((6 + 12 / 8) * P, rel=1e-3)
 
@@ -201,7 +201,7 @@ def test_whole_copies_and_gradients_stay_where_the_optimizer_alone_is_sharded() 
 @pytest.mark.parametrize(("train", "bytes_each"), [("lora", 2.0), ("qlora", NF4_BYTES)])
 def test_a_frozen_base_is_whole_and_there_once_where_the_optimizer_alone_is_sharded(train: str, bytes_each: float) -> None:
     columns = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(reshard_after_forward=False)), 1)])
-    stack = replace(TITAN, keeps=MemoryTraits(parameters="copies"))
+    stack = replace(TITAN, memory_traits=MemoryTraits(parameters="copies"))
     memory = price(DENSE, CLUSTER, replace(WORKLOAD, train=train), columns, stack=stack).memory
     adapters = 4 * lora_parameters(DENSE, 16) / 8
     assert memory["parameters"][0] == pytest.approx((P - ENDS) * bytes_each + ENDS * 2 + adapters, rel=1e-3)
@@ -307,7 +307,7 @@ def test_outputs_of_experts_are_saved_only_where_the_router_weighs_them() -> Non
     """Two experts a token, of bf16 outputs of the hidden size."""
     assert EXPERTS.moe is not None
     row = table([row_of(Candidate(layout=ZERO3, knobs=Knobs(micro_batch=1)), 4)])
-    stacks = (replace(TITAN, keeps=MemoryTraits(expert_outputs=saved)) for saved in (True, False))
+    stacks = (replace(TITAN, memory_traits=MemoryTraits(expert_outputs=saved)) for saved in (True, False))
     saved, left = (price(EXPERTS, CLUSTER, WORKLOAD, row, stack=stack).memory["activations"][0] for stack in stacks)
     expected = 2 * EXPERTS.moe.experts_per_token * EXPERTS.hidden_size * WORKLOAD.seq_len * EXPERTS.layers
     assert saved - left == pytest.approx(expected, rel=1e-3)

@@ -36,7 +36,7 @@ def layer(stack: Stack, workload: Workload = WORKLOAD, **knobs: Any) -> LayerAct
 
 
 def keeping(**traits: Any) -> Stack:
-    return replace(TORCH, elementwise="fused", keeps=MemoryTraits(**traits))
+    return replace(TORCH, elementwise="fused", memory_traits=MemoryTraits(**traits))
 
 
 def test_adapters_are_on_the_linears_that_a_stack_adapts() -> None:

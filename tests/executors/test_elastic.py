@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import with_settings
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
-from strategist.tuner.elastic import IN_VAIN, Shrink, smaller, train
+from strategist.tuner.elastic import IN_VAIN, Shrink, plan_for_fewer_devices, train
 
 SETTINGS = TrialSettings(steps=4, total_steps=20, max_restarts=0, elastic=True, init_timeout_seconds=20.0)
 MakeExecutor = Callable[..., LocalExecutor]
@@ -36,7 +36,7 @@ def on_devices(plan: Plan, count: int, **settings: object) -> Plan:
 @pytest.mark.parametrize("left", [7, 6, 3, 1])
 def test_what_is_left_gets_a_legal_plan_of_the_same_training(plan: Plan, deck, left: int):
     whole = on_devices(plan, 8)
-    found = smaller(whole, left, deck=deck, backend=BACKEND)
+    found = plan_for_fewer_devices(whole, left, deck=deck, backend=BACKEND)
     ranks = found.candidate.layout.world_size
     assert max(1, left // 2) <= ranks <= left
     assert found.candidate.violations(found.model, found.workload, ranks) == ()
@@ -45,14 +45,17 @@ def test_what_is_left_gets_a_legal_plan_of_the_same_training(plan: Plan, deck, l
 
 
 def test_what_changes_the_trained_model_stays_as_it_is(plan: Plan, deck):
-    assert smaller(on_devices(plan, 4, reduce_dtype="bf16"), 2, deck=deck, backend=BACKEND).candidate.knobs.reduce_dtype == "bf16"
-    assert smaller(on_devices(plan, 4), 2, deck=deck, backend=BACKEND).candidate.knobs.reduce_dtype == "fp32"
+    assert (
+        plan_for_fewer_devices(on_devices(plan, 4, reduce_dtype="bf16"), 2, deck=deck, backend=BACKEND).candidate.knobs.reduce_dtype
+        == "bf16"
+    )
+    assert plan_for_fewer_devices(on_devices(plan, 4), 2, deck=deck, backend=BACKEND).candidate.knobs.reduce_dtype == "fp32"
 
 
 def test_whole_nodes_stay_whole(plan: Plan, deck):
     whole = on_devices(plan, 8)
     nodes = replace(whole, cluster=replace(whole.cluster, nodes=4, gpus_per_node=2))
-    assert smaller(nodes, 7, deck=deck, backend=BACKEND).cluster.devices % 2 == 0
+    assert plan_for_fewer_devices(nodes, 7, deck=deck, backend=BACKEND).cluster.devices % 2 == 0
 
 
 def test_what_fits_nowhere_is_said_in_one_line(plan: Plan, deck):
@@ -60,7 +63,7 @@ def test_what_fits_nowhere_is_said_in_one_line(plan: Plan, deck):
     whole = on_devices(plan, 4)
     words = "3 devices left: of 4 there is no plan for them, nor for fewer: nothing that the cards allow fits the memory; resume"
     with pytest.raises(InputError, match=words) as caught:
-        smaller(replace(whole, cluster=replace(whole.cluster, device=small)), 3, deck=deck, backend=BACKEND)
+        plan_for_fewer_devices(replace(whole, cluster=replace(whole.cluster, device=small)), 3, deck=deck, backend=BACKEND)
     assert "\n" not in str(caught.value)
 
 

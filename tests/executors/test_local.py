@@ -26,7 +26,7 @@ from strategist.executors.executor import Progress
 from strategist.executors.host_memory import floor_bytes
 from strategist.executors.local import RANK_START_BYTES, LocalExecutor, threads, trial_environment
 from strategist.executors.processes import tagged
-from strategist.executors.trial_process import start_kept, sweep
+from strategist.executors.trial_process import start_supervised, sweep
 from strategist.ledger.ledger import Ledger
 from strategist.profiles import history
 from strategist.profiles.local_machine import host_memory_bytes
@@ -203,7 +203,7 @@ def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
     [
         ("return", subprocess.Popen._execute_child),
         ("return", subprocess.Popen.__init__),
-        ("return", start_kept),
+        ("return", start_supervised),
         ("call", Watch.look),
     ],
     ids=["its process runs", "before it is known", "before it is watched", "before the first look"],

@@ -12,7 +12,7 @@ from strategist.contract.measurement import MODELLED_PARTS, Evidence, Kind, Meas
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
 from strategist.errors import InputError
-from strategist.executors.shadow import ShadowExecutor, patient, shadowed
+from strategist.executors.shadow import ShadowExecutor, shadow_measurement, with_longer_deadlines
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=20.0, step_timeout_seconds=20.0, wall_timeout_seconds=40.0)
@@ -37,7 +37,7 @@ def seen(plan: Plan, **changes: object) -> Measurement:
 
 
 def test_what_is_measured_and_what_is_modelled_make_a_step(large: Plan) -> None:
-    found = shadowed(seen(large), large, 5)
+    found = shadow_measurement(seen(large), large, 5)
     predicted = asdict(large.estimate.time)
     assert found.kind is Kind.SHADOW
     assert found.time is not None
@@ -52,13 +52,15 @@ def test_what_is_measured_and_what_is_modelled_make_a_step(large: Plan) -> None:
 
 def test_a_bubble_is_as_much_longer_as_what_it_waits_for(large: Plan) -> None:
     computing = sum(seconds for name, seconds in asdict(large.estimate.time).items() if name not in MODELLED_PARTS)
-    found = shadowed(seen(large), large, 0)
+    found = shadow_measurement(seen(large), large, 0)
     assert found.time is not None
     assert found.time["bubble"] == pytest.approx(large.estimate.time.bubble * 0.032 / computing)
 
 
 def test_nothing_that_takes_peers_looks_measured(large: Plan) -> None:
-    found = shadowed(seen(large, grad_norms=(2.0,), exposed_comm_ratio=0.1, bubble_ratio=0.1, rank_imbalance=0.0), large, 5)
+    found = shadow_measurement(
+        seen(large, grad_norms=(2.0,), exposed_comm_ratio=0.1, bubble_ratio=0.1, rank_imbalance=0.0), large, 5
+    )
     assert (found.losses, found.grad_norms) == ((), ())
     assert (found.comm_ratio, found.exposed_comm_ratio, found.bubble_ratio, found.rank_imbalance) == (None,) * 4
     assert found.traffic == (Traffic(axis="dp_shard", collective="all_gather", calls=4, message_bytes=100),)
@@ -68,7 +70,7 @@ def test_nothing_that_takes_peers_looks_measured(large: Plan) -> None:
 
 def test_how_it_failed_is_told_of_the_rank_itself(large: Plan) -> None:
     oom = seen(large, outcome=Outcome.OOM, evidence=Evidence(message="no memory", rank=0, phase="build"), step_seconds=None)
-    found = shadowed(oom, large, 5)
+    found = shadow_measurement(oom, large, 5)
     assert (found.kind, found.outcome, found.evidence.rank, found.evidence.phase) == (Kind.SHADOW, Outcome.OOM, 5, "build")
 
 
@@ -94,9 +96,9 @@ def test_one_process_stands_for_all(program: tuple[str, ...], outcome: Outcome, 
 def test_a_rank_of_many_weights_gets_the_time_to_draw_them(large: Plan) -> None:
     huge = replace(large, model=replace(large.model, hidden_size=16384, ffn_size=53248, layers=126))
     spread = replace(huge, candidate=replace(huge.candidate, layout=Layout(pp=4, dp_shard=16)))
-    assert patient(SETTINGS, huge).init_timeout_seconds > SETTINGS.init_timeout_seconds + 60
-    assert patient(SETTINGS, spread) == patient(SETTINGS, huge)
-    assert patient(replace(SETTINGS, wall_timeout_seconds=None), huge).wall_timeout_seconds is None
+    assert with_longer_deadlines(SETTINGS, huge).init_timeout_seconds > SETTINGS.init_timeout_seconds + 60
+    assert with_longer_deadlines(SETTINGS, spread) == with_longer_deadlines(SETTINGS, huge)
+    assert with_longer_deadlines(replace(SETTINGS, wall_timeout_seconds=None), huge).wall_timeout_seconds is None
 
 
 @pytest.mark.parametrize("rank", [-1, 64])

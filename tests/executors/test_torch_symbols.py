@@ -6,10 +6,10 @@ from strategist.cards.card import Card
 from strategist.cards.reader import read_card
 from strategist.contract.torch_symbol import Reference, ReferenceOutcome, References
 from strategist.errors import InputError
-from strategist.executors.lint_environment import look_around
+from strategist.executors.lint_environment import inspect_environment
 from strategist.executors.torch_symbols import look_up, sources, states
 from strategist.files import yaml_file
-from strategist.lint.environment import Found, Ran
+from strategist.lint.environment import ExampleOutcome, SymbolState
 
 CARD = """\
 StrategyCard:
@@ -49,9 +49,9 @@ def test_what_cannot_be_told_is_left_out() -> None:
     }
     found = states(References(torch_version="2", references=tuple(outcomes.values())))
     assert {symbol: state.state for (symbol, _), state in found.items()} == {
-        "found": Found.FOUND,
-        "gone": Found.NO_SYMBOL,
-        "any": Found.FOUND,
+        "found": SymbolState.FOUND,
+        "gone": SymbolState.NO_SYMBOL,
+        "any": SymbolState.FOUND,
     }
     assert found["gone", ""].near == ("gene",)
 
@@ -59,21 +59,21 @@ def test_what_cannot_be_told_is_left_out() -> None:
 @pytest.mark.full
 @pytest.mark.torch
 def test_the_world_holds_what_was_asked_for() -> None:
-    world = look_around([card()], look_up_sources=True, run_the_examples=True)
+    world = inspect_environment([card()], look_up_sources=True, run_the_examples=True)
     assert world.torch_version
     assert {key: state.state for key, state in world.references.items()} == {
-        ("torch.nn.Linear", "in_features"): Found.FOUND,
-        ("torch.nn.Lineer", ""): Found.NO_SYMBOL,
+        ("torch.nn.Linear", "in_features"): SymbolState.FOUND,
+        ("torch.nn.Lineer", ""): SymbolState.NO_SYMBOL,
     }
     assert {index: (state.state, state.message) for (_, index), state in world.examples.items()} == {
-        1: (Ran.PASSED, ""),
-        2: (Ran.FAILED, "line 2: AssertionError: 1"),
-        3: (Ran.REFUSED, "OSError: no device"),
+        1: (ExampleOutcome.PASSED, ""),
+        2: (ExampleOutcome.FAILED, "line 2: AssertionError: 1"),
+        3: (ExampleOutcome.REFUSED, "OSError: no device"),
     }
 
 
 def test_a_world_that_nobody_asked_for_is_empty() -> None:
-    world = look_around([card()], look_up_sources=False, run_the_examples=False)
+    world = inspect_environment([card()], look_up_sources=False, run_the_examples=False)
     assert (world.torch_version, dict(world.references), dict(world.examples)) == ("", {}, {})
 
 

@@ -165,7 +165,7 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(content: str, tmp_path
 
 def test_every_command_with_an_output_takes_force() -> None:
     """Options for a place of an output are declared by one function, so none can replace what it did not write."""
-    found = {" ".join(words) for words, command in whole_parser(COMMANDS).below() if command.get_default("written")}
+    found = {" ".join(words) for words, command in whole_parser(COMMANDS).subcommands() if command.get_default("written")}
     assert found == {
         "init", "plan", "export", "import", "report", "trace", "topo", "profile", "schema", "accuracy", "bench replay",
         "study export", "study plot", "cards new", "cards reference",

@@ -41,7 +41,7 @@ def ours(shape: ModelShape, trained: dict) -> "torch.nn.Module":
         model = Decoder(shape)
     if trained.get("train") == "lora":
         lora.freeze(model, torch.float32)
-        lora.adapt(model.layers.values(), rank=trained["lora_rank"], alpha=16, quantised=False)
+        lora.add_adapters(model.layers.values(), rank=trained["lora_rank"], alpha=16, quantised=False)
     materialise(model, shape, 64, 0, torch.device("cpu"))
     return model
 

@@ -20,7 +20,7 @@ from strategist.files import yaml_file
 from strategist.formats.accelerate_export import configuration
 from strategist.formats.catalog import find_format
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
 MIXED = {"fp32": "no"}
@@ -29,7 +29,7 @@ MIXED = {"fp32": "no"}
 def imported(folder: Path, config: dict[str, Any], gpus: str = "8xH100", **settings: Any) -> Review:
     path = folder / "accelerate.yaml"
     path.write_text(yaml_text(config), encoding="utf-8")
-    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings=settings))
+    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings=settings))
 
 
 def fsdp(**entries: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_every_configuration_of_trl_is_read() -> None:
     assert len(found) >= 7
     for path in found:
         single = "single" in path
-        review = api.import_plan(path, Given(gpus="1xH100" if single else "8xH100", model="8b", workload={}, settings={}))
+        review = api.import_plan(path, GivenValues(gpus="1xH100" if single else "8xH100", model="8b", workload={}, settings={}))
         assert not codes(review).keys() - {"FMT-002", "FMT-009"}, path
 
 

@@ -11,8 +11,8 @@ from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.axolotl import SAID, UNLIKE
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.config_reader import understood
-from strategist.formats.parsed_config import Found
+from strategist.formats.config_reader import parse_config
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import load, parse
 
 FORMAT = find_format("axolotl")
@@ -22,13 +22,13 @@ SHARDED = f"{FULL}fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n
 LORA = f"{FULL}adapter: lora\nlora_target_linear: true\n"
 
 
-def read(text: str) -> Found:
+def read(text: str) -> ParsedConfig:
     source = parse(text, "train.yaml")
     assert recognise(source).name == "axolotl"
-    return understood(source, FORMAT)
+    return parse_config(source, FORMAT)
 
 
-def codes(found: Found) -> list[str]:
+def codes(found: ParsedConfig) -> list[str]:
     return [item.code for item in found.findings]
 
 
@@ -44,7 +44,7 @@ def test_what_it_does_by_itself() -> None:
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    found = understood(load(EXAMPLE), FORMAT)
+    found = parse_config(load(EXAMPLE), FORMAT)
     assert (found.workload["train"], found.workload["lora_rank"], found.spare) == ("qlora", 16, "dp_shard")
     assert (found.settings["reshard_after_forward"], found.settings["recompute"]) == (True, "full")
     assert codes(found) == []

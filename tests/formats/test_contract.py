@@ -17,9 +17,9 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import SETTING_NAMES, full_name, value_of
 from strategist.errors import InputError
 from strategist.formats.catalog import find_format, formats, recognise
-from strategist.formats.config_reader import understood
-from strategist.formats.format import Format, Written
-from strategist.formats.setup import Given, Setup, setup
+from strategist.formats.config_reader import parse_config
+from strategist.formats.format import ExportedFiles, Format
+from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source, parse
 from strategist.planning.review import imported
 from strategist.programs.backends import load_backend
@@ -40,18 +40,18 @@ def described(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
     return understood_of(find_format(name).write(plan, {"tp": "because"}), plan, name)
 
 
-def understood_of(written: Written, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
+def understood_of(written: ExportedFiles, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
     """What the first of these files describes, in the same way."""
     chosen, first = find_format(name), written.files[0]
     source = parse(first.text, first.name)
     assert recognise(source).name == name
-    found = understood(source, chosen)
+    found = parse_config(source, chosen)
     workload = {key: getattr(plan.workload, key) for key in WORKLOAD if key not in found.workload}
     if "global_batch" in workload and found.accumulation is not None:
         del workload["global_batch"]
     model = {"model": plan.model.name} if found.model is None else {}
     elsewhere = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
-    return source, chosen, setup(source, found, Given(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
+    return source, chosen, setup(source, found, GivenValues(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
 
 
 def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
@@ -166,7 +166,7 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
     for plan in plans("native", *FEW):
         facts = situation_facts(plan.model, plan.cluster, plan.workload)
         expressible = limits.runs(plan.candidate, plan.model, plan.workload, facts)
-        written: Written | None = None
+        written: ExportedFiles | None = None
         with suppress(InputError):
             written = export_plan(plan, name)
         if expressible:

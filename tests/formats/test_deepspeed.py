@@ -16,7 +16,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 
 HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -24,7 +24,7 @@ HALF = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
     path = folder / "ds_config.json"
     path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
-    return api.import_plan(path, Given(gpus=gpus, model="8b", workload=given, settings={}))
+    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload=given, settings={}))
 
 
 def setting(review: Review, name: str) -> Any:
@@ -88,7 +88,9 @@ def test_every_configuration_of_the_package_is_read() -> None:
     found = parsed("deepspeed", ["shipped"])
     assert len(found) >= 4
     for path in found:
-        assert not codes(api.import_plan(path, Given(gpus="8xH100", model="8b", workload={}, settings={}))).keys() - {"FMT-009"}
+        assert not codes(api.import_plan(path, GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))).keys() - {
+            "FMT-009"
+        }
 
 
 @pytest.mark.full

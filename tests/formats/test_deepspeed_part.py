@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strategist.formats.config_reader import read
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 
 CONFIG = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": "auto"}, "zro": 1}
 HOLDERS = {
@@ -30,7 +30,7 @@ def holder(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def held(folder: Path, holder: str, value: str) -> Found:
+def held(folder: Path, holder: str, value: str) -> ParsedConfig:
     name, text = HOLDERS[holder]
     quoted = repr(value) if holder == "lightning" and not value.startswith("{") else value
     (folder / name).write_text(text.replace("{}", quoted), encoding="utf-8")
@@ -39,7 +39,7 @@ def held(folder: Path, holder: str, value: str) -> Found:
     return found
 
 
-def sharding(found: Found) -> dict[str, Any]:
+def sharding(found: ParsedConfig) -> dict[str, Any]:
     names = ("reshard_after_forward", "offload", "no_sync", "reduce_dtype")
     return {name: found.settings[name] for name in names}
 

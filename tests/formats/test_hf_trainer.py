@@ -16,7 +16,7 @@ from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.commented_text import yaml_text
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 from strategist.formats.source import parse
 
 OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
@@ -25,7 +25,7 @@ OPTIMIZERS = {"adamw8bit": "adamw_torch_8bit", "sgd": "sgd"}
 def imported(folder: Path, config: dict[str, Any] | str, gpus: str = "8xH100", **given: Any) -> Review:
     path = folder / ("train.sh" if isinstance(config, str) else "arguments.yaml")
     path.write_text(config if isinstance(config, str) else yaml_text(config), encoding="utf-8")
-    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096, **given}, settings={}))
+    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096, **given}, settings={}))
 
 
 def arguments(**more: Any) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
         use_peft=True, lora_r=8, load_in_4bit=True, max_length=2048, dataset_name="a/b", gradient_accumulation_steps=2
     )
     path.write_text(yaml_text(config), encoding="utf-8")
-    review = api.import_plan(path, Given(gpus="8xH100", model="8b", workload={}, settings={}))
+    review = api.import_plan(path, GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
     assert review.plan is not None
     workload = review.plan.workload
     assert (workload.train, workload.lora_rank, workload.seq_len, workload.global_batch) == ("qlora", 8, 2048, 16)
@@ -205,18 +205,18 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
 def test_of_a_script_only_a_launcher_that_may_shard_leaves_it_open(tmp_path: Path, launcher: str, open_ones: int) -> None:
     flags = "--per_device_train_batch_size 2 --bf16 --max_length 4096 --gradient_checkpointing"
     (tmp_path / "run.sh").write_text(f"{launcher} train.py {flags}\n", encoding="utf-8")
-    review = api.import_plan(tmp_path / "run.sh", Given(gpus="8xH100", model="8b", workload={}, settings={}))
-    assert len(review.doubts) == open_ones
+    review = api.import_plan(tmp_path / "run.sh", GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
+    assert len(review.uncertainties) == open_ones
 
 
 def test_a_launcher_that_may_shard_leaves_the_verdict_open(tmp_path: Path) -> None:
     (tmp_path / "arguments.yaml").write_text(yaml_text(arguments(bf16=True)), encoding="utf-8")
 
     def checked(**settings: int) -> Review:
-        return api.import_plan(tmp_path / "arguments.yaml", Given(gpus="8xH100", model="8b", workload={}, settings=settings))
+        return api.import_plan(tmp_path / "arguments.yaml", GivenValues(gpus="8xH100", model="8b", workload={}, settings=settings))
 
-    assert [said.partition(" could")[0] for said in checked().doubts] == ["accelerate launch --config_file"]
-    assert not checked(dp_shard=1).doubts
+    assert [said.partition(" could")[0] for said in checked().uncertainties] == ["accelerate launch --config_file"]
+    assert not checked(dp_shard=1).uncertainties
     assert not {"FMT-005", "FMT-010", "FMT-011"} & set(codes(checked(dp_shard=8)))
 
 

@@ -15,7 +15,7 @@ from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.setup import Given
+from strategist.formats.setup import GivenValues
 
 IMPORTS = "import lightning as L\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
 ROWS = [*(f"self_attn.{name}_proj" for name in "qkv"), "mlp.gate_proj", "mlp.up_proj"]
@@ -33,7 +33,7 @@ DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
 def imported(folder: Path, text: str, gpus: str = "8xH100") -> Review:
     path = folder / "train.py"
     path.write_text(f"{IMPORTS}{text}", encoding="utf-8")
-    return api.import_plan(path, Given(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings={}))
+    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload={"seq_len": 4096}, settings={}))
 
 
 def setting(review: Review, name: str) -> Any:

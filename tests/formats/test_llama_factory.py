@@ -10,10 +10,10 @@ from formats.plans import plans
 from strategist.cli.main import main
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.config_reader import understood
+from strategist.formats.config_reader import parse_config
 from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.llama_factory import SAID, STAGES, UNLIKE
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import load, parse
 from strategist.profiles.models import hub_name
 
@@ -23,13 +23,13 @@ FULL = "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\n
 LORA = FULL.replace("full", "lora")
 
 
-def read(text: str) -> Found:
+def read(text: str) -> ParsedConfig:
     source = parse(text, "train.yaml")
     assert recognise(source).name == "llama-factory"
-    return understood(source, FORMAT)
+    return parse_config(source, FORMAT)
 
 
-def codes(found: Found) -> list[str]:
+def codes(found: ParsedConfig) -> list[str]:
     """Of what the file says; what its launcher may say has a test of its own."""
     return [item.code for item in found.findings if item.entry != LAUNCH_FILE]
 
@@ -53,7 +53,7 @@ def test_what_does_not_shard_leaves_that_to_its_launcher(sharding: str, left: bo
 
 
 def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    found = understood(load(EXAMPLE), FORMAT)
+    found = parse_config(load(EXAMPLE), FORMAT)
     assert (found.settings["reshard_after_forward"], found.spare, found.workload["lora_rank"]) == (True, "dp_shard", 16)
     assert codes(found) == ["FMT-003"]
     assert main(["check", str(EXAMPLE), "--gpus", "8xH100"]) == 0
@@ -65,7 +65,7 @@ def test_the_deepspeed_file_beside_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "train.yaml"
     path.parent.mkdir()
     path.write_text(f"{FULL}deepspeed: z.json\n")
-    settings = understood(load(path), FORMAT).settings
+    settings = parse_config(load(path), FORMAT).settings
     assert (settings["reshard_after_forward"], settings["offload"]) == (False, "optimizer")
 
 

@@ -14,10 +14,10 @@ from strategist.contract.estimate import Fit
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.config_reader import names, understood
+from strategist.formats.config_reader import names, parse_config
 from strategist.formats.megatron_lm import DEGREES, FSDP, SAID, UNLIKE
-from strategist.formats.parsed_config import Found
-from strategist.formats.setup import Given
+from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.setup import GivenValues
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
 
@@ -40,17 +40,17 @@ TEST_TYPE: regular
 SMALL = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --overlap-grad-reduce --micro-batch-size 2 --bf16"
 
 
-def read(text: str, path: str = "train.sh") -> Found:
+def read(text: str, path: str = "train.sh") -> ParsedConfig:
     source = parse(text, path)
     assert recognise(source).name == "megatron-lm"
-    return understood(source, FORMAT)
+    return parse_config(source, FORMAT)
 
 
-def codes(found: Found) -> list[str]:
+def codes(found: ParsedConfig) -> list[str]:
     return [item.code for item in found.findings]
 
 
-def about(found: Found, word: str) -> Diagnostic:
+def about(found: ParsedConfig, word: str) -> Diagnostic:
     return next(item for item in found.findings if word in item.message)
 
 
@@ -168,7 +168,7 @@ def test_a_value_that_only_a_run_knows_leaves_the_verdict_open(tmp_path: Path) -
     ):
         flags = "--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} --recompute-granularity ${RECOMPUTE:-full}"
         file.write_text(f"{line}\n{SMALL} {flags} --overlap-grad-reduce --bf16 --use-distributed-optimizer\n")
-        review = api.import_plan(file, Given(gpus="8xH100", model="1b", settings=fix))
+        review = api.import_plan(file, GivenValues(gpus="8xH100", model="1b", settings=fix))
         assert (review.fit, "FMT-008" in [item.code for item in review.findings]) == (expected, False), line
 
 
@@ -183,7 +183,7 @@ def test_commands_that_are_not_read_leave_the_verdict_open_unless_they_train_ali
     file = tmp_path / "train.sh"
     for text, expected in ((script, Fit.UNKNOWN), ("{small} --node-rank 1\n{small}", Fit.FITS)):
         file.write_text(text.format(small=SMALL))
-        review = api.import_plan(file, Given(gpus="8xH100", model="1b"))
+        review = api.import_plan(file, GivenValues(gpus="8xH100", model="1b"))
         told = [(item.line, item.message) for item in review.findings if item.code == "FMT-011"]
         assert review.fit is expected
         assert [line for line, _ in told] == ([1] if expected is Fit.UNKNOWN else [])

@@ -15,10 +15,10 @@ from strategist.contract.settings import value_of
 from strategist.contract.workload import Workload
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format
-from strategist.formats.config_reader import understood
+from strategist.formats.config_reader import parse_config
 from strategist.formats.megatron_stages import LIST, stage_layers
-from strategist.formats.parsed_config import Found
-from strategist.formats.setup import Given, setup
+from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import parse
 from strategist.planning.planner import ranked
 from strategist.planning.review import imported
@@ -46,13 +46,13 @@ def script(plan: Plan) -> str:
     return export_plan(plan, "megatron-lm").files[0].text
 
 
-def read(text: str) -> Found:
-    return understood(parse(text, "train.sh"), FORMAT)
+def read(text: str) -> ParsedConfig:
+    return parse_config(parse(text, "train.sh"), FORMAT)
 
 
 def reviewed(text: str, gpus: str) -> Review:
     source = parse(text, "train.sh")
-    made = setup(source, understood(source, FORMAT), Given(gpus=gpus, workload={}, settings={}))
+    made = setup(source, parse_config(source, FORMAT), GivenValues(gpus=gpus, workload={}, settings={}))
     return imported(source, FORMAT, made, deck=deck())
 
 

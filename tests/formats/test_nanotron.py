@@ -12,9 +12,9 @@ from strategist.cli.main import main
 from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
-from strategist.formats.config_reader import understood
+from strategist.formats.config_reader import parse_config
 from strategist.formats.nanotron import SAID
-from strategist.formats.parsed_config import Found
+from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
 
@@ -23,13 +23,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "formats" / "nanotron.yaml"
 TEXT = EXAMPLE.read_text(encoding="utf-8")
 
 
-def read(text: str) -> Found:
+def read(text: str) -> ParsedConfig:
     source = parse(text, "train.yaml")
     assert recognise(source).name == "nanotron"
-    return understood(source, FORMAT)
+    return parse_config(source, FORMAT)
 
 
-def codes(found: Found) -> list[str]:
+def codes(found: ParsedConfig) -> list[str]:
     return [item.code for item in found.findings]
 
 

@@ -17,10 +17,10 @@ from strategist.errors import FileError
 from strategist.formats import native
 from strategist.formats.catalog import recognise
 from strategist.formats.config_entries import Entries
-from strategist.formats.setup import Given, setup
+from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import load, parse
 
-NOTHING = Given(workload={}, settings={})
+NOTHING = GivenValues(workload={}, settings={})
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
 
 
 def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
-    review = api.import_plan(saved, Given(gpus="4xH100", workload={}, settings={"dp_shard": 2}))
+    review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 2}))
     assert review.plan is not None
     assert review.plan.cluster.devices == 4
     assert [item.code for item in review.findings if item.code == "FMT-008"] == ["FMT-008", "FMT-008"]

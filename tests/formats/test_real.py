@@ -13,8 +13,8 @@ from formats.frameworks import INSTALLED
 from strategist import api
 from strategist.errors import FileError, InputError
 from strategist.formats.config_reader import read
-from strategist.formats.parsed_config import Found
-from strategist.formats.setup import Given, Setup, setup
+from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.setup import GivenValues, Setup, setup
 from strategist.formats.source import Source
 
 ROOT = INSTALLED / "examples"
@@ -31,7 +31,7 @@ def shipped() -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in SUFFIXES)
 
 
-def understood() -> Iterator[tuple[Path, str, Source, Found]]:
+def understood() -> Iterator[tuple[Path, str, Source, ParsedConfig]]:
     """Those that are read, with their format; what is of no format trains nothing that is planned."""
     for path in shipped():
         try:
@@ -41,13 +41,13 @@ def understood() -> Iterator[tuple[Path, str, Source, Found]]:
         yield path, chosen.name, source, found
 
 
-def made(source: Source, found: Found, gpus: str = "8xH100") -> Setup:
+def made(source: Source, found: ParsedConfig, gpus: str = "8xH100") -> Setup:
     """On some devices, as the model that it names where that is known."""
-    given = Given(gpus=gpus, workload={}, settings={})
+    given = GivenValues(gpus=gpus, workload={}, settings={})
     try:
         return setup(source, found, given)
     except InputError:
-        return setup(source, found, Given(gpus=gpus, model="8b", workload={}, settings={}))
+        return setup(source, found, GivenValues(gpus=gpus, model="8b", workload={}, settings={}))
 
 
 @pytest.mark.full
@@ -60,7 +60,7 @@ def test_what_ships_is_a_plan_or_what_is_wrong_is_told() -> None:
         broken = ready.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
         legal += not broken
         if sum(formats.values()) % CHECKED == 0:
-            review = api.import_plan(path, Given(gpus="8xH100", model=asked.model.name, workload={}, settings={}))
+            review = api.import_plan(path, GivenValues(gpus="8xH100", model=asked.model.name, workload={}, settings={}))
             assert (review.plan is None) is bool(broken), path
             assert not broken or any(item.code == "FMT-004" for item in review.findings), path
             priced += 1
@@ -78,7 +78,7 @@ def test_tensors_split_over_more_ranks_than_heads_of_keys_are_told_at_their_line
     (shown,) = [path for path in shipped() if path.name == "llama-3_1-8b-hsdp-tp.yaml"]
     text = shown.read_text(encoding="utf-8")
     assert "tensor_parallel_size: 2" in text
-    asked = Given(gpus="2x8xH100", workload={}, settings={})
+    asked = GivenValues(gpus="2x8xH100", workload={}, settings={})
     assert api.import_plan(shown, asked).plan is not None
     path = tmp_path / shown.name
     changes = {

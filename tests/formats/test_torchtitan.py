@@ -22,10 +22,10 @@ from strategist.errors import FileError, InputError
 from strategist.executors.command import CommandExecutor
 from strategist.formats.catalog import find_format
 from strategist.formats.config_reader import names, read
-from strategist.formats.setup import Given, setup
+from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import load
 from strategist.formats.torchtitan import STEP_TOKENS, TOKENS
-from strategist.formats.torchtitan_entries import NOTE, opened
+from strategist.formats.torchtitan_entries import NOTE, normalized
 from strategist.formats.torchtitan_models import PRESETS
 from strategist.profiles.models import find_preset
 from strategist.programs.backends import find_program
@@ -37,7 +37,7 @@ TYPES = {"bf16": ("float32", "bfloat16"), "fp32": ("float32", "float32"), "bf16-
 
 
 def imported(path: Path | str, gpus: str = "16x8xH100", model: str | None = None, **given: Any) -> Review:
-    return api.import_plan(path, Given(gpus=gpus, model=model, workload=given, settings={}))
+    return api.import_plan(path, GivenValues(gpus=gpus, model=model, workload=given, settings={}))
 
 
 def setting(review: Review, name: str) -> Any:
@@ -151,7 +151,7 @@ def test_every_configuration_that_ships_is_read_as_torchtitan_understands_it() -
     usual = {name: "none" if value is None else value for name, value in shipped()["usual"].items()}
     compared = 0
     for module, path, function, said in registered():
-        source = opened(load(f"{path}:{function}"))
+        source = normalized(load(f"{path}:{function}"))
         assert not [name for name in source.entries if name.startswith(NOTE)], function
         ours = {name: entry.value for name, entry in source.entries.items()}
         theirs = {name: "none" if value is None else value for name, value in said.items()}
@@ -169,7 +169,7 @@ def test_every_configuration_that_ships_is_a_plan_or_told_why_not() -> None:
     for index, (_, path, function, said) in enumerate(registered()):
         model = None if find_preset_of(said) else "qwen3-30b-a3b"
         source, _, found = read(f"{path}:{function}")
-        made = setup(source, found, Given(gpus="8xH100", model=model, workload={}, settings={}))
+        made = setup(source, found, GivenValues(gpus="8xH100", model=model, workload={}, settings={}))
         candidate, workload = made.candidate, made.situation.request.workload
         assert "FMT-001" not in {item.code for item in made.findings}, made.findings
         assert workload.seq_len == said["training.seq_len"]

@@ -74,7 +74,7 @@ def configuration(path: Path) -> object:
     """What the command line is where that file stands for what it does not say."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(config_sources.FILE_VARIABLE, str(path))
-        words, _ = config_sources.completed(parser(), ["plan"], config_sources.sources(COMMANDS))
+        words, _ = config_sources.with_default_values(parser(), ["plan"], config_sources.sources(COMMANDS))
     return parser().parse_args(words)
 
 

@@ -27,7 +27,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.formats.catalog import find_format
-from strategist.formats.format import File, Written
+from strategist.formats.format import ExportedFiles, File
 from strategist.launch.catalog import with_job
 from strategist.launch.job import JobOptions
 from strategist.planning.planner import price_candidate
@@ -86,7 +86,7 @@ class Start:
     def exported(self) -> Path:
         return self.folder / "exported"
 
-    def written(self) -> Written:
+    def written(self) -> ExportedFiles:
         """The export, with the job, and something in the place of each file that is the user's."""
         asked = plan(self.count, self.each)
         asked = replace(asked, model=replace(asked.model, name=self.name), cluster=replace(asked.cluster, name=self.name))
@@ -102,7 +102,7 @@ class Start:
         )  # fmt: skip
         return with_job(asked, found, self.kind, options)
 
-    def run(self, start: "Callable[[Start, Written], None]") -> None:
+    def run(self, start: "Callable[[Start, ExportedFiles], None]") -> None:
         """Exports the plan, starts it, and looks at what each rank noted.
 
         Raises:
@@ -114,7 +114,7 @@ class Start:
         start(self, written)
         self._check(written)
 
-    def _check(self, written: Written) -> None:
+    def _check(self, written: ExportedFiles) -> None:
         world = self.count * self.each
         found = [json.loads(path.read_text()) for path in sorted(self.notes.iterdir())]
         assert sorted(int(note["RANK"]) for note in found) == list(range(world))
@@ -140,18 +140,18 @@ class Start:
             assert {int(note["NODE_RANK"]) == int(note["RANK"]) // self.each for note in found} == {True}
 
 
-def bash(start: Start, written: Written) -> None:
+def bash(start: Start, written: ExportedFiles) -> None:
     """The start script, called on a node."""
     words = start.nodes.nodes[0].command(*written.command, *start.arguments)
     together([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
-def hosts(start: Start, written: Written) -> None:
+def hosts(start: Start, written: ExportedFiles) -> None:
     """The script for hosts, which reaches them by a remote shell."""
     together([[*written.command, *start.arguments]], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
-def by_controllers(start: Start, written: Written) -> None:
+def by_controllers(start: Start, written: ExportedFiles) -> None:
     """Pods as Kubernetes and its operators make them, one on each node."""
     documents = list(yaml.safe_load_all((start.exported / written.command[-1]).read_text()))
     found = pods(documents)
@@ -166,12 +166,12 @@ def by_controllers(start: Start, written: Written) -> None:
     together(commands, {**start.environment, "PROBE": str(start.notes)}, start.folder)
 
 
-def pod_names(written: Written) -> list[tuple[str]]:
+def pod_names(written: ExportedFiles) -> list[tuple[str]]:
     """What the pods are called, by which they reach each other."""
     return [(pod.name,) for pod in pods(list(yaml.safe_load_all(written.files[-1].text)))]
 
 
-def batch(start: Start, written: Written) -> None:
+def batch(start: Start, written: ExportedFiles) -> None:
     """The batch script, as slurmd runs it on the first node, with an ``srun`` that has the nodes of these tests."""
     tools = start.folder / "slurm"
     tools.mkdir()
@@ -196,10 +196,10 @@ def _tool(path: Path, lines: Sequence[str]) -> None:
     path.chmod(0o755)
 
 
-def by_slurm(cluster: SlurmCluster) -> Callable[[Start, Written], None]:
+def by_slurm(cluster: SlurmCluster) -> Callable[[Start, ExportedFiles], None]:
     """The batch script, submitted to a real Slurm."""
 
-    def submit(start: Start, written: Written) -> None:
+    def submit(start: Start, written: ExportedFiles) -> None:
         environment = {**os.environ, **start.environment, **cluster.environment, "PROBE": str(start.notes), "PROBE_SLURM": "1"}
         command = ["sbatch", "--parsable", "--output=job.log", *written.command[1:]]
         done = subprocess.run(command, cwd=start.exported, env=environment, capture_output=True, text=True, check=False)
@@ -215,10 +215,10 @@ def by_slurm(cluster: SlurmCluster) -> Callable[[Start, Written], None]:
     return submit
 
 
-def by_ray(cluster: RayCluster) -> Callable[[Start, Written], None]:
+def by_ray(cluster: RayCluster) -> Callable[[Start, ExportedFiles], None]:
     """The entry point of a RayJob, on a real Ray."""
 
-    def enter(start: Start, written: Written) -> None:
+    def enter(start: Start, written: ExportedFiles) -> None:
         config, job = yaml.safe_load_all((start.exported / written.command[-1]).read_text())
         folder = start.folder / "plan"
         folder.mkdir()
@@ -250,7 +250,7 @@ def installed(format: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-STUBBED: dict[str, Callable[[Start, Written], None]] = {
+STUBBED: dict[str, Callable[[Start, ExportedFiles], None]] = {
     "bash": bash, "hosts": hosts, "slurm": batch, "job": by_controllers, "jobset": by_controllers, "pytorchjob": by_controllers,
     "trainjob": by_controllers,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from strategist.errors import InputError
 from strategist.files import yaml_file
 from strategist.formats.catalog import find_format
 from strategist.launch import kuberay
-from strategist.launch.catalog import JOBS, unused, with_job
+from strategist.launch.catalog import JOBS, unused_options, with_job
 from strategist.launch.job import JobOptions
 from strategist.launch.kubernetes import KINDS
 
@@ -138,5 +138,5 @@ def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, Any], words
 
 def test_options_that_a_kind_has_no_use_for_are_named() -> None:
     given = JobOptions(image="a:1", volumes={"datasets": "/data"}, hosts="a,b")
-    assert unused("slurm", given) == ("image", "volumes", "hosts")
-    assert unused("jobset", given) == ("hosts",)
+    assert unused_options("slurm", given) == ("image", "volumes", "hosts")
+    assert unused_options("jobset", given) == ("hosts",)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strategist.lint.checks.all import RULES
-from strategist.lint.environment import ExampleState, Found, Ran, ReferenceState, World
+from strategist.lint.environment import ExampleOutcome, ExampleState, LintEnvironment, ReferenceState, SymbolState
 from strategist.lint.run import lint
 from strategist.paths import data_dir
 
@@ -15,18 +15,21 @@ DECK = Path(__file__).parent / "deck"
 CODES = [rule.code for rule in RULES]
 MARK = re.compile(r"# <- ((?:[A-Z]+[0-9]+ ?)+)")
 
-CAT = ReferenceState(state=Found.FOUND, file="torch/functional.py", first_line=100, last_line=150)
-WORLD = World(
+CAT = ReferenceState(state=SymbolState.FOUND, file="torch/functional.py", first_line=100, last_line=150)
+WORLD = LintEnvironment(
     torch_version="2.13.0",
     references={
         ("torch.cat", "dim"): CAT,
         ("torch.cat", ""): CAT,
-        ("torch.cat", "gone"): ReferenceState(state=Found.NO_PARAMETER, near=("dim",)),
-        ("torch.gone", ""): ReferenceState(state=Found.NO_SYMBOL),
+        ("torch.cat", "gone"): ReferenceState(state=SymbolState.NO_PARAMETER, near=("dim",)),
+        ("torch.gone", ""): ReferenceState(state=SymbolState.NO_SYMBOL),
     },
     examples={
         (str(DECK / "CARD044" / kind), index): ExampleState(state=state, message="ModuleNotFoundError: no module")
-        for kind, states in {"bad.yaml": (Ran.PASSED, Ran.FAILED), "good.yaml": (Ran.PASSED, Ran.REFUSED)}.items()
+        for kind, states in {
+            "bad.yaml": (ExampleOutcome.PASSED, ExampleOutcome.FAILED),
+            "good.yaml": (ExampleOutcome.PASSED, ExampleOutcome.REFUSED),
+        }.items()
         for index, state in enumerate(states)
     },
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strategist.cards.spelling import edits, one_near
+from strategist.cards.spelling import closest_word, edit_distance
 from strategist.contract.diagnostic import Fix
 from strategist.errors import FileError
 from strategist.lint.checks.all import RULES
@@ -195,11 +195,11 @@ def test_fixes_are_applied_by_their_places() -> None:
     [("", "abc", 3), ("titel", "title", 1), ("layer", "layers", 1), ("kitten", "sitting", 3), ("ca", "abc", 3)],
 )
 def test_letters_to_change(left: str, right: str, count: int) -> None:
-    assert edits(left, right) == edits(right, left) == count
+    assert edit_distance(left, right) == edit_distance(right, left) == count
 
 
 def test_one_near_word_is_needed() -> None:
-    assert one_near("titel", ("title", "id")) == "title"
-    assert one_near("layer", ("layers", "layered")) == ""  # two are near
-    assert one_near("tq", ("tp", "text")) == ""  # too short
-    assert one_near("recomputation", ("recompute",)) == ""
+    assert closest_word("titel", ("title", "id")) == "title"
+    assert closest_word("layer", ("layers", "layered")) == ""  # two are near
+    assert closest_word("tq", ("tp", "text")) == ""  # too short
+    assert closest_word("recomputation", ("recompute",)) == ""

@@ -19,7 +19,7 @@ from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
-from strategist.planning.explain import Judge, why_not
+from strategist.planning.explain import PlanExplainer, why_not
 from strategist.report.explanation import explanation_report
 from strategist.units import show_bytes
 
@@ -160,7 +160,7 @@ def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_v
     card = "StrategyCard:\n  id: MY-001\n  module: recompute\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "".join(f"    - {policy}\n" for policy in policies), encoding="utf-8")
     price = partial(_same_price, small)
-    alternative = why_not(small, "recompute", "full", Judge(deck=load_deck(tmp_path), known={}, price=price, resolve=price))
+    alternative = why_not(small, "recompute", "full", PlanExplainer(deck=load_deck(tmp_path), known={}, price=price, resolve=price))
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text == "MY-001/other rules it out: Other."
 
@@ -181,7 +181,7 @@ def _same_price(plan: Plan, candidate: Candidate) -> Plan:
 def test_host_memory_counts_as_well(large: Plan) -> None:
     poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
     price = partial(_same_price, poor)
-    alternative = why_not(poor, "offload", "optimizer", Judge(deck=Deck(()), known={}, price=price, resolve=price))
+    alternative = why_not(poor, "offload", "optimizer", PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price))
     assert alternative.obstacle is Obstacle.HOST_TOO_SMALL
     assert alternative.text.startswith("needs ")
     assert "of host memory a node, 1.0 GiB are there" in alternative.text
@@ -247,7 +247,7 @@ def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -
     cluster = replace(small.cluster, gpus_per_node=8)
     grouped = replace(small, cluster=cluster, candidate=replace(small.candidate, layout=layout, knobs=knobs))
     price = partial(_same_price, grouped)
-    other = why_not(grouped, "recompute", "full", Judge(deck=Deck(()), known={}, price=price, resolve=price)).plan
+    other = why_not(grouped, "recompute", "full", PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price)).plan
     assert other is not None
     assert other.candidate.knobs == replace(knobs, recompute="full")
 

@@ -10,9 +10,9 @@ from formats.plans import deck
 from strategist import api
 from strategist.contract.estimate import SURE, Fit
 from strategist.contract.review import Review
-from strategist.formats.config_reader import understood
+from strategist.formats.config_reader import parse_config
 from strategist.formats.deepspeed import FORMAT
-from strategist.formats.setup import Given, setup
+from strategist.formats.setup import GivenValues, setup
 from strategist.formats.source import parse
 from strategist.planning.review import imported, reasons, reviewed
 
@@ -23,7 +23,9 @@ def review(
     config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, confidence: float = SURE, **settings: Any
 ) -> Review:
     source = parse(json.dumps({**USUAL, **config}, indent=1), "ds.json")
-    made = setup(source, understood(source, FORMAT), Given(gpus=gpus, model=model, workload={"seq_len": 4096}, settings=settings))
+    made = setup(
+        source, parse_config(source, FORMAT), GivenValues(gpus=gpus, model=model, workload={"seq_len": 4096}, settings=settings)
+    )
     return (reviewed if whole else imported)(source, FORMAT, made, deck=deck(), confidence=confidence)
 
 
@@ -85,7 +87,9 @@ def test_it_is_priced_as_its_own_system_runs_it() -> None:
 
     found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100", whole=False)
     source = parse(json.dumps({**USUAL, "zero_optimization": {"stage": 3}}), "ds.json")
-    made = setup(source, understood(source, FORMAT), Given(gpus="8xH100", model="8b", workload={"seq_len": 4096}, settings={}))
+    made = setup(
+        source, parse_config(source, FORMAT), GivenValues(gpus="8xH100", model="8b", workload={"seq_len": 4096}, settings={})
+    )
     ours = price_candidate(made.situation, made.candidate, deck=deck())
     assert found.plan.estimate.step_seconds != ours.estimate.step_seconds
     assert situation(made.situation.request).model == found.plan.model
@@ -111,7 +115,7 @@ def test_an_entry_that_cannot_turn_the_verdict_leaves_it_flat() -> None:
             {"train_micro_batch_size_per_gpu": batch, "zero_optimization": stage3, **entries}, "8b", "8xH100", whole=False
         )
         assert found.fit is expected, (batch, entries)
-        assert bool(found.doubts) == (expected is Fit.UNKNOWN)
+        assert bool(found.uncertainties) == (expected is Fit.UNKNOWN)
 
 
 def test_an_entry_that_could_add_what_is_not_there_makes_a_fit_open() -> None:
@@ -152,7 +156,7 @@ def test_a_model_that_a_format_cannot_be_exported_with_leaves_its_settings_open(
     degrees = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --bf16"
     script = tmp_path / "run.sh"
     script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments} {degrees} --use-distributed-optimizer\n")
-    found = api.check_config(script, Given(gpus="8xH100"))
+    found = api.check_config(script, GivenValues(gpus="8xH100"))
     changes = {(change.setting, change.value): change for change in found.changes}
     assert changes["tp", 2].expressible
     assert not changes["compile", True].expressible

@@ -116,7 +116,7 @@ def test_every_board_says_how_much_it_may_draw():
 def test_every_other_name_leads_to_a_device_and_none_is_spelled_twice():
     names = hardware.other_names()
     assert set(names["memory"].values()) | set(names["aliases"].values()) <= set(hardware.device_names())
-    spelled = [catalog.spelling(name) for name in (*hardware.device_names(), *names["aliases"])]
+    spelled = [catalog.normalized_name(name) for name in (*hardware.device_names(), *names["aliases"])]
     assert len(spelled) == len(set(spelled))
 
 

@@ -9,7 +9,7 @@ from strategist.contract.cluster import Cluster
 from strategist.errors import FileError
 from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.hardware import load_device
-from strategist.profiles.heterogeneous_clusters import unlike, without
+from strategist.profiles.heterogeneous_clusters import node_differences, without_group
 from strategist.units import GIB
 
 MIXED = """
@@ -81,19 +81,19 @@ def test_what_stands_beside_the_groups_holds_for_all(tmp_path: Path) -> None:
 
 
 def test_what_differs_is_said_in_a_sentence_each(tmp_path: Path) -> None:
-    pace, memory, across, inside = unlike(read(tmp_path, MIXED))
+    pace, memory, across, inside = node_differences(read(tmp_path, MIXED))
     assert pace.startswith("8 of 24 devices are A100-40GB: they pace the others")
     assert memory == "8 of 24 devices hold 38.4 GiB each, the largest 77.9 GiB."
     assert "reach other nodes at 22 GB/s" in across
     assert "reach each other at 230 GB/s" in inside
-    (hot,) = unlike(read(tmp_path, "device: h100\ngroups:\n  - {nodes: 3}\n  - {nodes: 1, speed: 0.8}\n"))
+    (hot,) = node_differences(read(tmp_path, "device: h100\ngroups:\n  - {nodes: 3}\n  - {nodes: 1, speed: 0.8}\n"))
     assert "8 of 32 devices are H100-SXM that run at 80% of their speed" in hot
-    assert list(unlike(resolve_cluster("4x8xH100"))) == []
+    assert list(node_differences(resolve_cluster("4x8xH100"))) == []
 
 
 def test_without_one_group_the_others_are_as_fast_as_they_are(tmp_path: Path) -> None:
     mixed = read(tmp_path, MIXED)
-    alone = without(mixed, mixed.groups[1])
+    alone = without_group(mixed, mixed.groups[1])
     plain = resolve_cluster("2x8xH100")
     assert (alone.nodes, alone.device, alone.intra, alone.inter, alone.groups) == (2, plain.device, plain.intra, plain.inter, ())
     assert scaled(mixed, 1, 8).groups == ()
@@ -102,7 +102,7 @@ def test_without_one_group_the_others_are_as_fast_as_they_are(tmp_path: Path) ->
 def test_the_example_is_read() -> None:
     cluster = resolve_cluster(str(Path(__file__).parents[2] / "examples" / "cluster-unlike-nodes.yaml"))
     assert [group.nodes for group in cluster.groups] == [2, 1, 1]
-    assert len(list(unlike(cluster))) == 3
+    assert len(list(node_differences(cluster))) == 3
 
 
 @pytest.mark.parametrize(

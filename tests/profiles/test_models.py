@@ -48,12 +48,12 @@ def test_every_preset_is_found_in_the_file_that_its_name_begins_with():
         document = yaml_file.load(catalog.profile_path("models", stem))
         assert document.data["source"]
         for preset in document.data["presets"]:
-            assert catalog.spelling(preset).startswith(catalog.spelling(stem))
+            assert catalog.normalized_name(preset).startswith(catalog.normalized_name(stem))
 
 
 def test_no_two_names_are_spelled_alike():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
-    spelled = [catalog.spelling(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
+    spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
     assert len(spelled) == len(set(spelled))
 
 

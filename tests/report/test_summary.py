@@ -11,7 +11,7 @@ from strategist.contract.simulation import Proof, Verdict
 from strategist.contract.workload import Workload
 from strategist.profiles.models import resolve_model
 from strategist.profiles.request_file import parse_fix
-from strategist.report.summary import answer_summary, bound_by, fit_words, pinned
+from strategist.report.summary import answer_summary, bound_by, fit_words, fix_options
 from tests.report.samples import ANSWER, ESTIMATE, PLAN, look, plan_with
 
 LINES, COLUMNS = 40, 80
@@ -36,8 +36,8 @@ def test_an_answer_fits_a_screen_and_its_settings_can_be_pasted(asked: Request) 
     rows = sum(max(1, -(-len(line.rstrip()) // COLUMNS)) for line in lines)  # a terminal wraps a command
     assert rows <= LINES
     for plan in answer.plans[:1]:
-        assert any(line.strip() == f"--fix {pinned(plan)}" for line in lines)
-        again = strategist.plan(replace(asked, fix=dict(map(parse_fix, pinned(plan).split(",")))), top=1)
+        assert any(line.strip() == f"--fix {fix_options(plan)}" for line in lines)
+        again = strategist.plan(replace(asked, fix=dict(map(parse_fix, fix_options(plan).split(",")))), top=1)
         assert again.plans[0].candidate == plan.candidate
 
 

@@ -10,14 +10,14 @@ from tuner.studies import tuned
 
 from strategist import api
 from strategist.contract.report import PlanReport, Span, Timeline
-from strategist.report.terminal_charts import CELLS, LINES, candidates, funnel, mesh, plan_drawn, ranks, study_drawn, timeline
+from strategist.report.terminal_charts import CELLS, LINES, candidates, funnel, mesh, plan_charts, ranks, study_charts, timeline
 from tests.report.page.reports import pipeline, streamed
 from tests.report.samples import look
 
 
 @pytest.mark.parametrize("made", [pipeline, streamed], ids=["simulated", "streamed"])
 def test_everything_stands_in_80_columns(made: Callable[[], PlanReport]) -> None:
-    text = look(plan_drawn(made()), 80)
+    text = look(plan_charts(made()), 80)
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for title in ("Memory by rank", "Time of a step", "Mesh", "Timeline", "Candidates", "Funnel"):
         assert f"\n{title}" in text
@@ -59,8 +59,8 @@ def test_tables_say_what_the_page_draws() -> None:
 
 def test_a_study_shows_its_trials_and_what_had_influence(tmp_path: Path) -> None:
     report = api.study_report(tuned(tmp_path / "study", 4))
-    text = look(study_drawn(report), 80)
+    text = look(study_charts(report), 80)
     (best,) = (trial for trial in report.trials if trial.best)
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
-    assert "Influence" not in look(study_drawn(replace(report, trials=(), influences=())))
+    assert "Influence" not in look(study_charts(replace(report, trials=(), influences=())))

@@ -189,9 +189,9 @@ def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> No
     tried = [Candidate(layout=layout, knobs=Knobs(reduce_dtype=dtype)) for layout in layouts for dtype in ("fp32", "bf16")]
     columns = table([row_of(candidate, 1) for candidate in tried])
     assert list(own.refused(facts(), columns)) == [True, False, False, False]
-    assert list(own.unasked(facts(), columns, ())) == [False, False, False, True]
-    assert not own.unasked(facts(), columns, ("reduce_dtype",)).any()
-    assert not small().unasked(facts(), columns, ()).any()
+    assert list(own.unrequested_convergence(facts(), columns, ())) == [False, False, False, True]
+    assert not own.unrequested_convergence(facts(), columns, ("reduce_dtype",)).any()
+    assert not small().unrequested_convergence(facts(), columns, ()).any()
 
 
 @pytest.mark.parametrize(("said", "words"), [("[tp]", "tp does not change the trained model"), ("bf16", "is a list")])

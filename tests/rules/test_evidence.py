@@ -96,7 +96,7 @@ def test_the_trials_of_a_pair_are_named_with_what_differs() -> None:
 def test_a_policy_is_applied_where_its_condition_holds_and_the_candidate_has_it() -> None:
     trials = [trial(1.0), trial(1.0, micro_batch=2), trial(1.0, recompute="full"), trial(1.0, layers=2)]
     (found,) = survey(deck(PREFER), trials)
-    assert (found.applied, found.confirmed, found.contradicted, found.spoken) == (2, 0, 0, False)
+    assert (found.applied, found.confirmed, found.contradicted, found.has_pairs) == (2, 0, 0, False)
     (avoided,) = survey(deck("forbid: {recompute: full}"), trials)
     assert avoided.applied == 2
 

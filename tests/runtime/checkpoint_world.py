@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist_runtime.training.checkpoint_protocol import OWNER, CollectiveStep, Rank, Steps
-from strategist_runtime.training.retention import surplus
+from strategist_runtime.training.retention import checkpoints_to_remove
 
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import DESCRIPTION, Training
@@ -79,7 +79,7 @@ def described(step: int, ranks: int, files: tuple[tuple[str, int], ...]) -> str:
 
 @lru_cache(10_000)
 def superseded(tree: Tree, place: Path, step: int, keep: int) -> list[Path]:
-    return [ROOT / path.name for path in surplus(shown(tree, place), step, keep)]
+    return [ROOT / path.name for path in checkpoints_to_remove(shown(tree, place), step, keep)]
 
 
 @lru_cache(10_000)

@@ -22,9 +22,9 @@ KINDS = (("sdpa", "allgather"), ("sdpa", "alltoall"), ("flex", "allgather"))
 def exchanged(mesh: DeviceMesh, attention: str, rotate: str, dtype: torch.dtype) -> dict[str, list[int]]:
     """The bytes of each message, by collective."""
     core, mine = Core(), TOKENS // mesh.size()
-    compat_context.share_attention(core, mesh, attention, rotate)
-    order = compat_context.head_and_tail(TOKENS, mesh.size(), torch.device("cpu"))[None]
-    compat_context.cut(mesh, [torch.zeros(1, TOKENS)], order)
+    compat_context.parallelize_attention(core, mesh, attention, rotate)
+    order = compat_context.head_tail_order(TOKENS, mesh.size(), torch.device("cpu"))[None]
+    compat_context.shard_sequence(mesh, [torch.zeros(1, TOKENS)], order)
     heads = (HEADS, KEY_HEADS, KEY_HEADS)
     parts = [torch.randn(ROWS, count, mine, HEAD_SIZE, dtype=dtype, requires_grad=True) for count in heads]
     mask = None if attention == "sdpa" else torch.ones(1, 1, mine, TOKENS, dtype=torch.bool)

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from strategist_runtime.parallel.copy_streams import Copy, Lane
 from strategist_runtime.process import leave
-from strategist_runtime.simulate.host_memory import HOST, born_as
+from strategist_runtime.simulate.host_memory import HOST, creating_part
 from strategist_runtime.simulate.live_tensors import Live
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.rank import races
-from strategist_runtime.simulate.virtual_streams import Order, Simulated, keep_apart
+from strategist_runtime.simulate.virtual_streams import SimulatedStreams, StreamOrder, simulate_streams
 
 from strategist.contract import codec
 from strategist.contract.plan import Plan
@@ -25,12 +25,12 @@ def nobody_waits() -> None:
 
 def nothing_is_recorded() -> None:
     """Memory is free while a copy still reads it."""
-    Simulated.keep = lambda *_: None  # type: ignore[method-assign, assignment]
+    SimulatedStreams.keep = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def staging_is_not_waited_for() -> None:
     """A state is written while it is still copied."""
-    Order.wait_for_all = lambda _: None  # type: ignore[method-assign]
+    StreamOrder.wait_for_all = lambda _: None  # type: ignore[method-assign]
 
 
 PLANTED: dict[str, Callable[[], None]] = {
@@ -42,11 +42,11 @@ PLANTED: dict[str, Callable[[], None]] = {
 
 def filled_again(*, waits: bool) -> tuple[str, ...]:
     """The host fills a page-locked buffer that a copy to the device may still be reading."""
-    order = keep_apart()
+    order = simulate_streams()
     found = Races(order=order)
     device = torch.device("cpu")
     with Live(found).following([]):
-        with born_as(HOST):
+        with creating_part(HOST):
             buffer = torch.zeros(8)
         copy = Lane(device).to_device(Copy(tensor=buffer))
         if waits:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.process import leave
 from strategist_runtime.training.evaluation import make_evaluation
-from strategist_runtime.training.profiling import fetched_step
+from strategist_runtime.training.profiling import load_and_step
 from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract import codec
@@ -28,7 +28,7 @@ def figures(plan: Plan, settings: TrialSettings, meshes: Meshes) -> dict[str, An
     assert evaluation is not None
     results, held_out = [], [evaluation.loss(lambda: None)]
     for index in range(STEPS):
-        results.append(fetched_step(trainer, index))
+        results.append(load_and_step(trainer, index))
         held_out.append(evaluation.loss(lambda: None))
     return {
         "losses": [result.loss for result in results],

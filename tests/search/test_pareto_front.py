@@ -10,7 +10,7 @@ import pytest
 from search.plans import measured, plan
 from strategist.contract.plan import Plan
 from strategist.search.goals import Goals
-from strategist.search.pareto_front import along, growth, undominated
+from strategist.search.pareto_front import expected_hypervolume_gain, spread_over_front, undominated
 from strategist.search.study import Tried, propose
 
 BOTH = Goals(objectives=("throughput", "memory"))
@@ -36,7 +36,7 @@ def test_the_front_is_that_of_comparing_all_pairs() -> None:
 def test_growth_is_what_a_candidate_would_dominate_and_nobody_did() -> None:
     measured = np.log([[1.0, 4.0], [4.0, 1.0]])
     mean = np.log([[2.0, 2.0], [1.0, 4.0], [4.5, 4.5], [1.5, 3.5]])
-    found = growth(mean, np.full((4, 2), 1e-3), np.ones(4), measured)
+    found = expected_hypervolume_gain(mean, np.full((4, 2), 1e-3), np.ones(4), measured)
     assert found.argmax() == 0
     assert found[3] > 0
     assert found[1:3] == pytest.approx(0.0, abs=1e-3)
@@ -48,7 +48,7 @@ def test_growth_is_what_a_candidate_would_dominate_and_nobody_did() -> None:
 def test_growth_counts_the_chance_that_a_candidate_runs_and_what_nobody_knows() -> None:
     measured = np.log([[1.0, 1.0]])
     mean, runs = np.log([[1.2, 1.2], [1.2, 1.2], [1.2, 1.2]]), np.array([1.0, 0.5, 1.0])
-    found = growth(mean, np.array([[0.3, 0.3], [0.3, 0.3], [0.01, 0.01]]), runs, measured)
+    found = expected_hypervolume_gain(mean, np.array([[0.3, 0.3], [0.3, 0.3], [0.01, 0.01]]), runs, measured)
     assert found[0] == pytest.approx(2 * found[1])
     assert found[2] < 1e-6 < found[1]
 
@@ -56,7 +56,7 @@ def test_growth_counts_the_chance_that_a_candidate_runs_and_what_nobody_knows() 
 @pytest.mark.parametrize("objectives", [2, 3, 4])
 def test_before_anything_is_measured_the_best_expected_comes_first(objectives: int) -> None:
     mean = np.log(np.array([[2.0] * objectives, [1.0] * objectives, [3.0] * objectives]))
-    found = growth(mean, np.full(mean.shape, 0.2), np.ones(3), np.zeros((0, objectives)))
+    found = expected_hypervolume_gain(mean, np.full(mean.shape, 0.2), np.ones(3), np.zeros((0, objectives)))
     assert found.argmax() == 1
     assert found.max() == 1.0
 
@@ -64,7 +64,7 @@ def test_before_anything_is_measured_the_best_expected_comes_first(objectives: i
 def test_few_out_of_many_are_taken_along_the_front() -> None:
     fast = np.arange(1.0, 1001.0)
     values = np.stack([fast, 1001.0 - fast], axis=1)  # all of them are on it
-    rows = along(values, 40)
+    rows = spread_over_front(values, 40)
     assert len(set(rows.tolist())) == 40
     assert rows.min() < 100
     assert rows.max() > 900

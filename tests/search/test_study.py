@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.search.goals import PLAIN, Goals
-from strategist.search.study import Tried, choices_of, propose, shown
+from strategist.search.study import Tried, choices_of, observed_candidates, propose
 from strategist.search.study import build as build_study
 
 RANKED = [
@@ -18,7 +18,7 @@ RANKED = [
 
 
 def build(ranked, tried, goals=PLAIN):  # type: ignore[no-untyped-def]
-    known, seen = shown(ranked, tried, goals)
+    known, seen = observed_candidates(ranked, tried, goals)
     return build_study(known, seen), choices_of(known)
 
 

@@ -9,7 +9,7 @@ from postgres_server import server_in_full
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import State
-from strategist.tuner.study_folder import free_abandoned, owner
+from strategist.tuner.study_folder import owner, release_abandoned
 from tuner.studies import tuned
 
 
@@ -23,6 +23,6 @@ def test_only_what_a_dead_process_of_this_machine_held_is_freed(tmp_path: Path, 
         for holder in (owner(), gone, elsewhere):
             ledger.enqueue(holder, ledger.trials()[0].plan_json, "test")
             assert ledger.claim(holder, 1000.0) is not None
-        free_abandoned(ledger)
+        release_abandoned(ledger)
         assert [trial.state for trial in ledger.trials()[1:]] == [State.RUNNING, State.QUEUED, State.RUNNING]
         assert ledger.trials()[2].attempts[0].outcome is Outcome.LOST

@@ -16,7 +16,7 @@ from strategist.cli.transfer_report import transfer_report
 from strategist.contract import codec
 from strategist.cost.calibration import NEUTRAL
 from strategist.tuner.replay_documents import transfer_document
-from strategist.tuner.transfer_benchmark import AFTER, STARTS, crossed, saved, transfer
+from strategist.tuner.transfer_benchmark import AFTER, STARTS, savings, transfer, transfer_search
 
 
 def sweep_of(devices: int) -> list[Case]:
@@ -48,12 +48,12 @@ def test_every_pair_that_differs_in_one_thing_is_walked_from_each_start(cases: l
 
 
 def test_what_the_sweep_before_showed_saves_trials_here(cases: list[Case]) -> None:
-    found = crossed(STARTS[0], *(priced_by(NEUTRAL, own) for own in grouped(cases).values()))
+    found = transfer_search(STARTS[0], *(priced_by(NEUTRAL, own) for own in grouped(cases).values()))
     assert len(found.searches) == len(AFTER)
     cold, handful, everything = (walk.trials for walk in found.searches)
     assert cold > handful
     assert cold > everything
-    (line,) = saved([found])
+    (line,) = savings([found])
     assert line.mean_trials == line.median_trials == line.most_trials == (cold, handful, everything)
 
 

@@ -16,13 +16,13 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.adapters.external_model import ExternalModel, largest_list
 from strategist_runtime.adapters.transformers_tensor import apply_tensor_parallel
-from strategist_runtime.compat.dtensor import local_part, paste
+from strategist_runtime.compat.dtensor import copy_rows, local_part
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec, plain_name, plain_names
 from strategist_runtime.model.lora import RowsOf
 from strategist_runtime.model.router import AddAuxiliaryLoss
-from strategist_runtime.weights.hugging_face import Place
-from strategist_runtime.weights.seeded import deviation, drawn
+from strategist_runtime.weights.hugging_face import TensorLocation
+from strategist_runtime.weights.seeded import deviation, random_rows
 from strategist_runtime.weights.source import BLOCK_ROWS, Source
 
 try:
@@ -57,7 +57,7 @@ class CausalLM(ExternalModel):
             return found.logits if auxiliary is None else AddAuxiliaryLoss.apply(found.logits, auxiliary * self.auxiliary_share)
 
 
-class Builder:
+class TransformersModelBuilder:
     """Builds the architecture in a folder with a config.json."""
 
     def __init__(self, folder: str) -> None:
@@ -95,7 +95,7 @@ class Builder:
                 adapter = name.endswith(("lora_a", "lora_b"))
                 local, lengths, offsets = local_part(parameter)
                 if source is not None and parameter.is_floating_point() and not adapter:
-                    local.copy_(source.window(Place(name=_theirs(name)), tuple(parameter.shape), lengths, offsets))
+                    local.copy_(source.window(TensorLocation(name=_theirs(name)), tuple(parameter.shape), lengths, offsets))
                 elif parameter.dim() < 2:
                     local.copy_(small[name][tuple(slice(at, at + size) for at, size in zip(offsets, lengths, strict=True))])
                 elif parameter.is_floating_point():
@@ -105,7 +105,7 @@ class Builder:
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
         """Reads or draws whole rows of a matrix."""
         if not settings.weights:
-            return lambda name, columns, rows: drawn(f"{settings.seed}/{name}", columns, self._deviation, rows)
+            return lambda name, columns, rows: random_rows(f"{settings.seed}/{name}", columns, self._deviation, rows)
         return partial(_read_rows, Source(settings.weights))
 
     @property
@@ -145,14 +145,16 @@ def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str,
         for number, matrix in enumerate(local, offsets[0]):
             _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", spread)
         return
-    for start, values in drawn(name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0]), local.device):
-        paste(local, offsets, start, values)
+    for start, values in random_rows(
+        name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0]), local.device
+    ):
+        copy_rows(local, offsets, start, values)
 
 
 def _read_rows(source: Source, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
     for start in range(rows.start, rows.stop, BLOCK_ROWS):
         lengths = (min(BLOCK_ROWS, rows.stop - start), columns)
-        yield start, source.window(Place(name=_theirs(name)), None, lengths, (start, 0)).float()
+        yield start, source.window(TensorLocation(name=_theirs(name)), None, lengths, (start, 0)).float()
 
 
 def _theirs(name: str) -> str:

@@ -34,7 +34,7 @@ CPU_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
-def share_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rotate: str) -> None:
+def parallelize_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rotate: str) -> None:
     """Has a module of (query, key, value), each rank's slice of the sequence, attend to the whole of it."""
     kinds = ring._ContextParallel.AttentionType
     kind = kinds.SDPA if attention == "sdpa" else kinds.FLEX
@@ -45,7 +45,7 @@ def share_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rotate: s
         ring._enable_context_parallel_dispatcher()
 
 
-def cut(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | None) -> list[Tensor]:
+def shard_sequence(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | None) -> list[Tensor]:
     """This rank's slice of each of ``rows`` [B, S], in ``order`` [1 or B, S]; None is the order that they have.
 
     The ring learns from this call whether slices are heads and tails, so none may be cut otherwise before the step ends.
@@ -54,12 +54,12 @@ def cut(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | None) -> list[
     return cast(list[Tensor], ring._context_parallel_shard(mesh, rows, [1] * len(rows), given))
 
 
-def head_and_tail(tokens: int, ranks: int, on: torch.device) -> Tensor:
+def head_tail_order(tokens: int, ranks: int, on: torch.device) -> Tensor:
     """The order [S] that gives each rank a slice of the head and one of the tail: under a causal mask equally much work."""
     return _HeadTailLoadBalancer(tokens, ranks, on)._generate_indices()[0].long()
 
 
-def head_and_tail_of_each(lengths: Sequence[int], ranks: int, on: torch.device) -> Tensor:
+def head_tail_order_per_document(lengths: Sequence[int], ranks: int, on: torch.device) -> Tensor:
     """The order [S] that gives each rank head and tail of each document of a row; 2 x ranks divide all lengths.
 
     torch 2.13 puts document after document, each in shares for all ranks, and then cuts the row, not the documents: a rank gets

@@ -45,7 +45,7 @@ def replicated(value: Tensor, mesh: DeviceMesh) -> Tensor:
     return made
 
 
-def arrived(value: Tensor) -> Tensor:
+def wait_for_local(value: Tensor) -> Tensor:
     """What this rank holds of a tensor, once the collective that makes it is over for the current stream."""
     mine = value._local_tensor if isinstance(value, DTensor) else value
     return mine.wait() if isinstance(mine, AsyncCollectiveTensor) else mine
@@ -61,11 +61,11 @@ def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, .
 
 
 def with_local(like: Tensor, local: Tensor) -> Tensor:
-    """A tensor that lies in pieces as ``like`` does, whose piece here is ``local``, on whatever device."""
+    """A tensor that lies in pieces as ``wrap_like`` does, whose piece here is ``local``, on whatever device."""
     return _from_local_no_grad(local, like._spec) if isinstance(like, DTensor) else local
 
 
-def like(value: Tensor) -> Callable[[Tensor], Tensor]:
+def wrap_like(value: Tensor) -> Callable[[Tensor], Tensor]:
     """What makes of a rank's part a tensor that ranks share as they do ``value``."""
     return partial(_shared, value._spec) if isinstance(value, DTensor) else _itself
 
@@ -78,7 +78,7 @@ def _itself(mine: Tensor) -> Tensor:
     return mine
 
 
-def paste(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
+def copy_rows(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
     """Copies what of some whole rows, from row ``start`` on, lies in ``local``, the window of a matrix at ``offsets``."""
     first, left = offsets
     low, high = max(first, start), min(first + local.shape[0], start + values.shape[0])
@@ -97,17 +97,17 @@ def alias_of(parameter: nn.Parameter) -> nn.Parameter:
     return nn.Parameter(with_local(parameter, local_part(parameter)[0].detach()))
 
 
-def follow_memory(alias: nn.Parameter, parameter: nn.Parameter) -> None:
+def update_alias(alias: nn.Parameter, parameter: nn.Parameter) -> None:
     """Follows a parameter whose memory is another now: FSDP2 locks its pages in the first forward pass."""
     local_part(alias)[0].data = local_part(parameter)[0].detach()
 
 
-def times_changed(tensor: Tensor) -> int:
+def version_of(tensor: Tensor) -> int:
     """How often its values have been changed in place; what this rank holds of a shared one counts for itself."""
     return tensor._version
 
 
-class Waited(torch.autograd.Function):
+class AwaitedCollective(torch.autograd.Function):
     """The value of a collective as a plain tensor, with its gradient.
 
     A compiled module waits by itself for an argument that is still under way, but where autograd does not see it: torch 2.13 then

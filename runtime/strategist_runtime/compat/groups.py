@@ -35,7 +35,7 @@ def checkpoint_group(seconds: float) -> dist.ProcessGroup:
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds), group_desc=CHECKPOINT)
 
 
-def wake_up(on: torch.device) -> None:
+def initialize_device_and_groups(on: torch.device) -> None:
     """Starts what the first use of a device or of a process group would start, so that it counts as no trial's memory."""
     square = torch.ones(512, 512, device=on)
     for dtype in (torch.float32, torch.bfloat16):
@@ -55,7 +55,7 @@ def collective_calls() -> list[tuple[int, str, str]]:
     return [(call["time_created_ns"], call["profiling_name"], call["process_group"][1]) for call in dump.get("entries", ())]
 
 
-def unfolded(mesh: DeviceMesh, sizes: dict[str, int], apart: dict[str, Any] | None) -> DeviceMesh:
+def unflatten_mesh(mesh: DeviceMesh, sizes: dict[str, int], apart: dict[str, Any] | None) -> DeviceMesh:
     """A mesh of one dimension in several of these sizes; those in ``apart`` have groups of their own, of these back ends."""
     return mesh._unflatten(0, tuple(sizes.values()), tuple(sizes), backend_override=apart)
 

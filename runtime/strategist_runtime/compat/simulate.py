@@ -35,7 +35,7 @@ FLASH = "_scaled_dot_product_flash_attention"
 _propagating = 0
 
 
-def join_alone(rank: int, world_size: int, *, gloo: bool, values: bool = False) -> None:
+def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: bool = False) -> None:
     """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. ``gloo``: what a stage
     sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. ``values``: tensors have some.
     Not to be undone."""
@@ -84,12 +84,12 @@ class AnyNumber(TorchDispatchMode):
         return 1.0 if func is SCALAR else func(*args, **(kwargs or {}))
 
 
-def no_values() -> FakeTensorMode:
+def fake_tensor_mode() -> FakeTensorMode:
     """The mode in which tensors have shapes, types and lifetimes, and nothing is computed."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def propagating() -> bool:
+def in_sharding_propagation() -> bool:
     """Whether torch is working out the shape of a DTensor, for which it makes whole tensors that no rank ever holds."""
     return _propagating > 0
 

@@ -14,7 +14,7 @@ COLUMN = "input_ids"
 INSTALL = "pip install 'torch-strategist[data]'"
 
 
-def arrow_pieces(folder: Path) -> list[TokenFile]:
+def arrow_token_files(folder: Path) -> list[TokenFile]:
     """The tokens of all rows, in their order, row after row; mapped, not read.
 
     Raises:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strategist.errors import FileError, InputError
-from strategist_runtime.data.arrow import arrow_pieces
+from strategist_runtime.data.arrow import arrow_token_files
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
 from strategist_runtime.data.token_files import TokenFile, mapped
@@ -102,7 +102,7 @@ def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, e
     """
     path = Path(place)
     if path.is_dir():
-        pieces: Sequence[TokenFile] = arrow_pieces(path)
+        pieces: Sequence[TokenFile] = arrow_token_files(path)
     elif path.suffix == ".npy":
         pieces = [_numpy_piece(path)]
     else:

@@ -40,7 +40,7 @@ MESSAGE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class RankResult:
     """How one rank ended: ``error`` is empty where it passed, ``text`` all that the error says."""
 
     at: float
@@ -95,7 +95,7 @@ def run(script: Script, folder: Path, timeout_seconds: float) -> ScriptResult:
     return _judged(script, _failures(endings), seconds)
 
 
-def _judged(script: Script, failures: list[Ending], seconds: float) -> ScriptResult:
+def _judged(script: Script, failures: list[RankResult], seconds: float) -> ScriptResult:
     first = min(failures, key=lambda ending: ending.at, default=None)
     message, line = (first.error, first.line) if first else ("", None)
     if script.refused and first is None:
@@ -110,7 +110,7 @@ def _judged(script: Script, failures: list[Ending], seconds: float) -> ScriptRes
     return ScriptResult(outcome=outcome, seconds=seconds, message=message, line=line)
 
 
-def _failures(endings: dict[int, Ending]) -> list[Ending]:
+def _failures(endings: dict[int, RankResult]) -> list[RankResult]:
     return [ending for ending in endings.values() if ending.error]
 
 
@@ -160,7 +160,7 @@ def _play(folder: Path, rank: int) -> None:
     except BaseException as raised:  # the border of the script: whatever it raises is its result
         error = raised
     sys.stdout.flush()
-    ending = Ending(at=time.monotonic()) if error is None else _ending(error, folder)
+    ending = RankResult(at=time.monotonic()) if error is None else _ending(error, folder)
     draft = folder / f"rank-{rank}.draft"
     draft.write_text(json.dumps(codec.encode(ending)), encoding="utf-8")
     draft.rename(folder / f"rank-{rank}.json")
@@ -168,13 +168,13 @@ def _play(folder: Path, rank: int) -> None:
         signal.pause()
 
 
-def _ending(error: BaseException, folder: Path) -> Ending:
+def _ending(error: BaseException, folder: Path) -> RankResult:
     script = str(folder / "example.py")
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
     if isinstance(error, SyntaxError) and error.filename == script:
         lines.append(error.lineno)
     text = "".join(traceback.format_exception_only(error)).strip()
-    return Ending(at=time.monotonic(), error=_message(error), text=text, line=lines[-1] if lines else None)
+    return RankResult(at=time.monotonic(), error=_message(error), text=text, line=lines[-1] if lines else None)
 
 
 def _message(error: BaseException) -> str:
@@ -184,9 +184,9 @@ def _message(error: BaseException) -> str:
     return (f"{name}: {' '.join(words.split())}" if words else name)[:MESSAGE_CHARACTERS]
 
 
-def _wait(ranks: list[int], folder: Path, deadline: float) -> dict[int, Ending]:
+def _wait(ranks: list[int], folder: Path, deadline: float) -> dict[int, RankResult]:
     """How the ranks ended, until all have, one has failed (and the others had their grace), or the deadline has passed."""
-    endings: dict[int, Ending] = {}
+    endings: dict[int, RankResult] = {}
     while len(endings) < len(ranks) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         for rank, pid in enumerate(ranks):
@@ -197,21 +197,21 @@ def _wait(ranks: list[int], folder: Path, deadline: float) -> dict[int, Ending]:
     return endings
 
 
-def _look(pid: int, files: Path) -> Ending | None:
+def _look(pid: int, files: Path) -> RankResult | None:
     """How a rank ended, None while it runs. One that is gone is not reaped yet: its number stays the group's."""
     gone = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     record = files.with_suffix(".json")
     if record.exists():
-        ending: Ending = codec.decode(Ending, json.loads(record.read_text(encoding="utf-8")), record.name)
+        ending: RankResult = codec.decode(RankResult, json.loads(record.read_text(encoding="utf-8")), record.name)
         return ending
     if gone is None:
         return None
     killed = gone.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
     error = f"ended by {signal.Signals(gone.si_status).name}" if killed else f"left with exit code {gone.si_status}"
-    return Ending(at=time.monotonic(), error=error, text=error, line=_dumped_line(files.with_suffix(".log")))
+    return RankResult(at=time.monotonic(), error=error, text=error, line=_dumped_line(files.with_suffix(".log")))
 
 
-def _stuck(ranks: list[int], folder: Path, endings: dict[int, Ending]) -> tuple[int, int | None]:
+def _stuck(ranks: list[int], folder: Path, endings: dict[int, RankResult]) -> tuple[int, int | None]:
     """The first rank that still runs, and the line of the script that it is in, as it says when asked."""
     rank = next(rank for rank in range(len(ranks)) if rank not in endings)
     os.kill(ranks[rank], signal.SIGUSR1)

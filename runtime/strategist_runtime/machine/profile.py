@@ -38,15 +38,15 @@ def _measured(kind: str, recorder: Recorder) -> MachineRecord:
 
     from strategist_runtime.compat import profile as compat_profile
     from strategist_runtime.compat.device import library_versions, this_device
-    from strategist_runtime.compat.groups import wake_up
+    from strategist_runtime.compat.groups import initialize_device_and_groups
     from strategist_runtime.machine import compute, links
-    from strategist_runtime.rendezvous import meet
+    from strategist_runtime.rendezvous import join_process_group
 
     begin = time.monotonic()
     recorder.enter("init")
     device = this_device(kind, int(os.environ["LOCAL_RANK"]))
-    meet(recorder.folder, kind, TIMEOUT_SECONDS)
-    wake_up(device)
+    join_process_group(recorder.folder, kind, TIMEOUT_SECONDS)
+    initialize_device_and_groups(device)
     ranks, total, usable = dist.get_world_size(), *compat_profile.memory_of(device)
     recorder.enter("measure")
     matmuls = tuple(compute.matmuls(device))

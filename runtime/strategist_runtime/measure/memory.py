@@ -108,7 +108,7 @@ def _compiled(module: nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
-def plain(tensor: Tensor) -> Iterator[Tensor]:
+def inner_tensors(tensor: Tensor) -> Iterator[Tensor]:
     """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
@@ -116,7 +116,7 @@ def plain(tensor: Tensor) -> Iterator[Tensor]:
     names, _ = tensor.__tensor_flatten__()
     for part in (getattr(tensor, name) for name in names):
         if isinstance(part, Tensor):  # a DTensor names its mesh as well
-            yield from plain(part)
+            yield from inner_tensors(part)
 
 
 def parameters(parts: Iterable[nn.Module]) -> Iterator[Tensor]:
@@ -124,7 +124,7 @@ def parameters(parts: Iterable[nn.Module]) -> Iterator[Tensor]:
     return (tensor for part in parts for tensor in (*part.parameters(), *part.buffers()))
 
 
-def states(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+def optimizer_states(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
     """What an optimizer keeps."""
     return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
 
@@ -132,8 +132,10 @@ def states(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
     """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
     parts = tuple(parts)
-    tensors = (*parameters(parts), *states(optimizer), *others)
-    storages = {key_of(part.untyped_storage()): part.untyped_storage().nbytes() for tensor in tensors for part in plain(tensor)}
+    tensors = (*parameters(parts), *optimizer_states(optimizer), *others)
+    storages = {
+        key_of(part.untyped_storage()): part.untyped_storage().nbytes() for tensor in tensors for part in inner_tensors(tensor)
+    }
     buckets = 0
     for part in parts:
         if isinstance(part, DistributedDataParallel):

@@ -23,7 +23,7 @@ COMMUNICATION = {
 Spans = Mapping[str, Sequence[Interval]]
 
 
-def by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
+def collectives_by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
     """The collectives of each axis of the mesh; None unless the group of every one is known."""
     axes: dict[str, list[Collective]] = defaultdict(list)
     for piece in collectives:
@@ -33,7 +33,7 @@ def by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, lis
     return dict(axes)
 
 
-def share_out(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
+def partition_step(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
     """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, what it does at ``work``,
     and ``hosts`` where it waits for its own update."""
     left = RemainingTime(step)

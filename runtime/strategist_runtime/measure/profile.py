@@ -20,7 +20,7 @@ from strategist_runtime.measure import memory
 from strategist_runtime.measure.collectives import Activity, Collective, on_device, on_host
 from strategist_runtime.measure.intervals import length, subtract, union
 from strategist_runtime.measure.kernel_kinds import OPTIMIZER, interval, spans_of
-from strategist_runtime.measure.parts import AxisOf, by_axis, exposed_by_axis, pipeline_waits, share_out
+from strategist_runtime.measure.parts import AxisOf, collectives_by_axis, exposed_by_axis, partition_step, pipeline_waits
 from strategist_runtime.measure.spans import DATA, HOSTS, PASSES, STEP, UPDATE, span
 
 
@@ -68,7 +68,7 @@ def _read(
 ) -> Profile:
     activity = on_device(events) if device.type == "cuda" else on_host(events, collective_calls())
     collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
-    axes = by_axis(activity.collectives, axis_of)
+    axes = collectives_by_axis(activity.collectives, axis_of)
     waits, shortest = pipeline_waits(axes, computation)
     when, allocated = memory.peak(points)
     spans = {
@@ -87,7 +87,7 @@ def _read(
         compute_seconds=length(union(computation)) / 1e9,
         allocated_bytes=allocated,
         moment=memory.moment(when, events),
-        time=None if axes is None else share_out(whole, activity, axes, spans),
+        time=None if axes is None else partition_step(whole, activity, axes, spans),
         activity=activity,
         axes=axes,
         memory_curve=points,

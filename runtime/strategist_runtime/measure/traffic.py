@@ -71,7 +71,7 @@ def _bytes(argument: Any) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(argument) if isinstance(leaf, Tensor))
 
 
-def spelled(collectives: Sequence[Collective], calls: Sequence[CollectiveCall]) -> list[Collective]:
+def with_torch_names(collectives: Sequence[Collective], calls: Sequence[CollectiveCall]) -> list[Collective]:
     """Collectives under the names by which torch called them, where a group has as many of one as of the other.
 
     Gloo runs a reduce-scatter as an all-reduce and notes it as one. The calls of a group are served in their order.
@@ -126,7 +126,7 @@ def traffic(
     )
 
 
-def counted(step: Callable[[], object], device: torch.device) -> list[CollectiveCall]:
+def count_collectives(step: Callable[[], object], device: torch.device) -> list[CollectiveCall]:
     """The collectives of a step, run for this alone. Dynamo compiles nothing within such a mode, so compiled layers run as they are
     written, which calls the same collectives."""
     with set_stance("force_eager"), CollectiveCounter() as meter:

@@ -26,7 +26,7 @@ class StageSpec:
     head: bool = True
 
 
-class ByNumber(Protocol):
+class NumberedLayers(Protocol):
     """Layers by their number in the whole model, as a string."""
 
     def values(self) -> Iterable[nn.Module]:
@@ -41,7 +41,7 @@ class ParallelizableModel(nn.Module):
     """Interface that the parallelism techniques need of every model, native or external."""
 
     stage_spec: StageSpec
-    layers: ByNumber
+    layers: NumberedLayers
     embedding: nn.Module | None
     arithmetic: Callable[[], AbstractContextManager[None]]
 
@@ -65,7 +65,7 @@ class Decoder(ParallelizableModel):
         self.stage_spec = stage_spec or StageSpec(layers=range(shape.layers))
         self.tied = shape.tied_embeddings
         self.arithmetic = nullcontext
-        self.around: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = nothing_around
+        self.around: Callable[[int, nn.Module, AttentionMetadata], AbstractContextManager[None]] = no_layer_context
         self.embedding: nn.Embedding | None = (
             nn.Embedding(shape.vocab_size, shape.hidden_size) if self.stage_spec.embedding else None
         )
@@ -96,7 +96,7 @@ class Decoder(ParallelizableModel):
             return x if self.norm is None or self.head is None else self.head(self.norm(x))
 
 
-def nothing_around(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:
+def no_layer_context(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:
     """Around the layers of a model of which nothing is asked."""
     return nullcontext()
 

@@ -16,7 +16,7 @@ from strategist.contract.model import ModelShape
 from strategist_runtime.compat.device import has_values
 from strategist_runtime.compat.kernels import grouped_matmul
 from strategist_runtime.model.feed_forward import ACTIVATIONS, FeedForward
-from strategist_runtime.model.plain_matmul import own
+from strategist_runtime.model.plain_matmul import local_parameter
 from strategist_runtime.model.router import Router
 
 Home = Callable[[Tensor], Tensor]
@@ -24,7 +24,7 @@ Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
 """Rows by expert and how many each has, to those of the experts here, how many each has, and the way home for what they became."""
 
 
-def numbers(counts: Tensor, total: int) -> Any:
+def host_counts(counts: Tensor, total: int) -> Any:
     """``counts`` on the host; the last dimension counts ``total`` rows. Where tensors have no values each count is an even share:
     a simulation knows nothing of how unevenly experts are visited."""
     if has_values(counts):
@@ -34,7 +34,7 @@ def numbers(counts: Tensor, total: int) -> Any:
     return even if counts.dim() == 1 else [even] * len(counts)
 
 
-def stay(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
+def local_exchange(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
     """The exchange of a rank that holds all experts."""
     return rows, counts, lambda results: results
 
@@ -87,8 +87,8 @@ class Experts(nn.Module):
 
     def _held(self, parameter: Tensor | None) -> Tensor | None:
         if parameter is None or self.gradient_factor == 1.0:
-            return None if parameter is None else own(parameter)
-        return _WithFactor.apply(own(parameter), self.gradient_factor)
+            return None if parameter is None else local_parameter(parameter)
+        return _WithFactor.apply(local_parameter(parameter), self.gradient_factor)
 
 
 class MixtureOfExperts(nn.Module):
@@ -105,7 +105,7 @@ class MixtureOfExperts(nn.Module):
         self.router = Router(shape)
         self.experts = Experts(shape)
         self.shared = FeedForward(shape, width) if width else None
-        self.exchange: Exchange = stay
+        self.exchange: Exchange = local_exchange
 
     def forward(self, x: Tensor) -> Tensor:
         routing = self.router(x)
@@ -121,7 +121,7 @@ class MixtureOfExperts(nn.Module):
 def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
     """[M, in] to [M, out] by ``weights`` [E, out, in], a matmul for each expert, with rows or without."""
     biases = [None] * len(weights) if bias is None else bias.unbind()
-    parts = rows.split(numbers(counts, len(rows)))
+    parts = rows.split(host_counts(counts, len(rows)))
     return torch.cat([F.linear(part, weight, of_one) for part, weight, of_one in zip(parts, weights.unbind(), biases, strict=True)])
 
 
@@ -136,7 +136,7 @@ def _padded(rows: Tensor, counts: Tensor, alignment: int) -> tuple[Tensor, Tenso
     wanted = (counts + alignment - 1) // alignment * alignment
     shift = (wanted - counts).cumsum(0) - (wanted - counts)
     places = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts, output_size=len(rows))
-    total = sum(-(-count // alignment) * alignment for count in numbers(counts, len(rows)))
+    total = sum(-(-count // alignment) * alignment for count in host_counts(counts, len(rows)))
     return rows.new_zeros(total, rows.shape[1]).index_copy(0, places, rows), wanted, places
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 
 from strategist.errors import InputError
-from strategist_runtime.compat.dtensor import local, local_part, paste
+from strategist_runtime.compat.dtensor import copy_rows, local, local_part
 from strategist_runtime.model import nf4
 from strategist_runtime.model.decoder import plain_name
 
@@ -76,7 +76,7 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> None:
             setattr(module, name, frozen[parameter])
 
 
-def adapt(layers: Iterable[nn.Module], *, rank: int, alpha: float, quantised: bool) -> None:
+def add_adapters(layers: Iterable[nn.Module], *, rank: int, alpha: float, quantised: bool) -> None:
     """Gives each linear of the layers of a frozen meta model its A and B, after tensor parallelism has cut it."""
     found = list(linears(layers))
     if not found:
@@ -149,4 +149,4 @@ def quantise(model: nn.Module, rows_of: RowsOf) -> None:
             for start, values in rows_of(f"{plain_name(name)}.weight", columns, range(first, last)):
                 for part, quantised in nf4.quantise(values).items():
                     local_piece, _, offsets = pieces[part]
-                    paste(local_piece, offsets, start, quantised)
+                    copy_rows(local_piece, offsets, start, quantised)

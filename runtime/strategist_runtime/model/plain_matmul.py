@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 
-def own(parameter: Tensor) -> Tensor:
+def local_parameter(parameter: Tensor) -> Tensor:
     """What this rank holds of a parameter. Where all ranks hold the same, the gradient that comes back is this rank's share of a
     sum: each sees other tokens, or another part of what they become."""
     if not isinstance(parameter, DTensor):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from strategist.contract.model import ModelShape
 from strategist_runtime.model.loss_scale import LossScale
-from strategist_runtime.model.plain_matmul import own
+from strategist_runtime.model.plain_matmul import local_parameter
 
 BEST_OF_GROUP = 2
 """A group of experts is as good as its so many best ones together."""
@@ -56,8 +56,8 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Routing:
         """``x`` [B, T, H]."""
         with torch.autocast(x.device.type, enabled=False):
-            bias = None if self.bias is None else own(self.bias).float()
-            logits = F.linear(x.float(), own(self.weight).float(), bias)
+            bias = None if self.bias is None else local_parameter(self.bias).float()
+            logits = F.linear(x.float(), local_parameter(self.weight).float(), bias)
         learns = torch.is_grad_enabled()  # an evaluation is not counted
         scores = logits.sigmoid() if self.moe.router_score == "sigmoid" else logits.softmax(-1)
         with torch.no_grad():

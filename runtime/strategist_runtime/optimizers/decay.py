@@ -10,7 +10,7 @@ HEADS = ("head", "lm_head")
 """Modules that are the output projection; it counts as an embedding, whether it is tied to one or not."""
 
 
-def undecayed(parts: Iterable[nn.Module], groups: Collection[str]) -> frozenset[str]:
+def no_decay_parameters(parts: Iterable[nn.Module], groups: Collection[str]) -> frozenset[str]:
     """Plain names of the parameters in these groups, which are some of norms, biases and embeddings."""
     return frozenset(name for part in parts for group, name in _grouped(part) if group in groups)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from strategist_runtime.compat.dtensor import alias_of, follow_memory, host_copy, local, local_part, times_changed, with_local
+from strategist_runtime.compat.dtensor import alias_of, host_copy, local, local_part, update_alias, version_of, with_local
 from strategist_runtime.optimizers.combined import Named
 from strategist_runtime.parallel.copy_streams import Copy, Lane
 
@@ -82,7 +82,7 @@ class HostOptimizer(torch.optim.Optimizer):
             if not self.there:
                 self.up.onto(local(parameter), local(twin))
             self.state[parameter] = self.inner.state[twin]
-            self.changes[parameter] = times_changed(local_part(parameter)[0])
+            self.changes[parameter] = version_of(local_part(parameter)[0])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -104,8 +104,8 @@ class HostOptimizer(torch.optim.Optimizer):
         """Copies parameters again that changed outside of the optimizer, as when weights were loaded."""
         for parameter, twin in self.twins.items():
             if self.there:
-                follow_memory(twin, parameter)
-            elif self.changes.get(parameter) != times_changed(local_part(parameter)[0]):
+                update_alias(twin, parameter)
+            elif self.changes.get(parameter) != version_of(local_part(parameter)[0]):
                 local(twin).copy_(local(parameter))
 
     def send(self, parameter: nn.Parameter) -> None:

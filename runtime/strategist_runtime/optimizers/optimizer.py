@@ -28,7 +28,7 @@ WEIGHT_DECAY = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class OptimizerConfig:
     """What an optimizer is made of: ``name`` and ``kernel`` as a plan has them, and the names of parameters that do not decay."""
 
     name: str
@@ -57,7 +57,7 @@ def make_optimizer(
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     knobs, options, name = plan.candidate.knobs, plan.candidate.options, plan.workload.optimizer
     usual = 0.0 if name == "sgd" else WEIGHT_DECAY
-    recipe = Recipe(
+    recipe = OptimizerConfig(
         name=name,
         kernel=options.optimizer_kernel,
         learning_rate=settings.learning_rate,
@@ -105,7 +105,7 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
         optimizer.attach(reductions)
 
 
-def gradient_holders(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
+def parameters_with_gradients(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
     """The parameters whose gradients the next step takes: none that the backward pass has taken."""
     if isinstance(optimizer, InBackward):
         return ()
@@ -114,7 +114,7 @@ def gradient_holders(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _optimizer(named: Sequence[Named], *, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimizer(named: Sequence[Named], *, recipe: OptimizerConfig) -> torch.optim.Optimizer:
     """``muon`` is for the matrices of layers, AdamW for the rest (arXiv 2502.16982)."""
     if recipe.name != "muon":
         return _elementwise(named, recipe)
@@ -130,7 +130,7 @@ def _optimizer(named: Sequence[Named], *, recipe: Recipe) -> torch.optim.Optimiz
     return parts[0] if len(parts) == 1 else CombinedOptimizer(parts)
 
 
-def _elementwise(named: Sequence[Named], recipe: Recipe) -> torch.optim.Optimizer:
+def _elementwise(named: Sequence[Named], recipe: OptimizerConfig) -> torch.optim.Optimizer:
     """``adamw`` (arXiv 1711.05101), with states in bf16 or 8 bits too, or ``sgd`` without momentum, so without state."""
     groups, kernel = recipe.groups(named), recipe.kernel
     if recipe.name == "sgd":  # torch has no fused one for DTensors

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from strategist_runtime.compat.device import has_values
-from strategist_runtime.compat.dtensor import arrived, like, local, times_changed
+from strategist_runtime.compat.dtensor import local, version_of, wait_for_local, wrap_like
 from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
@@ -61,9 +61,9 @@ class OffloadBuffer:
     sent: torch.cuda.Event | None = None
     begun: bool = False
 
-    def pack(self, tensor: Tensor) -> "Tensor | Saved":
+    def pack(self, tensor: Tensor) -> "Tensor | OffloadedActivation":
         """What autograd holds instead of a tensor that it saves."""
-        mine = arrived(tensor)
+        mine = wait_for_local(tensor)
         if (
             (type(mine) not in PLAIN and has_values(mine))
             or mine.device != self.owner.device
@@ -73,11 +73,11 @@ class OffloadBuffer:
         if self._stays_there(tensor, mine):
             return tensor
         place = StorageWeakRef(mine.untyped_storage())
-        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, times_changed(tensor))
+        key = (place, mine.storage_offset(), mine.shape, mine.stride(), mine.dtype, version_of(tensor))
         kept = self.kept.get(key)
         if kept is None:
             kept = self.kept[key] = OffloadedTensor(mine.detach(), None if self.stays else self.send(mine.detach()))
-        return Saved(buffer=self, kept=kept, wrapped=like(tensor))
+        return OffloadedActivation(buffer=self, kept=kept, wrapped=wrap_like(tensor))
 
     def begin(self) -> None:
         """The layer's turn in backward: what is not here comes, and the layer's before it. Then the host waits for the turn before
@@ -120,7 +120,7 @@ class OffloadBuffer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class OffloadedActivation:
     """A place on a shelf; ``wrapped`` makes of a rank's part what was saved."""
 
     buffer: OffloadBuffer
@@ -134,9 +134,9 @@ class Saved:
         return tensor
 
 
-def unpack(saved: "Tensor | Saved") -> Tensor:
+def unpack(saved: "Tensor | OffloadedActivation") -> Tensor:
     """What was saved, on the device again."""
-    return saved.unpack() if isinstance(saved, Saved) else saved
+    return saved.unpack() if isinstance(saved, OffloadedActivation) else saved
 
 
 class OffloadBuffers:
@@ -160,7 +160,7 @@ class OffloadBuffers:
         with saved_tensors_hooks(buffer.pack, unpack):
             yield
 
-    def pack(self, tensor: Tensor) -> "Tensor | Saved":
+    def pack(self, tensor: Tensor) -> "Tensor | OffloadedActivation":
         """For what a layer saves without telling autograd."""
         assert self.current is not None
         return self.current.pack(tensor)

@@ -23,14 +23,14 @@ class Context:
         tokens = plan.workload.seq_len
         follow = torch.arange(tokens, device=device)
         balanced = self.options.cp_load_balance != "none"
-        self.order = compat_context.head_and_tail(tokens, self.ranks, device) if balanced else follow
+        self.order = compat_context.head_tail_order(tokens, self.ranks, device) if balanced else follow
 
     def share(self, model: Decoder) -> None:
         """Has the slices of each layer's queries meet all keys."""
         for layer in model.layers.values():
             attention = layer.get_submodule("attention")
             core = getattr(attention, "sinks", None) or attention.get_submodule("core")
-            compat_context.share_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
+            compat_context.parallelize_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
     def metadata_builder(self, whole: MetadataBuilder) -> MetadataBuilder:
         """Those of this rank's slices."""
@@ -41,7 +41,7 @@ class Context:
         """This rank's slice of each row. Documents are known whole: keys of other slices have theirs."""
         order = self.order.expand_as(rows.tokens) if rows.documents is None else self._orders(rows.documents)
         moved = None if self.options.cp_load_balance == "none" else order
-        tokens, targets = (part.clone() for part in compat_context.cut(self.mesh, [rows.tokens, rows.targets], moved))
+        tokens, targets = (part.clone() for part in compat_context.shard_sequence(self.mesh, [rows.tokens, rows.targets], moved))
         own = rows.documents is not None and self.options.cp_load_balance == "per_document"
         return replace(rows, tokens=tokens, targets=targets, order=order if own else None)
 
@@ -50,7 +50,7 @@ class Context:
         if self.options.cp_load_balance != "per_document":
             return self.order.expand_as(documents)
         rows = [shareable_lengths(row, 2 * self.ranks) for row in documents]
-        return torch.stack([compat_context.head_and_tail_of_each(row, self.ranks, documents.device) for row in rows])
+        return torch.stack([compat_context.head_tail_order_per_document(row, self.ranks, documents.device) for row in rows])
 
 
 def shareable_lengths(documents: Tensor, parts: int) -> list[int]:

@@ -25,7 +25,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import replicated
 from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
-from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, numbers
+from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, host_counts
 
 INSIDE = {"gate": 1, "up": 1, "down": 2, "gate_bias": 1, "up_bias": 1}
 """The dimension of each stacked parameter that counts the elements inside an expert; what ``etp`` splits."""
@@ -70,7 +70,7 @@ class AllToAll:
     def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
         ranks = self.group.size()
         coming = all_to_all(counts, self.group)  # [source x expert here]
-        sent, received = numbers(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
+        sent, received = host_counts(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
         arrived = _exchanged(rows, received, sent, self.group)
         here = torch.arange(counts.numel() // ranks, device=rows.device)
         order = here.repeat(ranks).repeat_interleave(coming, output_size=sum(received)).argsort(stable=True)

@@ -58,7 +58,7 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, 
         if plan.workload.train != "full":
             lora.freeze(part, model_dtype(plan))
         if plan.workload.train != "full" and stage_spec.layers:
-            lora.adapt(part.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=False)
+            lora.add_adapters(part.layers.values(), rank=plan.workload.lora_rank, alpha=settings.lora_alpha, quantised=False)
         if plan.candidate.knobs.compile:
             compile_layers(part, plan.candidate, device)
         apply_expert_parallel(part, plan, Meshes())

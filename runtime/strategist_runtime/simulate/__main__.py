@@ -36,17 +36,17 @@ def main(arguments: Sequence[str]) -> None:
 
 def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRank:
     # Here and not above: a plan that can't be read costs no import of torch.
-    from strategist_runtime.simulate import own_model, unsupported
+    from strategist_runtime.simulate import unsupported, user_model
     from strategist_runtime.simulate.rank import simulate
 
     warnings.simplefilter("ignore")  # torch warns again when the plan runs
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
     try:
-        return simulate(plan, rank, whole=whole, own=own_model.find(code) if code else None)
+        return simulate(plan, rank, whole=whole, own=user_model.find_model_function(code) if code else None)
     except StrategistError:
         raise
     except Exception as error:  # the border to torch, whose operators fail in any way where there are no values
-        raise unsupported.unexpected(error, plan, code) from error
+        raise unsupported.unsupported_operator(error, plan, code) from error
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from strategist_runtime.simulate.traced_step import Traced
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class StepSize:
     """Size of a step: periods of equal layers in the middle of each stage, and micro-batches."""
 
     middle: int
     micro_batches: int
 
 
-Repeat = Callable[[Timeline, Timeline, Size, int], Timeline]
+Repeat = Callable[[Timeline, Timeline, StepSize, int], Timeline]
 WORTH = 12
 """Periods of layers from which on three short traces, each with the ends of its stages, take less time than a whole one."""
 
@@ -26,8 +26,12 @@ Weighted = Sequence[tuple[float, Traced]]
 Name = TypeVar("Name", bound=Hashable)
 
 
-def extended(
-    whole: Size, least: Size, rounds: int, trace: Callable[[Size], Traced], repeat: Repeat = lambda timeline, *_: timeline
+def extrapolated(
+    whole: StepSize,
+    least: StepSize,
+    rounds: int,
+    trace: Callable[[StepSize], Traced],
+    repeat: Repeat = lambda timeline, *_: timeline,
 ) -> Traced:
     """What a ``whole`` step shows. Where it is large, steps are traced from ``least`` on, micro-batches in ``rounds``; where they
     show that it does not grow evenly, the whole step. ``repeat`` gives a timeline, which one with a period less stands beside, of
@@ -36,13 +40,13 @@ def extended(
     longer = rounds if whole.micro_batches > 3 * (least.micro_batches + rounds) else 0
     if not wider and not longer:
         return trace(whole)
-    start = Size(
+    start = StepSize(
         middle=least.middle if wider else whole.middle,
         micro_batches=least.micro_batches if longer else whole.micro_batches,
     )
 
-    def size(across: int, down: int) -> Size:
-        return Size(middle=start.middle + across * wider, micro_batches=start.micro_batches + down * longer)
+    def size(across: int, down: int) -> StepSize:
+        return StepSize(middle=start.middle + across * wider, micro_batches=start.micro_batches + down * longer)
 
     corners = {
         (across, down): trace(size(across, down)) for across in range(2 if wider else 1) for down in range(2 if longer else 1)

@@ -18,13 +18,13 @@ HOST = "host"
 _born: list[str] = []
 
 
-def born() -> str:
+def current_part() -> str:
     """The part that tensors which are made now belong to; empty where that follows from the module that makes them."""
     return _born[-1] if _born else ""
 
 
 @contextmanager
-def born_as(part: str) -> Iterator[None]:
+def creating_part(part: str) -> Iterator[None]:
     """Within, what is made belongs to ``part``."""
     _born.append(part)
     try:
@@ -33,15 +33,15 @@ def born_as(part: str) -> Iterator[None]:
         _born.pop()
 
 
-def in_turn(trainer: Trainer) -> None:
+def update_synchronously(trainer: Trainer) -> None:
     """Updates beside the passes happen where they are asked for: other threads see no tensors without values."""
     if isinstance(trainer.optimizer, HostInBackward):
         trainer.optimizer.beside = lambda work: work()  # type: ignore[method-assign]
     if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.updater is not None:
-        trainer.pipeline.updater = InTurn()
+        trainer.pipeline.updater = SynchronousExecutor()
 
 
-class InTurn(ThreadPoolExecutor):
+class SynchronousExecutor(ThreadPoolExecutor):
     """Does what it is given at once."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
@@ -50,7 +50,7 @@ class InTurn(ThreadPoolExecutor):
         return done
 
 
-def hosts(optimizer: torch.optim.Optimizer) -> tuple[HostOptimizer, ...]:
+def host_optimizers(optimizer: torch.optim.Optimizer) -> tuple[HostOptimizer, ...]:
     """The optimizers that are a host's."""
     if isinstance(optimizer, HostInBackward):
         return optimizer.hosts
@@ -62,7 +62,7 @@ def update_on_host(optimizer: HostOptimizer) -> None:
     step = optimizer.inner.step
 
     def there(*arguments: Any) -> Any:
-        with born_as(HOST):
+        with creating_part(HOST):
             return step(*arguments)
 
     optimizer.inner.step = there  # type: ignore[method-assign, assignment]

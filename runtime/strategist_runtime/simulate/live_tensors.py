@@ -19,7 +19,7 @@ from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE
-from strategist_runtime.simulate.virtual_streams import Order
+from strategist_runtime.simulate.virtual_streams import StreamOrder
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
 AFTER_LAYERS = ("head", "loss")
@@ -28,7 +28,7 @@ COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
 
 def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
     """The memory in which tensors lie; those that are meant to have none lie nowhere."""
-    return (part.untyped_storage() for tensor in tensors for part in memory.plain(tensor) if not part.is_meta)
+    return (part.untyped_storage() for tensor in tensors for part in memory.inner_tensors(tensor) if not part.is_meta)
 
 
 def place_of(name: str) -> str:
@@ -40,7 +40,7 @@ def place_of(name: str) -> str:
 class Live(DispatchMode):
     """Follows the storages that operators make or resize within it."""
 
-    def __init__(self, races: Races | None = None, order: Order | None = None) -> None:
+    def __init__(self, races: Races | None = None, order: StreamOrder | None = None) -> None:
         super().__init__()
         self.races, self.order = races, order
         self._readers = StreamReaders(order) if order is not None and races is None else None
@@ -67,7 +67,7 @@ class Live(DispatchMode):
     def copied(self, tensor: Tensor, waits: bool) -> Tensor:
         """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
         there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
-        with host_memory.born_as("communication" if there else HOST):
+        with host_memory.creating_part("communication" if there else HOST):
             made = tensor.clone()
         if self.races is not None and waits:
             self.races.order.current.synchronize()
@@ -108,7 +108,7 @@ class Live(DispatchMode):
             return args[0]
         given = {key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))}
         result = func(*args, **(kwargs or {}))
-        if not compat_simulate.propagating():
+        if not compat_simulate.in_sharding_propagation():
             there = self.races is not None and self._is_of_host(func, given)
             birth = StorageOrigin(part=HOST, module="") if there else self._birth(func.namespace)
             for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
@@ -120,7 +120,7 @@ class Live(DispatchMode):
 
     def _is_of_host(self, operator: Any, given: set[int]) -> bool:
         """Whether the host makes something of what lies there, or a constant."""
-        return not host_memory.born() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
+        return not host_memory.current_part() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
 
     def _look(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, given: set[int]) -> None:
         """Tells of an operation: it runs on the current stream, or on the host where all that it works with lies there."""
@@ -146,8 +146,8 @@ class Live(DispatchMode):
 
     def _birth(self, namespace: str) -> StorageOrigin:
         """Recomputation runs in the backward pass with gradients enabled, as nothing else there does."""
-        if host_memory.born():
-            part = host_memory.born()
+        if host_memory.current_part():
+            part = host_memory.current_part()
         elif namespace in compat_simulate.COMMUNICATING:
             part = "communication"
         elif self.updating or not torch.is_grad_enabled():

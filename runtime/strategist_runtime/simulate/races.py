@@ -15,7 +15,7 @@ from torch import Tensor
 from strategist_runtime.compat.dispatch import accesses
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
-from strategist_runtime.simulate.virtual_streams import HOST, Order
+from strategist_runtime.simulate.virtual_streams import HOST, StreamOrder
 
 Use = tuple[int, int, str]
 """The line, the number of the operation there, and its name."""
@@ -39,7 +39,7 @@ class Traces:
 class Races:
     """Looks at each operation as it is asked for; ``found`` says what may go wrong, each pair of operations once."""
 
-    order: Order
+    order: StreamOrder
     found: dict[str, None] = field(default_factory=dict)
     _traces: dict[int, Traces] = field(default_factory=dict)
     _freed: defaultdict[int, list[Use]] = field(default_factory=lambda: defaultdict(list))
@@ -124,7 +124,7 @@ def _line(number: int) -> str:
 
 def _keys(value: Any) -> set[int]:
     if isinstance(value, Tensor):
-        return {key_of(part.untyped_storage()) for part in memory.plain(value) if part.device != torch.device("meta")}
+        return {key_of(part.untyped_storage()) for part in memory.inner_tensors(value) if part.device != torch.device("meta")}
     if isinstance(value, list | tuple):
         return {key for item in value for key in _keys(item)}
     return set()

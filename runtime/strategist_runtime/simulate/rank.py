@@ -13,7 +13,7 @@ from strategist.contract.pipeline_stages import stages_of_rank
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank
-from strategist_runtime.builder import Native
+from strategist_runtime.builder import NativeModelBuilder
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.mesh import Meshes, make_meshes
 from strategist_runtime.model.attention_metadata import MetadataBuilder
@@ -21,22 +21,22 @@ from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.simulate import kernels, unsupported
 from strategist_runtime.simulate.allocator import reserved_bytes
-from strategist_runtime.simulate.extrapolation import Size, extended
-from strategist_runtime.simulate.own_model import OwnBuilder, OwnModel
+from strategist_runtime.simulate.extrapolation import StepSize, extrapolated
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Logger, Reducer
-from strategist_runtime.simulate.repeated_layers import repeated
+from strategist_runtime.simulate.repeated_layers import repeat_layers
 from strategist_runtime.simulate.timeline import Timeline
 from strategist_runtime.simulate.trace_reduction import reduction
 from strategist_runtime.simulate.traced_step import Traced, traced
-from strategist_runtime.simulate.virtual_streams import Order, keep_apart
+from strategist_runtime.simulate.user_model import UserModel, UserModelBuilder
+from strategist_runtime.simulate.virtual_streams import StreamOrder, simulate_streams
 from strategist_runtime.training.trainer import make_trainer
 
 DEVICE = torch.device("cpu")
 """The only one on which torch's tensors without values go through autograd where no GPU is at hand."""
 
 
-class WithoutValues(Native):
+class FakeTensorBuilder(NativeModelBuilder):
     """Builds the native decoder where it will lie, with the layers that ``layers`` leaves of a stage; nothing gets first values."""
 
     def __init__(self, layers: Callable[[Sequence[int]], Sequence[int]]) -> None:
@@ -51,29 +51,29 @@ class WithoutValues(Native):
         model.metadata_builder = MetadataBuilder(rotary_of(plan.model, seq_len, device), order, window=plan.model.sliding_window)
 
 
-def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None = None) -> SimulatedRank:
+def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | None = None) -> SimulatedRank:
     """What ``rank`` holds and exchanges in a step of ``plan``. The process stays that rank: call it once. ``whole``: every layer
     and micro-batch is traced, also where a few of them show what all do. ``own`` takes the place of the plan's model, all of its
     layers."""
     begin = time.perf_counter()
     unsupported.check(plan, own)
-    asked, plan = plan, as_written(plan)
+    asked, plan = plan, without_compiler(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    compat_simulate.join_alone(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
+    compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
     compat_simulate.replace_reducer(Reducer, Logger)
-    order = keep_apart() if plan.cluster.device.kind != "cpu" else None
+    order = simulate_streams() if plan.cluster.device.kind != "cpu" else None
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
     small = reduction(plan, meshes.stage_rank)
 
-    def trace(size: Size) -> Traced:
-        builder = WithoutValues(partial(small.layers, size=size)) if own is None else OwnBuilder(own)
+    def trace(size: StepSize) -> Traced:
+        builder = FakeTensorBuilder(partial(small.layers, size=size)) if own is None else UserModelBuilder(own)
         return _trace(small.plan(plan, size), meshes, builder, order)
 
-    def repeat(timeline: Timeline, smaller: Timeline, size: Size, times: int) -> Timeline:
-        return repeated(timeline, smaller, small.middles(size), times)
+    def repeat(timeline: Timeline, smaller: Timeline, size: StepSize, times: int) -> Timeline:
+        return repeat_layers(timeline, smaller, small.middles(size), times)
 
     least = replace(small.least, middle=small.whole.middle) if own is not None else small.least
-    found = trace(small.whole) if whole else extended(small.whole, least, small.rounds, trace, repeat)
+    found = trace(small.whole) if whole else extrapolated(small.whole, least, small.rounds, trace, repeat)
     moment, fullest = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
     return SimulatedRank(
         rank=rank,
@@ -92,7 +92,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: OwnModel | None
         peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
         host_memory_bytes=found.host_bytes,
         notes=tuple(unsupported.notes(asked, own)),
-        upper_bound=unsupported.keeps_more(asked),
+        upper_bound=unsupported.overestimates_memory(asked),
     )
 
 
@@ -100,18 +100,18 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     """What operations of a step of ``rank`` on several streams of a GPU may do to each other, found without one. The process stays
     that rank."""
     unsupported.check(plan, in_turn=True)
-    pinned, plan = plan.candidate.options.pin_memory, as_written(plan)
+    pinned, plan = plan.candidate.options.pin_memory, without_compiler(plan)
     plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    compat_simulate.join_alone(rank, layout.world_size, gloo=False)
+    compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=False)
     compat_simulate.disable_pinned_memory()
     compat_simulate.replace_reducer(Reducer, Logger)
-    order = keep_apart()
+    order = simulate_streams()
     found = Races(order=order)
     order.kept = found.keep
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
-    with kernels.of_cuda(), compat_simulate.no_values():
-        traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, WithoutValues(lambda layers: layers)), found, order)
+    with kernels.of_cuda(), compat_simulate.fake_tensor_mode():
+        traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, FakeTensorBuilder(lambda layers: layers)), found, order)
     return tuple(found.found)
 
 
@@ -122,7 +122,7 @@ def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
     return besides + reserved_bytes(found.timeline, expandable=plan.candidate.options.expandable_segments)
 
 
-def as_written(plan: Plan) -> Plan:
+def without_compiler(plan: Plan) -> Plan:
     """The plan without its compiler, which sees no tensors without values: layers run as they are written, which keeps more. Nor is
     there memory whose pages could be locked."""
     candidate = plan.candidate
@@ -131,10 +131,10 @@ def as_written(plan: Plan) -> Plan:
     return replace(plan, candidate=replace(candidate, knobs=knobs, options=options))
 
 
-def _trace(plan: Plan, meshes: Meshes, builder: WithoutValues | OwnBuilder, order: Order | None) -> Traced:
+def _trace(plan: Plan, meshes: Meshes, builder: FakeTensorBuilder | UserModelBuilder, order: StreamOrder | None) -> Traced:
     kernels_there = kernels.of_cuda() if plan.cluster.device.kind == "cuda" else nullcontext()
-    with compat_simulate.no_values(), kernels_there:
+    with compat_simulate.fake_tensor_mode(), kernels_there:
         trainer = make_trainer(plan, TrialSettings(), meshes, DEVICE, builder)
-        if isinstance(builder, OwnBuilder):
+        if isinstance(builder, UserModelBuilder):
             trainer = replace(trainer, loss=builder.loss(plan))
         return traced(trainer, order=order)

@@ -15,7 +15,7 @@ STAYING = ("parameters", "optimizer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Middle:
+class MiddleLayers:
     """Traced ``layers`` of a stage, in order, and the ``first`` layer of two equal periods in their middle."""
 
     layers: Sequence[int]
@@ -47,7 +47,7 @@ class _Origin:
     ordinal: int
 
 
-def repeated(timeline: Timeline, smaller: Timeline, middles: Sequence[Middle], times: int) -> Timeline:
+def repeat_layers(timeline: Timeline, smaller: Timeline, middles: Sequence[MiddleLayers], times: int) -> Timeline:
     """The timeline with the first period of each stage's ``middles`` so many times more. Of a copy's storages, each is that of the
     layer as far away as it is for the original. ``smaller`` shows the same step with one period less, and thus what a period adds
     to what is there before the step, and to the update. As it is where a layer of the middle does what copies cannot do as well.
@@ -59,7 +59,7 @@ def repeated(timeline: Timeline, smaller: Timeline, middles: Sequence[Middle], t
 
 
 class _Repeating:
-    def __init__(self, timeline: Timeline, smaller: Timeline, middles: Sequence[Middle], times: int) -> None:
+    def __init__(self, timeline: Timeline, smaller: Timeline, middles: Sequence[MiddleLayers], times: int) -> None:
         self.old, self.middles, self.times = timeline, middles, times
         self.grown = Timeline(births=list(timeline.births), events=timeline.events[: timeline.begin])
         self.copies: dict[tuple[int, int], int] = {}  # by number and copy
@@ -210,7 +210,7 @@ class _Repeating:
         return {mine[begin]: end - begin for kind, _, _, begin, end in matcher.get_opcodes() if kind == "insert"}
 
 
-def _runs(timeline: Timeline, middles: Sequence[Middle]) -> Iterator[_Run]:
+def _runs(timeline: Timeline, middles: Sequence[MiddleLayers]) -> Iterator[_Run]:
     places = {
         f"layers.{layer}": (stage, place) for stage, middle in enumerate(middles) for place, layer in enumerate(middle.layers)
     }

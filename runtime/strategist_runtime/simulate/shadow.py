@@ -14,7 +14,7 @@ from strategist.units import show_bytes
 from strategist_runtime.compat import shadow as compat_shadow
 from strategist_runtime.compat import simulate as compat_simulate
 from strategist_runtime.compat.device import library_versions, this_device
-from strategist_runtime.compat.groups import wake_up
+from strategist_runtime.compat.groups import initialize_device_and_groups
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.rank_record import Recorder
@@ -42,11 +42,11 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
     device = this_device(planned.kind, 0)
     recorder.figures.versions = dict(library_versions())
     _check_memory(plan, device)
-    compat_simulate.join_alone(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
+    compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=planned.kind == "cpu", values=True)
     compat_shadow.loop_back_collectives()
     experts = plan.model.moe is not None
     meshes = make_meshes(layout, device.type, rank, experts=experts, offload=plan.candidate.knobs.offload)
-    wake_up(device)
+    initialize_device_and_groups(device)
     limit_memory(planned.usable_memory_bytes, device)
     recorder.enter("build")
     trainer = make_trainer(plan, settings, meshes, device)

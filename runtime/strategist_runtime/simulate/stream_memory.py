@@ -12,14 +12,14 @@ from torch import Tensor
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
 from strategist_runtime.simulate.timeline import Timeline
-from strategist_runtime.simulate.virtual_streams import Known, Order
+from strategist_runtime.simulate.virtual_streams import Known, StreamOrder
 
 
 @dataclass(eq=False)
 class StreamReaders:
     """Streams that read each storage, by its key. ``waiting``: events that free memory, and what must finish first."""
 
-    order: Order
+    order: StreamOrder
     timeline: Timeline = field(default_factory=Timeline)
     waiting: list[tuple[int, Known]] = field(default_factory=list)
     lines: dict[int, set[int]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class StreamReaders:
 
     def keep(self, tensor: Tensor, line: int) -> None:
         """A stream reads a tensor."""
-        for part in memory.plain(tensor):
+        for part in memory.inner_tensors(tensor):
             key = key_of(part.untyped_storage())
             if self.own.get(key) != line:
                 self.lines.setdefault(key, set()).add(line)

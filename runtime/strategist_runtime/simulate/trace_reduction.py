@@ -9,8 +9,8 @@ from strategist.contract.pipeline_stages import AWAY_WINDOW
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.parallel.pipeline import stage_specs
-from strategist_runtime.simulate.extrapolation import Size
-from strategist_runtime.simulate.repeated_layers import Middle
+from strategist_runtime.simulate.extrapolation import StepSize
+from strategist_runtime.simulate.repeated_layers import MiddleLayers
 
 END = 2
 """Layers at the end of a stage that are always traced, which see the next thing come."""
@@ -23,21 +23,21 @@ class Reduction:
 
     period: int
     lead: int
-    whole: Size
-    least: Size
+    whole: StepSize
+    least: StepSize
     rounds: int
     stages: Sequence[Sequence[int]]
 
-    def layers(self, stage: Sequence[int], size: Size) -> Sequence[int]:
+    def layers(self, stage: Sequence[int], size: StepSize) -> Sequence[int]:
         """Those of a stage that a step of this size has."""
         left_out = (self.whole.middle - size.middle) * self.period
         return (*stage[: self.lead], *stage[self.lead + left_out :])
 
-    def middles(self, size: Size) -> list[Middle]:
+    def middles(self, size: StepSize) -> list[MiddleLayers]:
         """Of the stages, as a step of this size, of two periods at least, has them."""
-        return [Middle(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
+        return [MiddleLayers(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
 
-    def plan(self, plan: Plan, size: Size) -> Plan:
+    def plan(self, plan: Plan, size: StepSize) -> Plan:
         """The plan with as many micro-batches."""
         rows = size.micro_batches * plan.candidate.knobs.micro_batch * plan.candidate.layout.data_ranks
         return replace(plan, workload=replace(plan.workload, global_batch=rows))
@@ -60,8 +60,8 @@ def reduction(plan: Plan, stage_rank: int) -> Reduction:
     return Reduction(
         period=period,
         lead=lead,
-        whole=Size(middle=middle, micro_batches=plan.accumulation),
-        least=Size(middle=0, micro_batches=least),
+        whole=StepSize(middle=middle, micro_batches=plan.accumulation),
+        least=StepSize(middle=0, micro_batches=least),
         rounds=rounds,
         stages=stages,
     )

@@ -21,12 +21,12 @@ from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.parallel.comm_hooks import FULL_STEPS
 from strategist_runtime.parallel.streaming import Streaming
-from strategist_runtime.simulate.host_memory import HOST, born_as, hosts, in_turn, update_on_host
+from strategist_runtime.simulate.host_memory import HOST, creating_part, host_optimizers, update_on_host, update_synchronously
 from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, place_of
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.timeline import MemorySnapshot, Timeline
-from strategist_runtime.simulate.virtual_streams import Order
+from strategist_runtime.simulate.virtual_streams import StreamOrder
 from strategist_runtime.training.checkpoint_state import finished_state_of
 from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
@@ -49,10 +49,10 @@ class Traced:
     timeline: Timeline = field(default_factory=Timeline, compare=False)
 
 
-def traced(trainer: Trainer, races: Races | None = None, order: Order | None = None) -> Traced:
+def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | None = None) -> Traced:
     """A step after the optimizer's states are there; ``races`` looks at its operations, on the streams of ``order``."""
     rows = trainer.batch(0)
-    in_turn(trainer)
+    update_synchronously(trainer)
     live = Live(races, order)
     with compat_simulate.AnyNumber():
         _make_states(trainer)
@@ -69,7 +69,7 @@ def traced(trainer: Trainer, races: Races | None = None, order: Order | None = N
                 loss = trainer.accumulate(rows)
             _own(live, trainer)
             live.updating = True
-            with born_as(HOST) if offload == "all" and races is None else nullcontext():
+            with creating_part(HOST) if offload == "all" and races is None else nullcontext():
                 trainer.update(loss)
             if races is not None and trainer.plan.candidate.options.checkpoint != "sync":
                 stage(trainer, races.order)
@@ -89,13 +89,13 @@ def traced(trainer: Trainer, races: Races | None = None, order: Order | None = N
     )
 
 
-def stage(trainer: Trainer, order: Order) -> None:
+def stage(trainer: Trainer, order: StreamOrder) -> None:
     """Does what torch's stager does before a state is written: copies it on the current stream, and waits for the device. Then the
     host reads it."""
     copies = []
     for tensor in finished_state_of(trainer).values():
-        for part in memory.plain(tensor):
-            with born_as(HOST):
+        for part in memory.inner_tensors(tensor):
+            with creating_part(HOST):
                 copies.append(torch.empty_like(part))
             copies[-1].copy_(part, non_blocking=True)
     order.wait_for_all()
@@ -133,12 +133,12 @@ def _hold(live: Live, trainer: Trainer) -> None:
         live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", place)
     for tensor in memory.parameters(trainer.parts):
         live.hold(tensor, "parameters")
-    for tensor in memory.states(trainer.optimizer):
+    for tensor in memory.optimizer_states(trainer.optimizer):
         live.hold(tensor, "optimizer" if offload == "none" else HOST, OPTIMIZER)
     for stage in trainer.pipeline.stages if isinstance(trainer.pipeline, Streaming) else ():
         for tensor in stage.stored.values():
             live.hold(tensor, HOST)
-    for host in hosts(trainer.optimizer) if offload != "none" else ():
+    for host in host_optimizers(trainer.optimizer) if offload != "none" else ():
         update_on_host(host)
         for tensor in (*host.twins.values(), *host.buffers.values()):
             live.hold(tensor, HOST)

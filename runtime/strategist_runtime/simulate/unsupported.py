@@ -9,9 +9,8 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.capability import common_refusals, refusals
 from strategist_runtime.capability_external_model import limits
-from strategist_runtime.simulate import own_model
-from strategist_runtime.simulate.own_model import OwnModel
 from strategist_runtime.simulate.trace_reduction import replicas
+from strategist_runtime.simulate.user_model import OPTION, UserModel, place_of
 
 RUN = "run the plan (strategist run), or rely on its estimate (strategist plan)"
 
@@ -35,7 +34,7 @@ KNOBS = {
 """The settings that have torch come through a file of this runtime."""
 
 
-def check(plan: Plan, own: OwnModel | None = None, *, in_turn: bool = False) -> None:
+def check(plan: Plan, own: UserModel | None = None, *, in_turn: bool = False) -> None:
     """Raises InputError for what no trial would run, for what has to be seen with values, and for what other threads do; that may
     be done ``in_turn``."""
     for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
@@ -56,7 +55,7 @@ def _own_refusals(plan: Plan) -> Iterator[str]:
         yield "document_tokens: a model of your own is given none; leave them out of the plan"
 
 
-def notes(plan: Plan, own: OwnModel | None = None) -> Iterator[str]:
+def notes(plan: Plan, own: UserModel | None = None) -> Iterator[str]:
     """Differences between the simulation and a real run, shown with its figures."""
     knobs, model = plan.candidate.knobs, plan.model
     if own is not None:
@@ -73,22 +72,20 @@ def notes(plan: Plan, own: OwnModel | None = None) -> Iterator[str]:
         yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
 
 
-def keeps_more(plan: Plan) -> bool:
+def overestimates_memory(plan: Plan) -> bool:
     """Whether what is simulated keeps more than what would run."""
     return plan.candidate.knobs.compile or plan.candidate.knobs.recompute == "budget"
 
 
-def unexpected(error: Exception, plan: Plan, reference: str = "") -> InputError:
+def unsupported_operator(error: Exception, plan: Plan, reference: str = "") -> InputError:
     """What torch can't do without values: the operator where the error names one, and the settings that lead there, or the line of
     the user's own model, which ``reference`` names."""
     operator = getattr(error, "func", None)
     said = str(error).strip().splitlines() or [""]
     what = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {said[0]}"
-    if place := own_model.place_of(error) if reference else "":
+    if place := place_of(error) if reference else "":
         law = f"could not be simulated ({what})"
-        return InputError(
-            f"{own_model.OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors"
-        )
+        return InputError(f"{OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors")
     return InputError(_blamed(error, plan), f"torch could not simulate it ({what})", RUN)
 
 

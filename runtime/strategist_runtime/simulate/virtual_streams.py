@@ -16,7 +16,7 @@ from torch import Tensor
 from strategist_runtime.parallel import activation_offload
 from strategist_runtime.parallel.copy_streams import STREAMS
 from strategist_runtime.simulate import host_memory as places
-from strategist_runtime.simulate.host_memory import born_as
+from strategist_runtime.simulate.host_memory import creating_part
 
 HOST = 0
 """The line of the host."""
@@ -26,7 +26,7 @@ Known = dict[int, int]
 
 
 @dataclass(eq=False)
-class Order:
+class StreamOrder:
     """The streams of one device. ``kept`` receives the streams that must finish before a tensor's freed memory is reused."""
 
     known: list[Known] = field(default_factory=lambda: [{}])
@@ -69,7 +69,7 @@ class Order:
 class Stream:
     """Has the methods of torch's streams that the runtime and FSDP2 call."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StreamOrder) -> None:
         self.order, self.line = order, order.line()
 
     def wait_stream(self, other: "Stream") -> None:
@@ -90,7 +90,7 @@ class Stream:
 class Event:
     """What was over when it was recorded."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StreamOrder) -> None:
         self.order = order
         self.known: Known = {}
 
@@ -110,10 +110,10 @@ class Event:
         return True
 
 
-class Simulated:
+class SimulatedStreams:
     """Has the methods of ``parallel.streams.Cuda``."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StreamOrder) -> None:
         self.order = order
 
     def stream(self) -> Stream:
@@ -134,18 +134,18 @@ class Simulated:
         self.order.kept(tensor, stream.line)
 
     def host_memory(self, like: Tensor) -> Tensor:
-        with born_as(places.HOST):
+        with creating_part(places.HOST):
             return torch.empty_like(like)
 
     def copied(self, tensor: Tensor) -> Tensor:
-        with born_as("activations"):
+        with creating_part("activations"):
             return tensor.clone()
 
 
-def keep_apart() -> Order:
+def simulate_streams() -> StreamOrder:
     """Has what travels between device and host exist in both, as with a GPU, on streams that FSDP2 enters too. Not to be undone."""
-    order = Order()
-    device = Simulated(order)
+    order = StreamOrder()
+    device = SimulatedStreams(order)
     STREAMS["cpu"] = lambda _device: device
     replaced: dict[str, Any] = {
         "Stream": lambda priority=-1: device.stream(), "Event": lambda: Event(order),

@@ -26,7 +26,7 @@ from strategist_runtime.compat.device import library_versions, staging
 from strategist_runtime.compat.groups import checkpoint_group
 from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, drive, in_one_line
 from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, reload_copies, state_of
-from strategist_runtime.training.retention import surplus
+from strategist_runtime.training.retention import checkpoints_to_remove
 from strategist_runtime.training.trainer import Trainer
 
 Source = tuple[Path, Training]
@@ -49,7 +49,7 @@ class Save:
 
     def superseded(self) -> Sequence[Path]:
         settings = self.training.settings
-        return surplus(settings.save, self.training.step, settings.keep, settings.keep_best)
+        return checkpoints_to_remove(settings.save, self.training.step, settings.keep, settings.keep_best)
 
 
 class Checkpoints:
@@ -85,7 +85,9 @@ class Checkpoints:
             path, training = found
             contract.check(training, path, self.plan.model, self.plan.workload)
             if self.rank.owner and str(path.parent) in (self.settings.save, self.settings.resume):
-                for damaged in contract.whole(path.parent)[contract.whole(path.parent).index(path) + 1 :]:
+                for damaged in contract.complete_checkpoints(path.parent)[
+                    contract.complete_checkpoints(path.parent).index(path) + 1 :
+                ]:
                     self.remark(f"{damaged} is damaged: the training goes on from {path.name}")
         return found
 

@@ -10,9 +10,9 @@ from strategist_runtime import process
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import peak_bytes
 from strategist_runtime.measure import memory, profile, trace
-from strategist_runtime.measure.parts import by_axis
+from strategist_runtime.measure.parts import collectives_by_axis
 from strategist_runtime.measure.spans import DATA, span
-from strategist_runtime.measure.traffic import CollectiveCall, counted, spelled, traffic
+from strategist_runtime.measure.traffic import CollectiveCall, count_collectives, traffic, with_torch_names
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.rank_record import Recorder
@@ -20,7 +20,7 @@ from strategist_runtime.training.learning_rate_schedule import set_learning_rate
 from strategist_runtime.training.trainer import StepResult, Trainer
 
 
-def fetched_step(trainer: Trainer, index: int) -> StepResult:
+def load_and_step(trainer: Trainer, index: int) -> StepResult:
     """One step with the reading of its data, which is part of it."""
     set_learning_rate(trainer.optimizer, trainer.settings, index)
     with span(DATA):
@@ -39,11 +39,13 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None
     with memory.marked(memory.modules(trainer.parts)), trace.device_memory(device, folder, recorder.rank):
         found = profile.profiled(
-            lambda: results.append(fetched_step(trainer, index)), device, _axis_of(trainer), _trace(folder, recorder.rank)
+            lambda: results.append(load_and_step(trainer, index)), device, _axis_of(trainer), _trace(folder, recorder.rank)
         )
     if folder is not None:
         trace.write_memory_curve(folder, recorder.rank, static, found.memory_curve)
-    calls = [] if count_index is None or _too_large(trainer) else counted(lambda: fetched_step(trainer, count_index), device)
+    calls = (
+        [] if count_index is None or _too_large(trainer) else count_collectives(lambda: load_and_step(trainer, count_index), device)
+    )
     _note(recorder, found, static)
     _note_traffic(recorder, found, calls, _axis_of(trainer))
     return results[0]
@@ -78,7 +80,7 @@ def _note(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None
 
 
 def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[CollectiveCall], axis: Callable[[str], str]) -> None:
-    pieces = by_axis(spelled(found.activity.collectives, calls), axis) or {}
+    pieces = collectives_by_axis(with_torch_names(found.activity.collectives, calls), axis) or {}
     recorder.figures.traffic = traffic(pieces, calls, found.activity.computation, axis)
 
 

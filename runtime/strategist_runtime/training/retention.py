@@ -6,10 +6,10 @@ from strategist.contract import checkpoint
 from strategist.errors import FileError
 
 
-def surplus(folder: str | Path, step: int, keep: int, keep_best: int = 0) -> tuple[Path, ...]:
+def checkpoints_to_remove(folder: str | Path, step: int, keep: int, keep_best: int = 0) -> tuple[Path, ...]:
     """The checkpoints that may be removed once that of ``step`` is published, oldest first: all up to it except the ``keep`` newest
     and the ``keep_best`` best. A later one belongs to another session, or is damaged."""
-    found = [path for path in checkpoint.whole(folder) if (checkpoint.step_of(path) or 0) <= step]
+    found = [path for path in checkpoint.complete_checkpoints(folder) if (checkpoint.step_of(path) or 0) <= step]
     kept = best(folder, keep_best)
     return tuple(path for path in found[:-keep] if path not in kept)
 
@@ -17,7 +17,7 @@ def surplus(folder: str | Path, step: int, keep: int, keep_best: int = 0) -> tup
 def best(folder: str | Path, count: int = 1) -> tuple[Path, ...]:
     """The ``count`` checkpoints with the least evaluation loss, the best first; of equal ones the older. Those
     that were not evaluated or cannot be read do not count."""
-    losses = {path: loss for path in checkpoint.whole(folder) if (loss := _loss(path)) is not None} if count else {}
+    losses = {path: loss for path in checkpoint.complete_checkpoints(folder) if (loss := _loss(path)) is not None} if count else {}
     return tuple(sorted(losses, key=losses.__getitem__))[:count]
 
 

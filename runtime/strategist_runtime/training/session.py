@@ -20,7 +20,7 @@ from strategist_runtime.rank_record import NotFinite, Recorder, Stopped
 from strategist_runtime.training.checkpoint import Checkpoints
 from strategist_runtime.training.curves import Curves, Row
 from strategist_runtime.training.evaluation import Evaluation, make_evaluation
-from strategist_runtime.training.profiling import fetched_step, profile_steps
+from strategist_runtime.training.profiling import load_and_step, profile_steps
 from strategist_runtime.training.trainer import StepResult, Trainer
 
 MOST_SKIPPED = 25
@@ -69,7 +69,7 @@ class Session:
         """
         for index in indices:
             self.recorder.enter(self.recorder.phase)
-            result, seconds = _timed(partial(fetched_step, self.trainer, index), self.trainer.device)
+            result, seconds = _timed(partial(load_and_step, self.trainer, index), self.trainer.device)
             if counted:
                 self.recorder.figures.step_seconds.append(seconds)
             if index == self.first:  # the first step connects the ranks and loads kernels; from now on a step is a step

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
-from strategist_runtime.builder import Builder
+from strategist_runtime.builder import ModelBuilder
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.data.batch import Batch
 from strategist_runtime.data.reader import Reader
@@ -20,9 +20,9 @@ from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.model.loss import Loss
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.decay import undecayed
+from strategist_runtime.optimizers.decay import no_decay_parameters
 from strategist_runtime.optimizers.in_backward import InBackward
-from strategist_runtime.optimizers.optimizer import attach, gradient_holders, make_optimizer
+from strategist_runtime.optimizers.optimizer import attach, make_optimizer, parameters_with_gradients
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.data_parallel import gradient_sync
 from strategist_runtime.parallel.expert_balance import balance_experts, scale_auxiliary_losses
@@ -49,7 +49,7 @@ class StepResult:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """Of a training that cannot be asked to end."""
     return False
 
@@ -70,7 +70,7 @@ class Trainer:
     pipeline: Pipeline | Streaming | None
     context: Context | None = None
     first_sample: int = 0
-    stop_requested: Callable[[], bool] = never
+    stop_requested: Callable[[], bool] = never_stop
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of the step's global batch, on its device."""
@@ -90,7 +90,7 @@ class Trainer:
         result = self.reduced(loss)
         if result.finite:
             factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
-            gradients.scale(gradient_holders(self.optimizer), factor)
+            gradients.scale(parameters_with_gradients(self.optimizer), factor)
         if result.finite and isinstance(self.pipeline, Streaming):
             self.pipeline.update(self.optimizer)
         else:
@@ -187,12 +187,12 @@ class Trainer:
 
 
 def make_trainer(
-    plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, builder: Builder | None = None
+    plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, builder: ModelBuilder | None = None
 ) -> Trainer:
     """The model of ``plan``, laid out and with its first weights, and its optimizer; ``builder`` as ``parallelize`` takes it."""
     context = None if meshes.context is None else Context(plan, meshes.context, device)
     parts, loss = parallelize(plan, settings, meshes, device, context, builder), Loss(plan)
-    optimizer = make_optimizer(plain_names(parts), plan, settings, undecayed(parts, settings.no_decay))
+    optimizer = make_optimizer(plain_names(parts), plan, settings, no_decay_parameters(parts, settings.no_decay))
     attach(optimizer, parts, plan)
     balance_experts(optimizer, parts, plan, device)
     scale_auxiliary_losses(parts, loss.scale)

@@ -31,7 +31,7 @@ TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class ShardedParameter:
     """A tensor of the whole model that this rank holds a part of; its other holders call ``whole`` at the same time."""
 
     name: str
@@ -89,7 +89,7 @@ def gathered(
     return shapes, _arriving(own, told, owners, compute_dtype(plan), device)
 
 
-def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[Held]:
+def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[ShardedParameter]:
     """Parameters and saved buffers, each once: a head that is the embedding has no name of its own."""
     with torch.no_grad():
         adapted = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, LoRALinear)}
@@ -97,9 +97,9 @@ def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[Held]:
             if name.endswith(("lora_a", "lora_b")) or (name == "head.weight" and plan.model.tied_embeddings):
                 continue
             whole = partial(_merged, adapted[name]) if name in adapted else partial(_whole, parameter)
-            yield Held(name=name, shape=tuple(parameter.shape), whole=whole)
+            yield ShardedParameter(name=name, shape=tuple(parameter.shape), whole=whole)
         for name, buffer in balance_biases(parts, plan.model):
-            yield Held(name=name, shape=tuple(buffer.shape), whole=partial(_whole, buffer))
+            yield ShardedParameter(name=name, shape=tuple(buffer.shape), whole=partial(_whole, buffer))
 
 
 def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
@@ -119,7 +119,7 @@ def _merged(linear: LoRALinear) -> Tensor:
 
 
 def _arriving(
-    own: Sequence[Held],
+    own: Sequence[ShardedParameter],
     told: Sequence[Sequence[tuple[str, tuple[int, ...]]]],
     owners: dict[str, int],
     dtype: torch.dtype,

@@ -13,7 +13,7 @@ LAYER, EXPERT = "{layer}", "{expert}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TensorLocation:
     """A tensor of the files, of whose ``rows`` (None: all) a parameter's are those from ``first`` on.
 
     Rows and columns are swapped in the file where ``transposed``. A name with ``{expert}`` is one tensor for each of the stacked
@@ -29,13 +29,13 @@ class Place:
     def stacked(self) -> bool:
         return EXPERT in self.name
 
-    def of_expert(self, number: int) -> "Place":
+    def of_expert(self, number: int) -> "TensorLocation":
         """That of one of the stacked experts."""
         return replace(self, name=self.name.replace(EXPERT, str(number)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class ParameterNames:
     """The file's name of each of our modules, or of a parameter that is none's weight or bias.
 
     ``fused``: modules of the file in which several of ours lie, row after row. ``transposed``: those that keep [in, out].
@@ -45,24 +45,26 @@ class Names:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: frozenset[str] = frozenset()
 
-    def place(self, shape: ModelShape, name: str) -> Place | None:
+    def place(self, shape: ModelShape, name: str) -> TensorLocation | None:
         """Where the parameter of this plain name lies; None where these files have no such one."""
         layer, short = _split(name)
         if whole := self.modules.get(short):
-            return Place(name=whole.replace(LAYER, layer))
+            return TensorLocation(name=whole.replace(LAYER, layer))
         module, _, kind = short.rpartition(".")
         if not (theirs := self.modules.get(module)):
             return None
         if module == "attention.query" and shape.mla is not None and not shape.mla.query_rank:
             theirs = f"{_SELF}.q_proj"
-        place = Place(name=f"{theirs.replace(LAYER, layer)}.{kind}", transposed=theirs in self.transposed and kind == "weight")
+        place = TensorLocation(
+            name=f"{theirs.replace(LAYER, layer)}.{kind}", transposed=theirs in self.transposed and kind == "weight"
+        )
         if theirs not in self.fused:
             return place
         sizes = [_outputs(shape, member) for member in self.fused[theirs]]
         return replace(place, first=sum(sizes[: self.fused[theirs].index(module)]), rows=sum(sizes))
 
 
-def names_of(model_type: str, folder: str) -> Names:
+def names_of(model_type: str, folder: str) -> ParameterNames:
     """The names of a model type.
 
     Raises:
@@ -134,25 +136,25 @@ _GPT2 = {
     "attention.output": f"{_H}.attn.c_proj", "feed_forward.up": f"{_H}.mlp.c_fc", "feed_forward.down": f"{_H}.mlp.c_proj",
 }  # fmt: skip
 _QKV = ("attention.query", "attention.key", "attention.value")
-_LLAMA = Names(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_DENSE})
+_LLAMA = ParameterNames(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_DENSE})
 _PHI3_QKV, _PHI3_UP = f"{_SELF}.qkv_proj", f"{_MLP}.gate_up_proj"
 
-NAMES: dict[str, Names] = {
+NAMES: dict[str, ParameterNames] = {
     "llama": _LLAMA, "mistral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA,
-    "phi3": Names(
+    "phi3": ParameterNames(
         modules={
             **_LLAMA.modules, **dict.fromkeys(_QKV, _PHI3_QKV),
             "feed_forward.gate": _PHI3_UP, "feed_forward.up": _PHI3_UP,
         },
         fused={_PHI3_QKV: _QKV, _PHI3_UP: ("feed_forward.gate", "feed_forward.up")},
     ),
-    "gpt2": Names(
+    "gpt2": ParameterNames(
         modules=_GPT2,
         fused={f"{_H}.attn.c_attn": _QKV},
         transposed=frozenset(f"{_H}.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")),
     ),
-    "mixtral": Names(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_MIXTRAL}),
-    "qwen3_moe": Names(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_EXPERTS}),
-    "deepseek_v3": Names(modules={**_OUTSIDE, **_NORMS, **_LATENT, **_DENSE, **_EXPERTS, **_SHARED}),
+    "mixtral": ParameterNames(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_MIXTRAL}),
+    "qwen3_moe": ParameterNames(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_EXPERTS}),
+    "deepseek_v3": ParameterNames(modules={**_OUTSIDE, **_NORMS, **_LATENT, **_DENSE, **_EXPERTS, **_SHARED}),
 }  # fmt: skip
 """By model_type of config.json."""

@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from strategist.contract.model import ModelShape
-from strategist_runtime.compat.dtensor import local_part, paste
+from strategist_runtime.compat.dtensor import copy_rows, local_part
 from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, plain_names
 from strategist_runtime.model.rotary import rotary_of
@@ -21,7 +21,8 @@ HOST_ELEMENTS = 2**20
 """Matrices of so many elements at most are drawn on the host, so that a small model begins alike on every kind of device."""
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Window:
     """The part ``local`` of a matrix of a ``shape``: ``lengths`` at ``offsets``."""
 
     local: Tensor
@@ -55,10 +56,10 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
                 local.zero_()
             elif parameter.dim() == 3:  # experts, each drawn for itself
                 for expert, matrix in enumerate(local, offsets[0]):
-                    window = Window(matrix, parameter.shape[1:], lengths[1:], offsets[1:])
+                    window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
                     _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape))
             elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
-                window = Window(local, parameter.shape, lengths, offsets)
+                window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
                 _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
 
     if folder:
@@ -74,19 +75,19 @@ def deviation(name: str, columns: int, shape: ModelShape) -> float:
 
 
 def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
-    """The first values of a matrix of a model, as ``drawn`` gives them."""
-    return drawn(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
+    """The first values of a matrix of a model, as ``random_rows`` gives them."""
+    return random_rows(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
 
 
 def _draw(window: Window, name: str, deviation: float) -> None:
     """Fills the window, block of rows by block of rows."""
     first, count, columns = window.offsets[0], window.lengths[0], window.shape[1]
     on = HOST if window.shape.numel() <= HOST_ELEMENTS else window.local.device
-    for start, values in drawn(name, columns, deviation, range(first, first + count), on):
-        paste(window.local, window.offsets, start, values)
+    for start, values in random_rows(name, columns, deviation, range(first, first + count), on):
+        copy_rows(window.local, window.offsets, start, values)
 
 
-def drawn(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
+def random_rows(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
     """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values.
 
     They are drawn ``on`` a device, each kind of which has its own values for a seed: one thread of the host takes minutes for a

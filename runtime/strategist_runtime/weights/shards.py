@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from strategist.contract.model import ModelShape
-from strategist_runtime.weights.hugging_face import Names, Place
+from strategist_runtime.weights.hugging_face import ParameterNames, TensorLocation
 from strategist_runtime.weights.source import INDEX, SINGLE
 
 FILE_BYTES = 5 * 10**9
@@ -20,7 +20,7 @@ FILE_BYTES = 5 * 10**9
 class Shards:
     """``shapes`` are the parameters by plain name, in the order in which they come."""
 
-    def __init__(self, names: Names, model: ModelShape, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+    def __init__(self, names: ParameterNames, model: ModelShape, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
         self.names, self.model, self.dtype = names, model, dtype
         self.shapes: dict[str, list[int]] = {}
         self.missing: dict[str, int] = {}
@@ -58,7 +58,7 @@ class Shards:
     def count(self) -> int:
         return max(self.file_of.values(), default=0) + 1
 
-    def _places(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[Place, tuple[int, ...]]]:
+    def _places(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[TensorLocation, tuple[int, ...]]]:
         """Where a parameter goes, with the lengths of what goes there; one place for each of stacked experts."""
         place = self.names.place(self.model, name)
         assert place is not None, name

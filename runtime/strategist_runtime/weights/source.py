@@ -13,7 +13,7 @@ from strategist.contract.model import ModelShape
 from strategist.errors import FileError, InputError
 from strategist_runtime.compat.dtensor import local_part
 from strategist_runtime.model.decoder import balance_biases, plain_names
-from strategist_runtime.weights.hugging_face import Place, names_of
+from strategist_runtime.weights.hugging_face import TensorLocation, names_of
 
 INDEX, SINGLE, CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 BLOCK_ROWS = 1024
@@ -37,7 +37,9 @@ class Source:
     def has(self, name: str) -> bool:
         return name in self.files
 
-    def window(self, place: Place, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]) -> Tensor:
+    def window(
+        self, place: TensorLocation, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]
+    ) -> Tensor:
         """``lengths`` at ``offsets`` of a parameter of this ``shape``, read from where it lies; None is any shape.
 
         Raises:
@@ -122,7 +124,7 @@ def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Itera
     return blocks
 
 
-def _fill(parameter: Tensor, place: Place, source: Source) -> None:
+def _fill(parameter: Tensor, place: TensorLocation, source: Source) -> None:
     local, lengths, offsets = local_part(parameter)
     shape = tuple(parameter.shape)
     if not local.numel():
@@ -134,7 +136,7 @@ def _fill(parameter: Tensor, place: Place, source: Source) -> None:
         local[row].copy_(source.window(place.of_expert(expert), shape[1:], lengths[1:], offsets[1:]))
 
 
-def _stored_shape(place: Place, shape: tuple[int, ...]) -> list[int]:
+def _stored_shape(place: TensorLocation, shape: tuple[int, ...]) -> list[int]:
     whole = [place.rows or shape[0], *shape[1:]]
     return whole[::-1] if place.transposed else whole
 

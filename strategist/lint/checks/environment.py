@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategist.cards.card import SourceRef
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.lint.environment import Found, Ran, ReferenceState
+from strategist.lint.environment import ExampleOutcome, ReferenceState, SymbolState
 from strategist.lint.registry import Subject, check, finding
 
 
@@ -22,9 +22,9 @@ def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
     for index, ref, state in _references(subject):
         near = f"; did you mean {' or '.join(state.near)}?" if state.near else ""
         version = subject.world.torch_version if subject.world else ""
-        if state.state is Found.NO_SYMBOL:
+        if state.state is SymbolState.NO_SYMBOL:
             yield finding(subject, "CARD042", f"torch {version} has no {ref.symbol}{near}", ("source_refs", index, "symbol"))
-        elif state.state is Found.NO_PARAMETER:
+        elif state.state is SymbolState.NO_PARAMETER:
             message = f"{ref.symbol} of torch {version} has no parameter {ref.parameter}{near}"
             yield finding(subject, "CARD042", message, ("source_refs", index, "parameter"))
 
@@ -63,7 +63,7 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     states = subject.world.examples if subject.world else {}
     for index, _ in enumerate(subject.card.example if subject.card else ()):
         state = states.get((subject.path, index))
-        if state and state.state is Ran.FAILED:
+        if state and state.state is ExampleOutcome.FAILED:
             yield finding(subject, "CARD044", f"example {index + 1} fails: {state.message}", ("example", index))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.collectives import GROUP, Collective, on_device, on_host
-from strategist_runtime.measure.parts import by_axis
+from strategist_runtime.measure.parts import collectives_by_axis
 from strategist_runtime.measure.parts import exposed_by_axis as exposed
 from strategist_runtime.measure.parts import pipeline_waits as waits
 from strategist_runtime.mesh import axis_of
@@ -110,11 +110,11 @@ class Event:
 
 
 def exposed_by_axis(found, computation):
-    return exposed(by_axis(found, str), computation)
+    return exposed(collectives_by_axis(found, str), computation)
 
 
 def pipeline_waits(found, computation):
-    return waits(by_axis(found, str), computation)
+    return waits(collectives_by_axis(found, str), computation)
 
 
 def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():

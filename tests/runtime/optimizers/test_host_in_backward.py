@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from strategist_runtime.optimizers import gradients
-from strategist_runtime.optimizers.optimizer import gradient_holders
+from strategist_runtime.optimizers.optimizer import parameters_with_gradients
 from strategist_runtime.parallel.copy_streams import Copy
 
 from .test_optimizer import Model, backward, made, weight
@@ -110,7 +110,7 @@ def test_a_failed_update_is_raised_in_the_step():
 def test_no_gradient_is_left_to_clip():
     model, optimizer = beside()
     backward(model, 0)
-    assert list(gradient_holders(optimizer)) == []
+    assert list(parameters_with_gradients(optimizer)) == []
     optimizer.step()
 
 

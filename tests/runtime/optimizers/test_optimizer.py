@@ -8,7 +8,7 @@ import torch
 from strategist_runtime.measure.memory import static_bytes
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.muon import Muon
-from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, gradient_holders, make_optimizer
+from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, make_optimizer, parameters_with_gradients
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -161,7 +161,7 @@ def test_an_update_on_the_host_is_the_same(accumulation):
             for micro_batch in range(accumulation):
                 backward(each, step + micro_batch)
         for its in (optimizer, adamw):
-            gradients.scale(gradient_holders(its), 0.5)
+            gradients.scale(parameters_with_gradients(its), 0.5)
             its.step()
             its.zero_grad()
         assert torch.equal(weight(model), weight(reference))

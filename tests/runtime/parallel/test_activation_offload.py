@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 from strategist_runtime.mesh import Meshes
-from strategist_runtime.model.decoder import nothing_around
+from strategist_runtime.model.decoder import no_layer_context
 from strategist_runtime.parallel.activation_offload import OffloadBuffer, OffloadBuffers, unpack
 from strategist_runtime.training.trainer import Trainer, make_trainer
 
@@ -121,7 +121,7 @@ def test_the_turn_of_a_layer_brings_the_one_before_it():
 
 def test_what_is_not_asked_for_is_not_done():
     (part,) = trainer().parts
-    assert part.around is nothing_around
+    assert part.around is no_layer_context
 
 
 @pytest.mark.gpu

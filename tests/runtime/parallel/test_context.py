@@ -38,7 +38,7 @@ def work(documents, order, ranks):
 
 def test_head_and_tail_share_causal_work_evenly():
     whole = torch.zeros(64, dtype=torch.long)
-    even = work(whole, compat_context.head_and_tail(64, 4, CPU), 4)
+    even = work(whole, compat_context.head_tail_order(64, 4, CPU), 4)
     assert (even == even[0]).all()
     assert work(whole, torch.arange(64), 4).max() > 1.7 * even[0]
 
@@ -46,7 +46,7 @@ def test_head_and_tail_share_causal_work_evenly():
 @pytest.mark.parametrize("lengths", [[64], [40, 8, 16], [8, 8, 48]])
 def test_each_rank_gets_as_much_of_each_document(lengths):
     documents = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    order = compat_context.head_and_tail_of_each(lengths, 4, CPU)
+    order = compat_context.head_tail_order_per_document(lengths, 4, CPU)
     assert order.sort().values.tolist() == list(range(64))
     even = work(documents, order, 4)
     assert (even == even[0]).all()
@@ -58,9 +58,9 @@ def test_documents_of_any_length_are_shared_nearly_evenly():
     shared = shareable_lengths(documents, 8)
     assert sum(shared) == 512
     assert all(length % 8 == 0 for length in shared)
-    order = compat_context.head_and_tail_of_each(shared, 4, CPU)
+    order = compat_context.head_tail_order_per_document(shared, 4, CPU)
     loads = work(documents, order, 4)
-    unbalanced = work(documents, compat_context.head_and_tail(512, 4, CPU), 4)
+    unbalanced = work(documents, compat_context.head_tail_order(512, 4, CPU), 4)
     assert loads.max() / loads.min() < 1.1 < unbalanced.max() / unbalanced.min()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from strategist_runtime.activation_checkpointing import apply_recompute
+from strategist_runtime.activation_checkpointing import apply_activation_checkpointing
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.parallel.data_parallel import shard
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
@@ -84,5 +84,5 @@ def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
 )
 def test_layers_that_are_recomputed(recompute, wrapped):
     model = built("deepest")
-    apply_recompute(model, Knobs(recompute=recompute))
+    apply_activation_checkpointing(model, Knobs(recompute=recompute))
     assert [index for index, layer in enumerate(model.layers.values()) if isinstance(layer, CheckpointWrapper)] == wrapped

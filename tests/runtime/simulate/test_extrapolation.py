@@ -1,7 +1,7 @@
 """Few layers and micro-batches stand for many only where every figure grows evenly."""
 
 import pytest
-from strategist_runtime.simulate.extrapolation import Size, extended
+from strategist_runtime.simulate.extrapolation import StepSize, extrapolated
 from strategist_runtime.simulate.timeline import MemorySnapshot
 from strategist_runtime.simulate.traced_step import Traced
 
@@ -10,7 +10,7 @@ from strategist.contract.rank_observation import Moment
 FIRST, LAST = Moment(phase="forward", module="head"), Moment(phase="backward", module="layers.0")
 
 
-def step(size: Size, bend: int = 10**9) -> Traced:
+def step(size: StepSize, bend: int = 10**9) -> Traced:
     """Of a model of which a layer keeps 3 bytes a micro-batch and 5 for good; micro-batches past ``bend`` keep no more."""
     layers, rows = size.middle + 4, size.micro_batches
     kept = {"activations": 3 * layers * min(rows, bend), "parameters": 5 * layers}
@@ -27,11 +27,11 @@ def step(size: Size, bend: int = 10**9) -> Traced:
 
 
 @pytest.mark.parametrize(
-    "whole", [Size(middle=90, micro_batches=64), Size(middle=1, micro_batches=64), Size(middle=90, micro_batches=3)]
+    "whole", [StepSize(middle=90, micro_batches=64), StepSize(middle=1, micro_batches=64), StepSize(middle=90, micro_batches=3)]
 )
-def test_a_large_step_follows_from_small_ones(whole: Size) -> None:
+def test_a_large_step_follows_from_small_ones(whole: StepSize) -> None:
     traced = []
-    found = extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size))
+    found = extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size))
     assert found == step(whole)
     assert whole not in traced
     assert max(size.middle for size in traced) <= 2
@@ -40,14 +40,16 @@ def test_a_large_step_follows_from_small_ones(whole: Size) -> None:
 
 def test_a_small_step_is_traced_as_it_is() -> None:
     traced = []
-    whole = Size(middle=2, micro_batches=6)
-    assert extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size)) == step(whole)
+    whole = StepSize(middle=2, micro_batches=6)
+    assert extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size)) == step(
+        whole
+    )
     assert traced == [whole]
 
 
 def test_a_step_that_does_not_grow_evenly_is_traced_whole() -> None:
     traced = []
-    whole = Size(middle=1, micro_batches=64)
-    found = extended(whole, Size(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size, bend=5))
+    whole = StepSize(middle=1, micro_batches=64)
+    found = extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size, bend=5))
     assert found == step(whole, bend=5)
     assert traced[-1] == whole

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from strategist_runtime.simulate.repeated_layers import Middle, repeated
+from strategist_runtime.simulate.repeated_layers import MiddleLayers, repeat_layers
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 
 from strategist.contract.rank_observation import Moment
@@ -80,7 +80,7 @@ def seen(timeline):
 @pytest.mark.parametrize("times", [1, 2, 7])
 def test_many_layers_from_few(times):
     few, fewer, many = step(8), step(6), step(8 + 2 * times)
-    found = repeated(few, fewer, [Middle(layers=range(8), first=2, period=2)], times)
+    found = repeat_layers(few, fewer, [MiddleLayers(layers=range(8), first=2, period=2)], times)
     assert seen(found) == seen(many)
     assert found.peak_memory_bytes == many.peak_memory_bytes
     assert sum(change for _, change, _ in found.events[found.begin :]) == sum(change for _, change, _ in many.events[many.begin :])
@@ -90,4 +90,4 @@ def test_layers_that_touch_what_others_do_not_are_not_repeated():
     few, fewer = step(8), step(6)
     at = next(index for index, event in enumerate(few.events) if event[2].module == "layers.2")
     few.events.insert(at + 1, (8, -1, few.events[at][2]))  # of what was there before the step
-    assert repeated(few, fewer, [Middle(layers=range(8), first=2, period=2)], 3) is few
+    assert repeat_layers(few, fewer, [MiddleLayers(layers=range(8), first=2, period=2)], 3) is few

@@ -6,7 +6,7 @@ from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.simulate.allocator import MIB, reserved_bytes
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
-from strategist_runtime.simulate.virtual_streams import Order, Stream
+from strategist_runtime.simulate.virtual_streams import Stream, StreamOrder
 
 from strategist.contract.rank_observation import Moment
 
@@ -17,7 +17,7 @@ BIRTH = StorageOrigin(part="activations", module="")
 
 
 def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> None:
-    order, timeline, tensor = Order(), Timeline(), torch.ones(4)
+    order, timeline, tensor = StreamOrder(), Timeline(), torch.ones(4)
     readers, lane = StreamReaders(order), Stream(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())
@@ -34,7 +34,7 @@ def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> N
 
 
 def test_what_only_its_own_stream_reads_serves_at_once() -> None:
-    order, timeline, tensor = Order(), Timeline(events=[(0, -16, NOW)]), torch.ones(4)
+    order, timeline, tensor = StreamOrder(), Timeline(events=[(0, -16, NOW)]), torch.ones(4)
     readers = StreamReaders(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())

@@ -8,7 +8,7 @@ import pytest
 
 from strategist.bound.rates import line_rates
 from strategist.bound.traffic import traffic_by_axis
-from strategist.bound.work import Setting
+from strategist.bound.work import BoundInputs
 from strategist.contract import codec
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
@@ -140,7 +140,7 @@ def moved(name: str, folder: Path) -> dict[str, float]:
 def least(name: str) -> dict[str, float]:
     """Bytes into a rank by axis as the bound counts them, by rings."""
     each = planned(name)
-    setting = Setting(model=each.model, workload=each.workload, candidate=each.candidate, stack=TORCH)
+    setting = BoundInputs(model=each.model, workload=each.workload, candidate=each.candidate, stack=TORCH)
     rates = replace(line_rates(each.cluster, each.workload, TORCH, float8=False), in_switch_intra=False)
     return {axis: found.intra for axis, found in traffic_by_axis(setting, each.cluster, rates).items()}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
-from strategist_runtime.simulate.unsupported import check, unexpected
+from strategist_runtime.simulate.unsupported import check, unsupported_operator
 
 from strategist.contract.knobs import Knobs
 from strategist.contract.layout import Layout
@@ -17,7 +17,7 @@ def test_names_the_operator_and_the_settings_of_the_file_that_failed():
     asked = plan(workload=replace(WORKLOAD, precision="bf16", train="qlora"))
     file = import_module("strategist_runtime.simulate.unsupported").__file__.replace("simulate/unsupported.py", "model/nf4.py")
     error = failing(file)
-    line = str(unexpected(error, asked))
+    line = str(unsupported_operator(error, asked))
     assert line.startswith("train qlora: ")
     assert "ValueError: no such kernel" in line
     assert "second line" not in line
@@ -25,7 +25,7 @@ def test_names_the_operator_and_the_settings_of_the_file_that_failed():
 
 def test_a_failure_of_no_known_place_names_the_plan():
     asked = plan()
-    assert str(unexpected(RuntimeError(), asked)).startswith(f"plan {asked.id}: ")
+    assert str(unsupported_operator(RuntimeError(), asked)).startswith(f"plan {asked.id}: ")
 
 
 def test_what_no_trial_runs_is_not_simulated():

@@ -95,7 +95,7 @@ def interrupted(tmp_path_factory):
 def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted, training):
     folder, losses = interrupted(training)
     np.testing.assert_allclose(losses, uninterrupted[0][:8], rtol=EXACT)
-    assert [path.name for path in checkpoint.whole(folder)] == ["step-00000006", "step-00000008"]
+    assert [path.name for path in checkpoint.complete_checkpoints(folder)] == ["step-00000006", "step-00000008"]
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """Which checkpoints stay: the newest, and the best by their evaluation loss."""
 
 import pytest
-from strategist_runtime.training.retention import best, surplus
+from strategist_runtime.training.retention import best, checkpoints_to_remove
 
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import Training
@@ -38,15 +38,15 @@ def steps(paths):
     [(2, 0, [2, 4, 6, 8]), (2, 1, [2, 6, 8]), (1, 2, [2, 6, 10]), (1, 9, [6]), (6, 0, []), (9, 1, [])],
 )
 def test_what_is_neither_new_nor_good_goes(folder, keep, keep_best, goes):
-    assert steps(surplus(folder, 12, keep, keep_best)) == goes
+    assert steps(checkpoints_to_remove(folder, 12, keep, keep_best)) == goes
 
 
 def test_the_older_of_equals_is_the_best_and_a_damaged_one_is_none(folder):
     assert steps(best(folder, 3)) == [4, 8, 10]
     (folder / checkpoint.name_of(4) / checkpoint.DESCRIPTION).write_text("{", encoding="utf-8")
     assert steps(best(folder, 1)) == [8]
-    assert steps(surplus(folder, 12, 2, 1)) == [2, 4, 6]
+    assert steps(checkpoints_to_remove(folder, 12, 2, 1)) == [2, 4, 6]
 
 
 def test_a_later_checkpoint_is_not_this_session_s_to_remove(folder):
-    assert steps(surplus(folder, 8, 1)) == [2, 4, 6]
+    assert steps(checkpoints_to_remove(folder, 8, 1)) == [2, 4, 6]

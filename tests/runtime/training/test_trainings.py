@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from strategist_runtime.data.batch import IGNORED
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import plain_names
-from strategist_runtime.optimizers.decay import undecayed
+from strategist_runtime.optimizers.decay import no_decay_parameters
 from strategist_runtime.training.trainer import make_trainer
 from torch import nn
 
@@ -157,7 +157,7 @@ def evaluated(model, settings, run):
 def test_groups_without_decay_are_found_by_what_they_are(model):
     trainer = make_trainer(plan(model=MODELS[model]), TrialSettings(), Meshes(), CPU)
     names = {name for name, _ in plain_names(trainer.parts)}
-    norms, biases, embeddings = ({name for name in undecayed(trainer.parts, [group]) if name in names} for group in (
+    norms, biases, embeddings = ({name for name in no_decay_parameters(trainer.parts, [group]) if name in names} for group in (
         "norms", "biases", "embeddings",
     ))  # fmt: skip
     assert norms == {name for name in names if "norm" in name}

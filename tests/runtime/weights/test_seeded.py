@@ -24,7 +24,7 @@ def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], mon
         asked.add(on.type)
         yield from ()
 
-    monkeypatch.setattr(seeded, "drawn", drawn)
+    monkeypatch.setattr(seeded, "random_rows", drawn)
     with torch.device("meta"):
         model = Decoder(TINY)
     seeded.materialise(model, TINY, 8, 0, torch.device("meta"))
@@ -33,8 +33,8 @@ def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], mon
 
 def test_a_row_is_the_same_whoever_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeded, "BLOCK_ELEMENTS", 64)
-    whole = torch.cat([values for _, values in seeded.drawn("matrix", 16, 0.02, range(20))])[:20]
-    part = dict(seeded.drawn("matrix", 16, 0.02, range(7, 13)))
+    whole = torch.cat([values for _, values in seeded.random_rows("matrix", 16, 0.02, range(20))])[:20]
+    part = dict(seeded.random_rows("matrix", 16, 0.02, range(7, 13)))
     assert sorted(part) == [4, 8, 12]
     for start, values in part.items():
         assert torch.equal(values[: len(whole) - start], whole[start : start + len(values)])

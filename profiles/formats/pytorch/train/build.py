@@ -32,7 +32,7 @@ def build(device):
     apply_lora(part)
     # end: lora
     # if: recompute
-    apply_recompute(part)
+    apply_activation_checkpointing(part)
     # end: recompute
     # if: compile and not moe
     for layer in part.layers.values():

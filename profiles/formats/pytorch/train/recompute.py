@@ -38,7 +38,7 @@ def selective():
 
 
 # end: selective
-def apply_recompute(part):
+def apply_activation_checkpointing(part):
     """Activation checkpointing: the forward pass of a layer runs again in its backward pass (arXiv 1604.06174)."""
     # if: every_second_layer
     layers = [layer for index, layer in part.layers.items() if int(index) % 2 == 0]

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from strategist.alternatives.change import Change, changed
+from strategist.alternatives.change import Change, with_request
 from strategist.alternatives.convergence import WORTH_NAMING
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.plan import Plan
 from strategist.profiles.situation import Situation
 
 
-def activations_away(asked: Situation, best: Plan | None) -> Iterator[Change]:
+def activation_offload_changes(asked: Situation, best: Plan | None) -> Iterator[Change]:
     """Where nothing fits, with all recomputed, which saves least; else in the place of recomputation, with offload as it was."""
     fix = asked.request.fix
     if "activation_offload" in fix or asked.cluster.device.kind != "cuda":
@@ -25,7 +25,7 @@ def activations_away(asked: Situation, best: Plan | None) -> Iterator[Change]:
     wanted = {"activation_offload": True, **{name: value for name, value in further.items() if name not in fix}}
     flags = tuple(word for name, value in wanted.items() for word in ("--fix", f"{name}={show_value(value)}"))
     yield Change(
-        situations=iter([changed(asked, fix={**fix, **wanted})]),
+        situations=iter([with_request(asked, fix={**fix, **wanted})]),
         title=lambda _: "activations in host memory",
         flags=lambda *_: flags,
         note="what layers save waits there, and comes back in time" if best else "only a few layers' inputs stay on the device",

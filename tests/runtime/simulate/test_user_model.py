@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from strategist_runtime.simulate import own_model
-from strategist_runtime.simulate.own_model import OwnModel, find, raised
+from strategist_runtime.simulate.user_model import UserModel, find_model_function, place_of, user_error
 
 from strategist import api
 from strategist.contract.knobs import Candidate, Knobs
@@ -29,7 +28,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 WIDTH, BLOCKS, WORDS = 1024, 12, 32000
 BLOCK = 4 * (WIDTH * WIDTH + WIDTH) + 8 * WIDTH * WIDTH + 5 * WIDTH + 4 * WIDTH
 PARAMETERS = BLOCKS * BLOCK + 2 * WORDS * WIDTH
-"""Of examples/own_model.py."""
+"""of examples/own_model.py."""
 
 
 def plan(layout: Layout, **knobs: object) -> Plan:
@@ -142,7 +141,7 @@ def test_tensor_parallelism_needs_a_plan(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_a_function_that_is_not_there_is_said_in_one_line(reference: str, said: str) -> None:
     with pytest.raises(InputError) as error:
-        find(reference)
+        find_model_function(reference)
     assert said in str(error.value)
 
 
@@ -150,7 +149,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
     (tmp_path / "needs_more.py").write_text("import this_is_installed_nowhere\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"raised ModuleNotFoundError: No module named .*\(needs_more.py:1\); correct it"):
-        find("needs_more:build")
+        find_model_function("needs_more:build")
     assert "needs_more" not in sys.modules
 
 
@@ -164,7 +163,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
 )
 def test_what_it_returns_is_looked_at(given: object, said: str) -> None:
     with pytest.raises(InputError) as error:
-        OwnModel(reference="a:b", function=lambda: given).made()
+        UserModel(reference="a:b", function=lambda: given).made()
     assert said in str(error.value)
 
 
@@ -172,14 +171,14 @@ def test_what_it_raises_is_said_in_one_line() -> None:
     def build() -> None:
         os.path.join(3)  # type: ignore[call-overload]
 
-    with pytest.raises(InputError, match=r"--model-code a:b: raised TypeError: .*\(test_own_model.py:\d+\); correct it"):
-        OwnModel(reference="a:b", function=build).made()
-    assert own_model.place_of(ValueError()) == ""
-    assert str(raised("a:b", ValueError())) == "--model-code a:b: raised ValueError: ; correct it"
+    with pytest.raises(InputError, match=r"--model-code a:b: raised TypeError: .*\(test_user_model.py:\d+\); correct it"):
+        UserModel(reference="a:b", function=build).made()
+    assert place_of(ValueError()) == ""
+    assert str(user_error("a:b", ValueError())) == "--model-code a:b: raised ValueError: ; correct it"
 
 
 def test_without_a_loss_it_is_cross_entropy() -> None:
-    model, loss, styles = OwnModel(reference="a:b", function=lambda: torch.nn.Linear(1, 1)).made()
+    model, loss, styles = UserModel(reference="a:b", function=lambda: torch.nn.Linear(1, 1)).made()
     assert isinstance(model, torch.nn.Linear)
     assert (loss, styles) == (None, {})
-    assert replace(OwnModel(reference="a:b", function=dict), reference="c:d").reference == "c:d"
+    assert replace(UserModel(reference="a:b", function=dict), reference="c:d").reference == "c:d"

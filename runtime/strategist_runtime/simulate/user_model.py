@@ -21,7 +21,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist_runtime.adapters.external_model import ExternalModel, largest_list
-from strategist_runtime.builder import Native
+from strategist_runtime.builder import NativeModelBuilder
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model.decoder import StageSpec
 from strategist_runtime.model.lora import RowsOf
@@ -32,7 +32,7 @@ LossFunction = Callable[[Any, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnModel:
+class UserModel:
     """The user's model function; it is called for each model that is built."""
 
     reference: str
@@ -47,7 +47,7 @@ class OwnModel:
         try:
             found = self.function()
         except Exception as error:  # any error of the user's code
-            raise raised(self.reference, error) from error
+            raise user_error(self.reference, error) from error
         items = found if isinstance(found, tuple) else (found,)
         module, loss, styles = (*items, None, None, None)[:3]
         known = (
@@ -59,7 +59,7 @@ class OwnModel:
         return module, loss, styles or {}
 
 
-def find(reference: str) -> OwnModel:
+def find_model_function(reference: str) -> UserModel:
     """The function that ``MODULE:FUNCTION`` names, of a module that can be imported from the current folder.
 
     Raises:
@@ -74,16 +74,16 @@ def find(reference: str) -> OwnModel:
         if error.name and (name + ".").startswith(error.name + "."):
             do = "run it from the folder of the module, or install it"
             raise InputError(f"{OPTION} {reference}", f"there is no module {error.name}", do) from None
-        raise raised(reference, error) from error
+        raise user_error(reference, error) from error
     except Exception as error:  # any error of the user's code
-        raise raised(reference, error) from error
+        raise user_error(reference, error) from error
     found = getattr(module, function, None)
     if not callable(found):
         raise InputError(f"{OPTION} {reference}", f"{name} has no function {function}", "name one of it")
-    return OwnModel(reference=reference, function=found)
+    return UserModel(reference=reference, function=found)
 
 
-class OwnLoss(Loss):
+class UserLoss(Loss):
     """The loss that came with the module; in fp16 scaled as the usual one is."""
 
     def __init__(self, plan: Plan, function: LossFunction) -> None:
@@ -95,10 +95,10 @@ class OwnLoss(Loss):
         return loss if self.scale is None else self.scale.applied(loss)
 
 
-class OwnBuilder:
+class UserModelBuilder:
     """Builds the module where its tensors have no values."""
 
-    def __init__(self, own: OwnModel) -> None:
+    def __init__(self, own: UserModel) -> None:
         self.own = own
         self.styles: Mapping[str, ParallelStyle] = {}
         self.function: LossFunction | None = None
@@ -128,11 +128,11 @@ class OwnBuilder:
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
         """Those of the native decoder; nothing of another's is quantised."""
-        return Native().rows_of(plan, settings)
+        return NativeModelBuilder().rows_of(plan, settings)
 
     def loss(self, plan: Plan) -> Loss:
         """That of the module that was built."""
-        return Loss(plan) if self.function is None else OwnLoss(plan, self.function)
+        return Loss(plan) if self.function is None else UserLoss(plan, self.function)
 
 
 def place_of(error: Exception) -> str:
@@ -146,7 +146,7 @@ def place_of(error: Exception) -> str:
     return ""
 
 
-def raised(reference: str, error: Exception) -> InputError:
+def user_error(reference: str, error: Exception) -> InputError:
     """The error of the user's code, in one line."""
     said = (str(error).strip().splitlines() or [""])[0]
     place = place_of(error)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from strategist.profiles.cluster import scaled
-from strategist.profiles.heterogeneous_clusters import without
+from strategist.profiles.heterogeneous_clusters import without_group
 from strategist.profiles.situation import Situation, situated
 
 THRIFTY = {"cost": "costs", "energy": "needs"}
 """Objectives for which devices may stay idle, and what a token does to them."""
 
 
-def fewer(asked: Situation) -> Iterator[Situation]:
+def with_fewer_devices(asked: Situation) -> Iterator[Situation]:
     """The situation on half of its nodes, half of those, and so on; then on part of a node, down to one device. Of unlike nodes, on
     all but one kind.
 
@@ -18,7 +18,7 @@ def fewer(asked: Situation) -> Iterator[Situation]:
     """
     if asked.cluster.groups:
         kinds = asked.cluster.groups if asked.request.objective in THRIFTY and len(asked.cluster.groups) > 1 else ()
-        yield from (situated(asked, without(asked.cluster, group)) for group in kinds)
+        yield from (situated(asked, without_group(asked.cluster, group)) for group in kinds)
         return
     nodes, each = asked.cluster.nodes, asked.cluster.gpus_per_node
     while asked.request.objective in THRIFTY and (nodes, each) != (1, 1):
@@ -26,7 +26,7 @@ def fewer(asked: Situation) -> Iterator[Situation]:
         yield situated(asked, scaled(asked.cluster, nodes, each))
 
 
-def spared(asked: Situation, used: Situation, gain: float, speed: float, margin: float) -> str:
+def unused_devices_note(asked: Situation, used: Situation, gain: float, speed: float, margin: float) -> str:
     """What became of the devices asked for: ``gain`` is the worth of those used over that of all, ``speed`` the throughput
     of all over theirs, ``margin`` what a part had to gain to be used."""
     objective = asked.request.objective
