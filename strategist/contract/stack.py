@@ -52,6 +52,7 @@ class Stack:
     alone, or of its queries and values.
     ``recomputes``: checkpoints run ``all`` of a layer again, or what is ``needed`` to make its saved tensors, which leaves out a
     dense layer's last matmul and its sum (torch.utils.checkpoint with ``use_reentrant=False``: ``early_stop``).
+    ``unpacking_bytes``: what restoring a weight of 4 bits moves more than one kernel does, where layers are not compiled.
     ``memory_traits``: what it keeps in device memory.
     """
 
@@ -76,6 +77,7 @@ class Stack:
     experts: str = "grouped"
     adapters: str = "all"
     recomputes: str = "all"
+    unpacking_bytes: float = 0.0
     memory_traits: MemoryTraits = TORCH_MEMORY_TRAITS
     source: str = ""
 
@@ -99,9 +101,10 @@ class Stack:
                 raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-TORCH = Stack(recomputes="needed", attention_kernels="tuned")
+TORCH = Stack(recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0)
 """torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
-the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl)."""
+the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl).
+Weights of 4 bits go through 32-bit codes and levels, 22.5 bytes a weight instead of 2.5 (strategist_runtime/model/nf4.py)."""
 
 FOREACH = replace(TORCH, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
 """The same where AdamW runs a kernel an operation over all parameters."""

@@ -92,11 +92,12 @@ def launch_seconds(host: Floats, busy: Floats, rates: Rates) -> Floats:
     return np.where(rates.launches_ahead, ahead, host)
 
 
-def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes) -> Floats:
+def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:
     """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
     if per.stored >= 1.0:
         return np.zeros_like(parameters)
-    return (2 + repeated_matmuls) * parameters * (per.stored + 2 * per.gathered)
+    moved = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
+    return (2 + repeated_matmuls) * parameters * moved
 
 
 def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:

@@ -117,7 +117,7 @@ def stage_inputs(
         links=stage_collectives(model, stack, stage, per, v, cluster),
         host=offload_bytes(shard, stage.parameters / v.tp, per, stack, v, cluster.gpus_per_node),
         copied_bytes=sharding_bytes(stage, per, stack, v),
-        unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per),
+        unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per, stack, v),
         update_bytes=update_bytes(shard, per, workload, stack, v),
         update_matmuls=update_matmuls(model, stage, workload, stack, cluster.device, v),
     )

@@ -48,7 +48,8 @@ def quantise(weight: Tensor) -> dict[str, Tensor]:
 
 def dequantise(codes: Tensor, constants: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """The matrix [R, C], rounded; any run of whole blocks of its columns is restored by itself."""
-    pairs = torch.tensor(PAIRS, pin_memory=codes.is_cuda)  # a copy from other memory of the host would wait for the device
+    at_once = codes.is_cuda and not torch.compiler.is_compiling()  # a compiler takes the table as a constant
+    pairs = torch.tensor(PAIRS, pin_memory=at_once)  # a copy from other memory of the host waits for the device
     low, step = rows.view(torch.float32).unbind(-1)
     largest = low[:, None] + step[:, None] * constants
     shares = F.embedding(codes.int(), pairs.to(codes.device, non_blocking=True)).flatten(-2).unflatten(-1, (-1, BLOCK))
