@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,24 +52,29 @@ def run(session: str, folder: Path, out: Path, budget_seconds: float, only: Coll
     file = out / f"{session}.jsonl"
     cases = _chosen(read_cases(folder, session), file, only)
     with tempfile.TemporaryDirectory() as name, file.open("a", encoding="utf-8") as rows:
-        folders = [Path(name) / str(number) for number in range(len(cases))]
-        following = started(cases[0], folders[0]) if cases else None
-        for number, case in enumerate(cases):
-            current, following = following, None
-            if number + 1 < len(cases):  # its imports take seconds, on cores that the current case leaves free
-                following = started(cases[number + 1], folders[number + 1])
-            assert current is not None
-            left = end - time.monotonic()
+        for waiting in one_ahead(cases, Path(name)):
+            case, left = waiting.case, end - time.monotonic()
             if left < case.expected_seconds:
-                kill(current)
+                kill(waiting)
                 row = {**planned_row(case), "error": f"not started: {left:.0f} s left of {budget_seconds:.0f}"}
             else:
-                row = measured(replace(current, case=replace(case, limit_seconds=min(case.limit_seconds, left))))
+                row = measured(replace(waiting, case=replace(case, limit_seconds=min(case.limit_seconds, left))))
             rows.write(json.dumps(row) + "\n")
             rows.flush()
             os.fsync(rows.fileno())
             shown = row["error"] or f"{row['seconds']:.0f} s"
             print(f"{case.name:36}{shown[:200]}", flush=True)
+
+
+def one_ahead(cases: Sequence[Case], folder: Path) -> Iterator[Started]:
+    """The cases' processes in turn. Imports take seconds, so each is started, on cores that are free, as the one before gets its
+    turn."""
+    processes = (started(case, folder / str(number)) for number, case in enumerate(cases))
+    current = next(processes, None)
+    while current is not None:
+        following = next(processes, None)
+        yield current
+        current = following
 
 
 def _chosen(cases: Sequence[Case], file: Path, only: Collection[str] | None) -> list[Case]:
@@ -147,7 +152,8 @@ def finished(waiting: Started) -> ProcessResult:
         code = process.returncode
     seconds = time.monotonic() - begin
     kill(waiting)
-    return ProcessResult(code=code, text=(waiting.folder / "log").read_text("utf-8", "replace"), seconds=seconds)
+    text = (waiting.folder / "log").read_text("utf-8", "replace").replace(f"{ROOT}/", "")
+    return ProcessResult(code=code, text=text, seconds=seconds)
 
 
 def kill(waiting: Started) -> None:

@@ -29,14 +29,13 @@ from strategist.contract.report import (
     TriedPlan,
 )
 from strategist.contract.settings import SETTING_NAMES, value_of
-from strategist.contract.stack import native_stack
 from strategist.cost.calibration import Calibration, load_calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.planning import planner
 from strategist.profiles.situation import Situation, situation
-from strategist.profiles.stacks import find_stack
+from strategist.profiles.stacks import find_stack, stack_of_plan
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
@@ -136,7 +135,7 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
     columns = table([row_of(plan.candidate, plan.accumulation)])
     stack = find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
-    by = stack or native_stack(plan.candidate.options, plan.workload.optimizer)
+    by = stack_of_plan(plan)
     ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, by)
     return timeline(found), ranks, ""
 
@@ -150,7 +149,7 @@ def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, .
         return (), ()
     columns, stack = table([row_of(plan.candidate, plan.accumulation)]), find_stack(plan.stack)
     known = factors(calibration, plan.cluster, stack)
-    by = stack or native_stack(plan.candidate.options, plan.workload.optimizer)
+    by = stack_of_plan(plan)
     return (
         step_memory(plan.model, plan.cluster, plan.workload, columns, known, by),
         step_traffic(plan.model, plan.cluster, plan.workload, columns, by),

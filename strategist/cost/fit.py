@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
-from strategist.contract.stack import native_stack
 from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
 from strategist.cost.candidate_arrays import Floats, Parts
 from strategist.cost.memory_timeline import TRANSIENT
@@ -17,7 +16,7 @@ from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.step import first_rank_time, step
 from strategist.cost.step_inputs import StepInputs
 from strategist.profiles.history import Record
-from strategist.profiles.stacks import find_stack
+from strategist.profiles.stacks import stack_of_plan
 
 NOISE = 0.1
 """How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
@@ -115,7 +114,7 @@ def _observation(record: Record) -> Observation:
         cluster=plan.cluster,
         workload=plan.workload,
         candidate=plan.candidate,
-        stack=find_stack(plan.stack) or native_stack(plan.candidate.options, plan.workload.optimizer),
+        stack=stack_of_plan(plan),
         accumulation=plan.accumulation,
         step_seconds=_seconds(shown) if ran else None,
         peak_memory_bytes=max(shown.peak_memory_bytes) if ran and shown.peak_memory_bytes else None,

@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from strategist.contract.stack import Stack
+from strategist.contract.plan import Plan
+from strategist.contract.stack import Stack, native_stack
 from strategist.profiles import catalog
 
 
@@ -25,3 +26,8 @@ def load_stack(name: str) -> Stack:
 def find_stack(name: str) -> Stack | None:
     """The stack of that name; None for our own executing half, which has none."""
     return load_stack(name) if name else None
+
+
+def stack_of_plan(plan: Plan) -> Stack:
+    """The stack that a plan is priced by: the framework's that it was read for, else the native one as it updates parameters."""
+    return find_stack(plan.stack) or native_stack(plan.candidate.options, plan.workload.optimizer)
