@@ -1,13 +1,11 @@
 """Trials of a history as cases: our own sweep, searched again like a published one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.row import Row
 from strategist.contract.measurement import TELLING, Kind, Outcome
 from strategist.contract.stack import native_stack
-from strategist.cost.shipped_calibrations import NATIVE
 from strategist.profiles.history import Record
 
 
@@ -28,7 +26,7 @@ def _case(record: Record, name: str, line: int) -> Case:
         model=plan.model,
         cluster=plan.cluster,
         workload=plan.workload,
-        stack=replace(native_stack(plan.candidate.options, plan.workload.optimizer), name=NATIVE.name),
+        stack=native_stack(plan.candidate.options, plan.workload.optimizer),
         candidate=plan.candidate,
         accumulation=plan.accumulation,
         step_seconds=measured.step_seconds if ran else None,

@@ -35,7 +35,7 @@ from strategist.errors import InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.planning import planner
 from strategist.profiles.situation import Situation, situation
-from strategist.profiles.stacks import find_stack, stack_of_plan
+from strategist.profiles.stacks import stack_of_plan
 
 if TYPE_CHECKING:
     from strategist.ledger.rows import TrialRow
@@ -133,9 +133,8 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
     except InputError as error:
         return None, alike, f"{error.law[0].upper()}{error.law[1:]}."
     columns = table([row_of(plan.candidate, plan.accumulation)])
-    stack = find_stack(plan.stack)
-    known = factors(calibration, plan.cluster, stack)
     by = stack_of_plan(plan)
+    known = factors(calibration, plan.cluster, by)
     ranks = rank_memory(plan.model, plan.cluster, plan.workload, columns, known, found, by)
     return timeline(found), ranks, ""
 
@@ -147,9 +146,8 @@ def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, .
 
     if plan.cluster.groups:
         return (), ()
-    columns, stack = table([row_of(plan.candidate, plan.accumulation)]), find_stack(plan.stack)
-    known = factors(calibration, plan.cluster, stack)
-    by = stack_of_plan(plan)
+    columns, by = table([row_of(plan.candidate, plan.accumulation)]), stack_of_plan(plan)
+    known = factors(calibration, plan.cluster, by)
     return (
         step_memory(plan.model, plan.cluster, plan.workload, columns, known, by),
         step_traffic(plan.model, plan.cluster, plan.workload, columns, by),

@@ -10,9 +10,9 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
 ANY_STACK = "any"
-NATIVE, PUBLISHED_NATIVE = replace(TORCH, name="native"), "torchtitan"
-"""The stack of a plan, and whose published runs stand for it: torchtitan's, which uses torch's own parallel APIs as a plan does and
-nothing else."""
+PUBLISHED_NATIVE = "torchtitan"
+"""Whose published runs stand for the native stack: torchtitan's, which uses torch's own parallel APIs as a plan does and nothing
+else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None 
     """What was measured on the cluster, else what was published of the stack on GPUs; without one, of torch's own parallel APIs."""
     if measured is not None:
         return measured
-    found = calibration_for(stack or NATIVE)
+    found = calibration_for(stack or TORCH)
     return found if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=found.memory_spread)
 
 
@@ -80,5 +80,5 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
 
 
 def _names(stack: Stack) -> tuple[str, ...]:
-    published = (PUBLISHED_NATIVE,) if stack.name == NATIVE.name else ()
+    published = (PUBLISHED_NATIVE,) if stack.name == TORCH.name else ()
     return stack.name, *published, family_name(stack.family), ANY_STACK

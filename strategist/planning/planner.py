@@ -35,7 +35,7 @@ from strategist.planning.ranking import Spaces, blocking_laws, ranking_of, with_
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation
-from strategist.profiles.stacks import find_stack, stack_of_plan
+from strategist.profiles.stacks import stack_of_plan
 from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.rules.backend import ANY
 from strategist.rules.policy_evaluation import reasons
@@ -217,17 +217,15 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
     if layout.pp * knobs.pp_virtual_stages * plan.accumulation > MOST_PASSES:
         law = f"a step of more than {MOST_PASSES:,} forward passes is not simulated"
         raise InputError(name, law, "plan with fewer sequences a step")
-    stack = find_stack(plan.stack)
-    known = factors(calibration, plan.cluster, stack)
     by = stack_of_plan(plan)
+    known = factors(calibration, plan.cluster, by)
     return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, by, least_pp=1)[0]
 
 
 def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
     """A round of the step of a plan whose stages are streamed, and how many rounds the step has."""
-    stack = find_stack(plan.stack)
-    known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])
     by = stack_of_plan(plan)
+    known, columns = factors(calibration, plan.cluster, by), table([row_of(plan.candidate, plan.accumulation)])
     found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, by)
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 

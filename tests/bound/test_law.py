@@ -15,7 +15,7 @@ from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import price
-from strategist.cost.shipped_calibrations import NATIVE, calibration_for
+from strategist.cost.shipped_calibrations import calibration_for
 from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
@@ -67,7 +67,7 @@ class Prices:
 
 def all_prices() -> list[Prices]:
     """Plans' own stack from profiles alone, at the hardware's limits and as shipped, and every published stack as shipped."""
-    own = Prices(stack=TORCH, calibrations=(NEUTRAL, QUICKEST, calibration_for(NATIVE)))
+    own = Prices(stack=TORCH, calibrations=(NEUTRAL, QUICKEST, calibration_for(TORCH)))
     known = [load_stack(name) for name in stack_names()]
     return [own, *(Prices(stack=stack, calibrations=(calibration_for(stack),)) for stack in known)]
 

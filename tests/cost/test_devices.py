@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from strategist.contract.cluster import Cluster, Curve, Device, Link
+from strategist.contract.stack import TORCH
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.price import price
-from strategist.cost.shipped_calibrations import NATIVE, calibration_for
+from strategist.cost.shipped_calibrations import calibration_for
 from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
@@ -42,7 +43,7 @@ def candidates(model: str, on: Cluster, count: int, seed: int = 0) -> Columns:
 
 
 def seconds(model: str, on: Cluster, columns: Columns, workload: Workload = WORKLOAD) -> Floats:
-    return price(resolve_model(model).shape, on, workload, columns, calibration_for(NATIVE), NATIVE).step_seconds
+    return price(resolve_model(model).shape, on, workload, columns, calibration_for(TORCH), TORCH).step_seconds
 
 
 def rates(on: Cluster) -> dict[str, Floats]:
