@@ -31,7 +31,7 @@ _OPTIMIZERS = {
     "adamw": "AdamW with fp32 states",
     "adamw_bf16": f"AdamW with bf16 states {DIFFERS}",
     "adamw8bit": f"AdamW with 8-bit states {DIFFERS}",
-    "muon": "Muon with bf16 momentum for matrices, AdamW for the rest",
+    "muon": "Muon for the matrices of layers, AdamW for the rest",
     "sgd": "SGD without momentum",
 }
 _HOOKS = {"fp16": "cast to fp16", "bf16": "cast to bf16", "powersgd": "to a low rank (PowerSGD)"}
