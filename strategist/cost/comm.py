@@ -11,6 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
+from strategist.cost.optimizer_update import layer_matrices
 
 BUCKET_PARAMETERS = 40e6
 """Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""
@@ -91,11 +92,13 @@ class Collectives:
 @dataclass(frozen=True, kw_only=True)
 class StageCollectives:
     """Link seconds of what a stage has besides its layers: FSDP2's ``gather`` and ``reduce`` of embedding and head, and
-    ``replica``, the all-reduce between replicas of all its gradients: HSDP's and DDP's."""
+    ``replica``, the all-reduce between replicas of all its gradients: HSDP's and DDP's. ``update``: Muon on torch's shards gathers
+    each matrix in bf16."""
 
     gather: Floats
     reduce: Floats
     replica: Floats
+    update: Floats
 
 
 def collectives(
@@ -143,7 +146,7 @@ def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
 
 
 def stage_collectives(
-    model: ModelShape, stack: Stack, stage: Stage, per: StateBytes, v: View, cluster: Cluster
+    model: ModelShape, workload: Workload, stack: Stack, stage: Stage, per: StateBytes, v: View, cluster: Cluster
 ) -> StageCollectives:
     """What a stage gathers and reduces besides its layers."""
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
@@ -155,7 +158,18 @@ def stage_collectives(
         gather=fsdp.gather(stage.ends / v.tp * per.gathered * _gathered_share(stack, per, v)),
         reduce=fsdp.gather(stage.ends / v.tp * trained * v.reduce_bytes),
         replica=replicas.reduce(shard * trained * _replica_bytes(model, v)),
+        update=_updated(model, workload, stack, stage, fsdp, v, cluster),
     )
+
+
+def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster) -> Floats:
+    """Shards of a matrix meet over the ranks of FSDP2, then those of tp."""
+    matrices = list(layer_matrices(model)) if workload.optimizer == "muon" and stack.family == "torch" else []
+    if not matrices or workload.train != "full":
+        return np.zeros_like(v.tp)
+    size = 2.0 * stage.layers * sum(count * rows * columns for count, rows, columns in matrices)
+    calls = stage.layers * sum(count for count, *_ in matrices)
+    return fsdp.gather(size / v.tp, calls) + group(v.tp, np.ones_like(v.tp), cluster).gather(size, calls)
 
 
 def _layer(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:

@@ -180,7 +180,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     bubble = others / np.maximum(busy, TINY) * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
-        "dp_communication": data,
+        "dp_communication": data + stage.links.update,
         "pp_communication": _hops(links, v, rates),
         "bubble": np.where(v.streamed, _streamed_bubble(n, layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
@@ -357,7 +357,7 @@ def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
     """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
     reduced = n * links.reduce + besides.reduce + besides.replica
-    return gather_seconds(n, links, besides, v) + np.where(v.no_sync, 1.0, v.accumulation) * reduced
+    return gather_seconds(n, links, besides, v) + besides.update + np.where(v.no_sync, 1.0, v.accumulation) * reduced
 
 
 def gather_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:

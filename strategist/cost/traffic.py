@@ -54,13 +54,13 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
         layer_work(model, workload, stack, v),
     )
     links = collectives(model, workload, stack, stage, work, per, v, cluster)
-    besides = stage_collectives(model, stack, stage, per, v, cluster)
+    besides = stage_collectives(model, workload, stack, stage, per, v, cluster)
     n, times, reductions = stage.layers, v.accumulation, np.where(v.no_sync, 1.0, v.accumulation)
     tensor = times * (n * links.tp + stage.has_head * links.head)
     split = bool(v.sequence_parallel.all())
     shards = "dp_shard, cp" if (v.cp > 1).all() else "dp_shard"
     return {
-        (shards, GATHER): gather_seconds(n, links, besides, v),
+        (shards, GATHER): gather_seconds(n, links, besides, v) + besides.update,
         (shards, SCATTER): reductions * (n * links.reduce + besides.reduce),
         ("dp_replicate", REDUCE): reductions * besides.replica,
         ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,

@@ -55,6 +55,8 @@ def test_a_plan_says_by_which_kernel_it_updates(optimizer: str, kernel: str, fou
 def test_muon_multiplies_each_matrix_of_a_layer_on_every_rank() -> None:
     muon = replace(WORKLOAD, optimizer="muon")
     one, eight = (priced(TORCH, muon, layout).time.optimizer for layout in (Layout(), EIGHT))
+    gathered = priced(TORCH, muon).time.dp_communication - priced(TORCH).time.dp_communication
+    assert gathered > 7 / 8 * 2 * 16 * DENSE.dense_layer_parameters / situations.INTRA.bytes_per_second
     moved = (20 + 3 * 4) * DENSE.parameters / BYTES_PER_SECOND
     assert one - moved == pytest.approx(eight - moved / 8, rel=NORM)
     matrices = list(layer_matrices(DENSE))

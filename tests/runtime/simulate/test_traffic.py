@@ -43,6 +43,7 @@ PLANS = {
     "fsdp kept once": (FSDP, {"reshard_after_forward": False, "micro_batch": 1, **ONCE}),
     "fsdp once": (FSDP, {"micro_batch": 1, **ONCE}),
     "fsdp reduced in bf16": (FSDP, {"reduce_dtype": "bf16"}),
+    "fsdp muon": (FSDP, {}),
     "ddp": (Layout(dp_replicate=8), {}),
     "ddp once": (Layout(dp_replicate=8), {"micro_batch": 1, **ONCE}),
     "ddp bf16": (Layout(dp_replicate=8), {"comm_hook": "bf16"}),
@@ -79,6 +80,7 @@ PLANS = {
 AGAIN = "what selective recomputation runs again includes its collectives"
 COPIES = "a token of several experts on one rank is sent there once for each of them"
 MORE = {
+    ("fsdp muon", "dp_shard"): (1.2354, "each rank gathers whole matrices for its update"),
     ("tp sequence selective", "tp"): (1.353, AGAIN),
     ("cp ring", "cp"): (14 / 6, "keys and values travel forward and again backward, their gradients in fp32, and home"),
     ("pp breadth first", "dp_shard"): (
@@ -98,7 +100,8 @@ def planned(name: str) -> Plan:
     layout, knobs = PLANS[name]
     model = EXPERTS if layout.ep > 1 else MODEL
     rows = 8 if layout.pp > 1 else 4
-    workload = replace(LONG, global_batch=rows * layout.data_ranks)
+    optimizer = "muon" if name.endswith("muon") else LONG.optimizer
+    workload = replace(LONG, global_batch=rows * layout.data_ranks, optimizer=optimizer)
     return plan(layout=layout, knobs=Knobs(**{"micro_batch": 4, **knobs}), model=model, workload=workload, kind="cuda")
 
 
