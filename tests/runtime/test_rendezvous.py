@@ -15,8 +15,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from strategist_runtime.rendezvous import meet
-meet(Path(sys.argv[1]), "cpu", float(sys.argv[2]))
+from strategist_runtime.rendezvous import join_process_group
+join_process_group(Path(sys.argv[1]), "cpu", float(sys.argv[2]))
 heard = [None] * dist.get_world_size()
 dist.all_gather_object(heard, dist.get_rank())
 print(heard, flush=True)
