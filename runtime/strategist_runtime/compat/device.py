@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.distributed.checkpoint.staging import StagingOptions
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 
 def this_device(kind: str, local_rank: int) -> torch.device:
@@ -44,6 +44,11 @@ def staging(*, pinned: bool) -> StagingOptions:
     """How a state is copied before it is written: into page-locked memory where there is a device that copies into it."""
     fast = pinned and torch.cuda.is_available()
     return StagingOptions(use_pinned_memory=fast, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=fast)
+
+
+def reopened(stager: DefaultStager) -> DefaultStager:
+    """The stager, or one like it where torch has closed it after its first state, as 2.11 does: a closed one copies nothing."""
+    return stager if stager._state_dict_stager._deepcopy_dispatch else DefaultStager(stager._config)
 
 
 def forget_peak(on: torch.device) -> None:

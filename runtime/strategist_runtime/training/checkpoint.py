@@ -22,7 +22,7 @@ from strategist.contract.checkpoint import Training, name_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime.compat.device import library_versions, staging
+from strategist_runtime.compat.device import library_versions, reopened, staging
 from strategist_runtime.compat.groups import checkpoint_group
 from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, drive, in_one_line
 from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, reload_copies, state_of
@@ -135,6 +135,7 @@ class Checkpoints:
         self.finish()
         state, problem = finished_state_of(trainer), ""
         if self.stager is not None:
+            self.stager = reopened(self.stager)
             try:
                 state = cast(dict[str, Tensor], self.stager.stage(state))
             except Exception as error:  # such as memory that is not there: peers must hear of it
