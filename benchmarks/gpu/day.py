@@ -133,7 +133,7 @@ def started(case: Case, folder: Path) -> Started:
     folder.mkdir(parents=True)
     with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "benchmarks/gpu/turn.py", *arguments(case, folder)],
+            [sys.executable, "benchmarks/gpu/case_process.py", *arguments(case, folder)],
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=rank_environment(case),
             start_new_session=True,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
-from strategist.cost.optimizer_update import layer_matrices
+from strategist.cost.optimizer_update import muon_matrices
 
 BUCKET_PARAMETERS = 40e6
 """Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""
@@ -164,8 +164,8 @@ def stage_collectives(
 
 def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster) -> Floats:
     """Shards of a matrix meet over the ranks of FSDP2, then those of tp."""
-    matrices = list(layer_matrices(model)) if workload.optimizer == "muon" and stack.family == "torch" else []
-    if not matrices or workload.train != "full":
+    matrices = muon_matrices(model, workload)
+    if not matrices or stack.family != "torch":
         return np.zeros_like(v.tp)
     size = 2.0 * stage.layers * sum(count * rows * columns for count, rows, columns in matrices)
     calls = stage.layers * sum(count for count, *_ in matrices)

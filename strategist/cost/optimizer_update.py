@@ -40,7 +40,7 @@ def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stac
 
 def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: Stack, device: Device, v: View) -> Matmuls:
     """Muon's on one rank. torch's ranks each compute whole matrices and keep their pieces; Megatron's deal the matrices out."""
-    matrices = list(layer_matrices(model)) if workload.optimizer == "muon" and workload.train == "full" else []
+    matrices = muon_matrices(model, workload)
     flops = sum(count * newton_schulz_flops(rows, columns) for count, rows, columns in matrices)
     ranks = np.ones_like(v.tp) if stack.family == "torch" else v.fsdp_ranks * v.tp
     size = max(flops / (3 * NEWTON_SCHULZ_STEPS * max(sum(count for count, *_ in matrices), 1.0)), 1.0)
@@ -53,6 +53,11 @@ def newton_schulz_flops(rows: int, columns: int) -> float:
     """FLOPs of one matrix: in each step X X^T, its square, and their product with X, over the shorter side."""
     short, long = sorted((rows, columns))
     return NEWTON_SCHULZ_STEPS * (4.0 * short * short * long + 2.0 * short**3)
+
+
+def muon_matrices(model: ModelShape, workload: Workload) -> tuple[tuple[float, int, int], ...]:
+    """``layer_matrices`` where Muon updates them, else none."""
+    return tuple(layer_matrices(model)) if workload.optimizer == "muon" and workload.train == "full" else ()
 
 
 def layer_matrices(model: ModelShape) -> Iterator[tuple[float, int, int]]:

@@ -1,4 +1,4 @@
-"""A case's process: turn.py FILE|-m MODULE ARGUMENTS imports what takes seconds, and runs at the first line of standard input."""
+"""A case's process: case_process.py FILE|-m MODULE ARGUMENTS imports what is slow, and runs at the first line of standard input."""
 
 import runpy
 import sys
