@@ -121,6 +121,7 @@ VARIATIONS: dict[str, tuple[Settings, Mapping[str, object]]] = {
     "qlora": ({}, {"train": "qlora"}),
     "lora": ({}, {"train": "lora"}),
     "packed": ({}, {"document_tokens": 1024}),
+    "recompute full 4": ({"recompute": "full"}, {"global_batch": 4}),
     "streamed 8": ({"offload": "streamed", "recompute": "full"}, {"global_batch": 8}),
     "streamed 1": ({"offload": "streamed", "recompute": "full"}, {}),
     "streamed 4 late": ({"offload": "streamed", "recompute": "full", "async_optimizer_step": True}, {"global_batch": 4}),
