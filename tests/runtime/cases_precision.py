@@ -22,6 +22,7 @@ def references(case: Case) -> Iterator[tuple[str, Plan]]:
     """Optimizers of which only these cases need one."""
     for optimizer in ("adamw_bf16", "muon"):
         yield case(f"reference tiny {optimizer}", optimizer=optimizer, micro_batch=8)
+    yield case("reference tiny adamw clipped", micro_batch=8)
     yield case("reference tiny sgd clipped", optimizer="sgd", micro_batch=8)
     yield _experts("reference experts sgd clipped", Layout(), micro_batch=8)
 
@@ -75,8 +76,8 @@ def _offloaded(case: Case) -> Iterator[tuple[str, Plan]]:
     yield case("offload all ddp", dp_replicate=2, offload="all", optimizer_kernel="fused")
     yield case("offload all fsdp", dp_shard=2, **OFTEN, offload="all", pin_memory=False)
     yield case("offload all hsdp", dp_replicate=2, dp_shard=2, offload="all", no_sync=True, **OFTEN)
-    yield case("offload all fsdp tp", **SHARDED, offload="all", optimizer_kernel="fused")
+    yield case("offload all clipped fsdp tp", **SHARDED, offload="all", optimizer_kernel="fused")
     yield case("offload all pp", pp=2, offload="all", no_sync=True)
     yield case("offload optimizer ddp", dp_replicate=2, **OFTEN, offload="optimizer", no_sync=True)
-    yield case("offload optimizer fsdp tp", **SHARDED, **OFTEN, offload="optimizer", optimizer_kernel="fused")
+    yield case("offload optimizer clipped fsdp tp", **SHARDED, **OFTEN, offload="optimizer", optimizer_kernel="fused")
     yield case("offload optimizer pp fsdp", pp=2, dp_shard=2, **OFTEN, offload="optimizer", no_sync=True)

@@ -25,8 +25,9 @@ from strategist.contract.plan import Plan
 
 SETTINGS = TrialSettings(learning_rate=1e-3, clip_norm=None)
 DOCUMENT_TOKENS = 5
-CLIPPED = TrialSettings(learning_rate=0.1, clip_norm=0.1)
-"""Far below the norms of these models, so that each step is clipped, and moves far enough to show by how much."""
+CLIPPED = replace(SETTINGS, clip_norm=0.1)
+CLIPPED_SGD = replace(CLIPPED, learning_rate=0.1)
+"""Far below the norms of these models, so that each step is clipped; SGD's moves far enough to show by how much."""
 
 shared_meshes = cache(make_meshes)
 """Cases of one layout share its process groups: each has three threads, one of which polls a hundred times a second."""
@@ -71,7 +72,8 @@ def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 def report(name: str, plan: Plan) -> dict[str, object]:
     """What one case showed, as plain data."""
     packed = DOCUMENT_TOKENS if plan.model.name.startswith("packed") else None
-    settings = replace(CLIPPED if "clipped" in name else SETTINGS, mean_document_tokens=packed)
+    clipped = CLIPPED_SGD if plan.workload.optimizer == "sgd" else CLIPPED
+    settings = replace(clipped if "clipped" in name else SETTINGS, mean_document_tokens=packed)
     results, gradients = train(plan, settings)
     return {
         "losses": [result.loss for result in results],

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+ROW_ELEMENTS = 2**12
+
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention, [B, N, T, D]; ``key`` and ``value`` may have fewer heads.
@@ -45,7 +47,18 @@ def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[Non
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
     """The norm of each, in fp32."""
+    if tensors[0].device.type == "cpu":
+        return torch.stack([_host_norm(tensor.reshape(-1)) for tensor in tensors])
     return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=torch.float32))
+
+
+def _host_norm(values: Tensor) -> Tensor:
+    """Of a vector on the host, row by row. Of a whole one torch sums up the squares in one thread, 10 GB/s on any host, and in one
+    fp32 number, which is 1 % too small for 10^8 elements."""
+    whole = values.numel() // ROW_ELEMENTS * ROW_ELEMENTS
+    rows = torch.linalg.vector_norm(values[:whole].view(-1, ROW_ELEMENTS), dim=1, dtype=torch.float32)
+    rest = torch.linalg.vector_norm(values[whole:], dtype=torch.float32)
+    return torch.cat((rows, rest[None])).double().norm().float()
 
 
 def multiply(tensors: Sequence[Tensor], factor: float) -> None:

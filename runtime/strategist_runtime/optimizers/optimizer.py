@@ -1,7 +1,7 @@
 """The optimizers, each one kernel (fused) or one per operation (foreach) over many parameters."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
+from strategist_runtime.compat.dtensor import local
 from strategist_runtime.mesh import uses_fsdp
+from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.adamw import AdamWBf16
 from strategist_runtime.optimizers.combined import CombinedOptimizer, Named
 from strategist_runtime.optimizers.host_in_backward import HostInBackward
@@ -105,12 +107,31 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
         optimizer.attach(reductions)
 
 
-def parameters_with_gradients(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
-    """The parameters whose gradients the next step takes: none that the backward pass has taken."""
+def scale_gradients(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiplies what the next step takes; nothing where the backward pass has taken it.
+
+    torch's fused AdamW does so as it reads its gradients: a pass over them less, and on hosts a sixth of the update's time.
+    """
     if isinstance(optimizer, InBackward):
-        return ()
-    if isinstance(optimizer, HostOptimizer):
-        return optimizer.receive()
+        return
+    if isinstance(optimizer, CombinedOptimizer):
+        for part in optimizer.parts:
+            scale_gradients(part, factor)
+        return
+    updating = optimizer.inner if isinstance(optimizer, HostOptimizer) else optimizer
+    if type(updating) is torch.optim.AdamW and updating.defaults["fused"]:
+        _scale_in_kernel(updating, factor)
+        return
+    gradients.scale(optimizer.receive() if isinstance(optimizer, HostOptimizer) else _parameters(optimizer), factor)
+
+
+def _scale_in_kernel(optimizer: torch.optim.AdamW, factor: float) -> None:
+    """As ``torch.amp.GradScaler`` does: the kernel divides by a number on its device."""
+    device = local(next(_parameters(optimizer))).device
+    optimizer.grad_scale = None if factor == 1.0 else torch.full((), 1 / factor, device=device)  # type: ignore[attr-defined]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 

@@ -283,6 +283,7 @@ class Streaming:
             if kept is not None:
                 self._pass_on(stage.number - 1, index, found.pop(0), self.returned)
             stage.add(dict(zip(trained, found, strict=True)), reduce_dtype(self.plan))
+            del found  # else these gradients lie beside the next micro-batch's
         return total
 
     def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:

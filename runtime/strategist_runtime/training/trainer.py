@@ -22,7 +22,7 @@ from strategist_runtime.model.loss import Loss
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.decay import no_decay_parameters
 from strategist_runtime.optimizers.in_backward import InBackward
-from strategist_runtime.optimizers.optimizer import attach, make_optimizer, parameters_with_gradients
+from strategist_runtime.optimizers.optimizer import attach, make_optimizer, scale_gradients
 from strategist_runtime.parallel.context import Context
 from strategist_runtime.parallel.data_parallel import gradient_sync
 from strategist_runtime.parallel.expert_balance import balance_experts, scale_auxiliary_losses
@@ -90,7 +90,7 @@ class Trainer:
         result = self.reduced(loss)
         if result.finite:
             factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
-            gradients.scale(parameters_with_gradients(self.optimizer), factor)
+            scale_gradients(self.optimizer, factor)
         if result.finite and isinstance(self.pipeline, Streaming):
             self.pipeline.update(self.optimizer)
         else:

@@ -8,7 +8,7 @@ import torch
 from strategist_runtime.measure.memory import static_bytes
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.muon import Muon
-from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, make_optimizer, parameters_with_gradients
+from strategist_runtime.optimizers.optimizer import WEIGHT_DECAY, attach, make_optimizer, scale_gradients
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -152,20 +152,37 @@ def test_one_gradient_lives_at_a_time():
     assert alive == [0, 0]
 
 
+@pytest.mark.parametrize("kernel", ["foreach", "fused"])
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_an_update_on_the_host_is_the_same(accumulation):
-    model, optimizer = made(offload="optimizer", accumulation=accumulation)
-    reference, adamw = made()
+def test_an_update_on_the_host_is_the_same(accumulation, kernel):
+    model, optimizer = made(kernel=kernel, offload="optimizer", accumulation=accumulation)
+    reference, adamw = made(kernel=kernel)
     for step in range(0, 9, accumulation):
         for each in (model, reference):
             for micro_batch in range(accumulation):
                 backward(each, step + micro_batch)
         for its in (optimizer, adamw):
-            gradients.scale(parameters_with_gradients(its), 0.5)
+            scale_gradients(its, 0.5)
             its.step()
             its.zero_grad()
         assert torch.equal(weight(model), weight(reference))
         assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "sgd", "adamw_bf16"])
+def test_scaled_gradients_are_what_the_next_update_takes_and_no_other(name):
+    model, optimizer = made(name, kernel="fused" if name != "sgd" else "foreach")
+    reference, other = made(name, kernel="fused" if name != "sgd" else "foreach")
+    for step, factor in enumerate((0.25, 1.0, 0.5)):
+        backward(model, step)
+        backward(reference, step)
+        scale_gradients(optimizer, factor)
+        for parameter in reference.parameters():
+            parameter.grad *= factor
+        for each in (optimizer, other):
+            each.step()
+            each.zero_grad()
+        torch.testing.assert_close(weight(model), weight(reference), rtol=1e-6, atol=1e-7)
 
 
 def test_the_host_holds_parameters_of_its_own_and_the_states():

@@ -1,0 +1,16 @@
+"""Fused kernels: what torch has no exact or fast one for."""
+
+import pytest
+import torch
+from strategist_runtime.compat import kernels
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("elements", [0, 3, 4096, 5_000_003])
+def test_norms_on_the_host_are_exact_however_long_a_tensor_is(elements):
+    values = torch.randn(elements, generator=torch.Generator().manual_seed(0))
+    (found,) = kernels.norms([values])
+    assert found.item() == pytest.approx(values.double().norm().item(), rel=1e-6)
+    (rounded,) = kernels.norms([values.bfloat16()])
+    assert rounded.item() == pytest.approx(values.double().norm().item(), rel=1e-2)
