@@ -5,10 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training, precompute_float8_dynamic_scale_for_fsdp
-from torchao.optim import AdamW8bit
+from torchao.optim import AdamW8bit, adam
 
 from strategist.contract.knobs import Knobs
 from strategist_runtime.compat.compiler import compiled_on_gpus_only
+from strategist_runtime.compat.dtensor import local
 
 
 def convert_linears(layers: nn.Module, knobs: Knobs) -> None:
@@ -22,6 +23,32 @@ def convert_linears(layers: nn.Module, knobs: Knobs) -> None:
 def find_scales(model: nn.Module) -> None:
     """After an update: one reduction finds the scales of all shards, which each gather would else look for by itself."""
     precompute_float8_dynamic_scale_for_fsdp(model)
+
+
+SLICE_ELEMENTS = 2**20
+"""Of a parameter that is updated uncompiled at a time; whole blocks of states."""
+
+whole_update = adam.single_param_adam
+
+
+def update(*arguments: Any) -> None:
+    """torchao's update of one parameter by its gradient, step and two moments, then numbers.
+
+    Compiled it is one kernel. Where nothing is compiled (on CPU, and while collectives are counted) it would hold ten fp32 tensors
+    of the parameter's size, so it goes slice by slice.
+    """
+    if torch.compiler.is_compiling():
+        whole_update(*arguments)
+        return
+    parameter, gradient, step, *moments = arguments[:5]
+    flat = [local(tensor).reshape(-1) for tensor in (parameter, gradient, *moments)]
+    elements = flat[0].numel()
+    for begin in range(0, elements, SLICE_ELEMENTS):
+        here = [tensor[begin : min(begin + SLICE_ELEMENTS, elements)] for tensor in flat]
+        whole_update(here[0], here[1], step, *here[2:], *arguments[5:])
+
+
+adam.single_param_adam = update
 
 
 class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
