@@ -1,5 +1,6 @@
-"""Process groups whose messages go through host memory, for ranks that share a GPU: NCCL refuses these, and gloo moves no tensor of it
-in functional collectives and between two ranks.
+"""Process groups whose messages go through host memory, for ranks that share a GPU.
+
+NCCL refuses two ranks on one GPU; gloo takes no tensor of a GPU in functional collectives, nor between two ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import _create_work_from_future
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 
 from strategist_runtime.compat.dispatch import leaves, tree_map_only
@@ -18,12 +19,13 @@ BACKEND = "host_staged"
 DEVICES = ("cpu", "cuda")
 CPU = torch.device("cpu")
 COLLECTIVES = (
-    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single",
-    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "gather",
-    "scatter",
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "gather", "scatter",
+    "allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base",
+    "all_gather_single", "all_gather_single_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "all_to_all_single",
 )  # fmt: skip
-"""Those whose first argument is what they write; some have an older and a newer name."""
+"""Methods of a group that write their first argument; the last five are names that torch 2.11 does not have."""
 
 
 class HostStagedGroup(ProcessGroup):
@@ -34,17 +36,14 @@ class HostStagedGroup(ProcessGroup):
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(rank, size)  # type: ignore[call-arg, arg-type]  # torch's declaration knows another one
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch declares another one only
         gloo, kind = ProcessGroupGloo(store, rank, size, timeout=timeout), ProcessGroup.BackendType.GLOO
         self.host = ProcessGroup(store, rank, size)
         self.host._set_default_backend(kind)
         self.host._register_backend(CPU, kind, gloo)
-        for device in DEVICES:  # for what torch asks of a group: its devices, its deadline, its name
+        self._set_default_backend(kind)  # all of this is for what torch asks of a group: its devices, its deadline, its name
+        for device in DEVICES:
             self._register_backend(torch.device(device), kind, gloo)
-
-    def getBackendName(self) -> str:
-        """The name in torch's list of back ends."""
-        return BACKEND
 
     def _set_group_name(self, name: Any) -> None:
         super()._set_group_name(name)
@@ -64,7 +63,7 @@ class HostStagedGroup(ProcessGroup):
 
     def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> dist.Work:
         """Goes on beside the caller."""
-        staged = [torch.empty_like(tensor, device=CPU, memory_format=torch.contiguous_format) for tensor in tensors]
+        staged = [_room(tensor) for tensor in tensors]
         return _Receipt(self.host.recv(staged, srcRank, tag), staged, tensors)
 
 
@@ -85,9 +84,9 @@ class _Receipt(dist.Work):
 
 
 def _staged(name: str) -> Callable[..., dist.Work]:
-    def collective(group: HostStagedGroup, written: Any, *others: Any) -> dist.Work:
+    def collective(group: HostStagedGroup, written: Any, *others: Any, **options: Any) -> dist.Work:
         staged = _on_host(written)
-        getattr(group.host, name)(staged, *_on_host(others)).wait()
+        getattr(group.host, name)(staged, *_on_host(others), **options).wait()
         _copy(leaves(staged), leaves(written))
         ended: torch.futures.Future[list[Tensor]] = torch.futures.Future()
         ended.set_result(leaves(written))
@@ -96,14 +95,19 @@ def _staged(name: str) -> Callable[..., dist.Work]:
     return collective
 
 
-for collective in COLLECTIVES:
-    if hasattr(ProcessGroup, collective):
-        setattr(HostStagedGroup, collective, _staged(collective))
+for name in COLLECTIVES:
+    if hasattr(ProcessGroup, name):
+        setattr(HostStagedGroup, name, _staged(name))
 
 
 @torch.no_grad()
-def _on_host(tensors: Any) -> Any:
-    return tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device=CPU, memory_format=torch.contiguous_format).copy_(tensor), tensors)
+def _on_host(arguments: Any) -> Any:
+    """The arguments with a copy of each tensor in them."""
+    return tree_map_only(Tensor, lambda tensor: _room(tensor).copy_(tensor), arguments)
+
+
+def _room(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, device=CPU, memory_format=torch.contiguous_format)
 
 
 @torch.no_grad()
