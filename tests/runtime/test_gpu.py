@@ -38,6 +38,20 @@ TECHNIQUES = {
     "experts in one matmul": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
 }
 
+SHARED = {
+    "ddp": {"layout": Layout(dp_replicate=2)},
+    "fsdp": {"layout": Layout(dp_shard=2)},
+    "pp": {"layout": Layout(pp=2)},
+    "tp compiled": {"layout": Layout(tp=2), "knobs": Knobs(sequence_parallel=True, compile=True)},
+    "cp in a ring": {"layout": Layout(cp=2)},
+    "cp gathered": {"layout": Layout(cp=2), "options": Options(cp_attention="flex")},
+    "ep": {"layout": Layout(dp_shard=2, ep=2), "model": EXPERTS},
+    "pp fsdp tp": {
+        "layout": Layout(pp=2, dp_shard=2, tp=2),
+        "knobs": Knobs(no_sync=True, reshard_after_forward=False, sequence_parallel=True, loss_parallel=True),
+    },
+}
+
 
 def trained(folder, kind, settings=SHORT, **parts):
     folder.mkdir(exist_ok=True)
@@ -57,21 +71,6 @@ def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
     assert here.peak_memory_bytes > 0
 
 
-SHARED = {
-    "ddp": {"layout": Layout(dp_replicate=2)},
-    "fsdp": {"layout": Layout(dp_shard=2)},
-    "pp": {"layout": Layout(pp=2)},
-    "tp compiled": {"layout": Layout(tp=2), "knobs": Knobs(sequence_parallel=True, compile=True)},
-    "cp in a ring": {"layout": Layout(cp=2)},
-    "cp gathered": {"layout": Layout(cp=2), "options": Options(cp_attention="flex")},
-    "ep": {"layout": Layout(dp_shard=2, ep=2), "model": EXPERTS},
-    "pp fsdp tp": {
-        "layout": Layout(pp=2, dp_shard=2, tp=2),
-        "knobs": Knobs(no_sync=True, reshard_after_forward=False, sequence_parallel=True, loss_parallel=True),
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The losses of one process on the CPU, by model."""
@@ -84,8 +83,10 @@ def test_ranks_that_share_the_gpu_train_as_one_process_does(name, alone, tmp_pat
     asked = replace(asked, cluster=replace(asked.cluster, devices_share_one_gpu=True)).identified()
     done = forked(asked.candidate.layout.world_size, trial_arguments(asked, tmp_path))
     assert done.returncode == 0, done.stderr
-    losses = next(record.losses for record in records(tmp_path) if record.losses)
+    found = records(tmp_path)
+    losses = next(record.losses for record in found if record.losses)
     np.testing.assert_allclose(losses, alone(asked.model), rtol=NEAR)
+    assert all(record.communication_seconds > 0 for record in found)
 
 
 def test_a_training_goes_on_from_its_checkpoint(tmp_path):
