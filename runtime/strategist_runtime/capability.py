@@ -53,7 +53,6 @@ def common_refusals(plan: Plan) -> Iterator[str]:
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
     yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
     yield from _arithmetic_refusals(plan)
-    yield from _shared_gpu_refusals(plan)
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     yield from _adapter_refusals(plan)
@@ -90,21 +89,13 @@ def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
         yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(STRETCHES)}; {other}"
 
 
-def _shared_gpu_refusals(plan: Plan) -> Iterator[str]:
-    """Seen on an H200 with torch 2.11: gloo's messages between tensors of a GPU fail, and its functional collectives crash."""
-    layout = plan.candidate.layout
-    found = {axis: degree for axis in ("pp", "cp", "tp") if (degree := getattr(layout, axis)) > 1}
-    if plan.cluster.devices_share_one_gpu and plan.cluster.device.kind == "cuda" and found:
-        name, degree = next(iter(found.items()))
-        law = "ranks that share a GPU exchange by gloo, which sends no tensor of a GPU from rank to rank"
-        yield f"{name} {degree}, devices_share_one_gpu True: {law}; choose dp_shard, dp_replicate or ep"
-
-
 def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
     """Of types, and of what a library beside torch is needed for."""
     layout, knobs, model, workload = plan.candidate.layout, plan.candidate.knobs, plan.model, plan.workload
     if plan.candidate.options.async_tp and plan.cluster.device.kind != "cuda":
         yield f"async_tp True: peers' memory is read over NVLink, which {plan.cluster.device.kind} has not; choose async_tp False"
+    if plan.candidate.options.async_tp and plan.cluster.devices_share_one_gpu:
+        yield "async_tp True, devices_share_one_gpu True: torch maps memory of other GPUs only; choose async_tp False"
     extra = {f"float8 {knobs.float8}": knobs.float8 != "none", "optimizer adamw8bit": workload.optimizer == "adamw8bit"}
     for name in (name for name, wanted in extra.items() if wanted and find_spec("torchao") is None):
         yield f"{name}: needs torchao, which is not installed; pip install 'torch-strategist[torchao]'"

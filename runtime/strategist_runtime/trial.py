@@ -9,7 +9,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist_runtime import process
 from strategist_runtime.compat.device import library_versions, this_device
-from strategist_runtime.compat.groups import initialize_device_and_groups, set_timeouts, use_gloo
+from strategist_runtime.compat.groups import initialize_device_and_groups, set_timeouts, stage_through_host
 from strategist_runtime.measure.memory import limit_memory
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.rank_record import Recorder
@@ -29,7 +29,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     recorder.enter("init")
     device = this_device(plan.cluster.device.kind, plan.cluster.gpu_of(int(os.environ["LOCAL_RANK"])))
     if plan.cluster.devices_share_one_gpu:
-        use_gloo()
+        stage_through_host()
     recorder.figures.versions = dict(library_versions())
     join_process_group(recorder.folder, device.type, settings.init_timeout_seconds)
     meshes = make_meshes(

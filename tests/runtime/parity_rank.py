@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch._dynamo
 import torch.distributed as dist
-from strategist_runtime.compat.groups import set_timeouts
+from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, set_timeouts
 from strategist_runtime.mesh import make_meshes
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.process import leave
@@ -84,7 +84,7 @@ def report(name: str, plan: Plan) -> dict[str, object]:
 
 def main(world: int, target: Path, chosen: list[str]) -> None:
     """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes them on rank 0."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group(COLLECTIVE_BACKENDS["cpu"], timeout=timedelta(seconds=60))
     found = {}
     for name, plan in cases():
         if plan.candidate.layout.world_size == world and (not chosen or name in chosen):

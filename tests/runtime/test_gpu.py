@@ -1,6 +1,7 @@
 """What only a device shows: each technique trains there as one process does on the CPU, and what ends a trial there."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -37,6 +38,20 @@ TECHNIQUES = {
     "experts in one matmul": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
 }
 
+SHARED = {
+    "ddp": {"layout": Layout(dp_replicate=2)},
+    "fsdp": {"layout": Layout(dp_shard=2)},
+    "pp": {"layout": Layout(pp=2)},
+    "tp compiled": {"layout": Layout(tp=2), "knobs": Knobs(sequence_parallel=True, compile=True)},
+    "cp in a ring": {"layout": Layout(cp=2)},
+    "cp gathered": {"layout": Layout(cp=2), "options": Options(cp_attention="flex")},
+    "ep": {"layout": Layout(dp_shard=2, ep=2), "model": EXPERTS},
+    "pp fsdp tp": {
+        "layout": Layout(pp=2, dp_shard=2, tp=2),
+        "knobs": Knobs(no_sync=True, reshard_after_forward=False, sequence_parallel=True, loss_parallel=True),
+    },
+}
+
 
 def trained(folder, kind, settings=SHORT, **parts):
     folder.mkdir(exist_ok=True)
@@ -56,22 +71,22 @@ def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
     assert here.peak_memory_bytes > 0
 
 
-@pytest.mark.parametrize(
-    ("layout", "parts"),
-    [
-        (Layout(dp_shard=2), {}),
-        (Layout(dp_shard=2, ep=2), {"model": EXPERTS}),
-    ],
-    ids=["fsdp", "ep"],
-)
-def test_ranks_that_share_the_gpu_train_as_one_process_does(layout, parts, tmp_path):
-    asked = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The losses of one process on the CPU, by model."""
+    return cache(lambda model: trained(tmp_path_factory.mktemp("cpu"), "cpu", model=model).losses)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_ranks_that_share_the_gpu_train_as_one_process_does(name, alone, tmp_path):
+    asked = plan(**{"model": MODEL, "workload": WORK, "kind": DEVICE, **SHARED[name]})
     asked = replace(asked, cluster=replace(asked.cluster, devices_share_one_gpu=True)).identified()
-    done = forked(2, trial_arguments(asked, tmp_path))
+    done = forked(asked.candidate.layout.world_size, trial_arguments(asked, tmp_path))
     assert done.returncode == 0, done.stderr
-    losses = next(record.losses for record in records(tmp_path) if record.losses)
-    alone = trained(tmp_path / "cpu", "cpu", **{name: part for name, part in parts.items() if name == "model"})
-    np.testing.assert_allclose(losses, alone.losses, rtol=NEAR)
+    found = records(tmp_path)
+    losses = next(record.losses for record in found if record.losses)
+    np.testing.assert_allclose(losses, alone(asked.model), rtol=NEAR)
+    assert all(record.communication_seconds > 0 for record in found)
 
 
 def test_a_training_goes_on_from_its_checkpoint(tmp_path):

@@ -5,8 +5,9 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
 from torch.utils._pytree import tree_leaves as leaves
+from torch.utils._pytree import tree_map_only
 
-__all__ = ("DispatchMode", "accesses", "leaves")
+__all__ = ("DispatchMode", "accesses", "leaves", "tree_map_only")
 
 SHAPES_ONLY = frozenset(
     ("empty_like", "new_empty", "new_empty_strided", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",

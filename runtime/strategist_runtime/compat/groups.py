@@ -13,14 +13,16 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 
 from strategist_runtime.compat.device import synchronize
+from strategist_runtime.compat.host_staging import BACKEND, DEVICES, HostStagedGroup
 
 CHECKPOINT = "checkpoint"
 COLLECTIVE_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
-def use_gloo() -> None:
-    """Has every process group that is made from now on use gloo, also for tensors on a GPU."""
-    COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "gloo"))
+def stage_through_host() -> None:
+    """Has every process group that is made from now on, but a checkpoint's, exchange tensors through host memory."""
+    dist.Backend.register_backend(BACKEND, HostStagedGroup, devices=list(DEVICES))
+    COLLECTIVE_BACKENDS.update(dict.fromkeys(DEVICES, BACKEND))
 
 
 def set_timeouts(seconds: float) -> None:

@@ -1,8 +1,8 @@
 """The collectives of a profiled step: when each ran, and in which process group; and when something else ran.
 
-On a GPU they are NCCL's kernels; the profiler links each to the call that launched it, and torch notes the group there. On CPU they
-are gloo's events, which say nothing of their group. But each of gloo's threads serves one group, and torch's flight recorder knows
-the group of each call.
+On a GPU they are NCCL's kernels; the profiler links each to the call that launched it, and torch notes the group there. On CPU, and
+where ranks share a GPU, they are gloo's events, which say nothing of their group. But each of gloo's threads serves one group, and
+torch's flight recorder knows the group of each call.
 """
 
 from bisect import bisect
@@ -20,6 +20,7 @@ from strategist_runtime.measure.spans import DATA
 COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
 """The last is a compiled layer: its fused kernels have no events of their own."""
 COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::")
+GLOO = "gloo:"
 POINT_TO_POINT = ("gloo:send", "gloo:recv")
 """Events of the calling thread, in no record of calls; only pipelines send and receive."""
 
@@ -48,9 +49,10 @@ class Activity:
     kinds: dict[str, list[Interval]]
 
 
-def on_device(events: Sequence[Any]) -> Activity:
-    """NCCL's kernels, copies between host and device, and every other kernel. Of a span that the host marked, the profiler draws
-    an image on the device, which is no work. What stands in for a collective counts as one, of a group that nothing tells."""
+def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Activity:
+    """NCCL's kernels, without any gloo's events; copies between host and device; and every other kernel. Of a span that the host
+    marked, the profiler draws an image on the device, which is no work. What stands in for a collective counts as one, of a group
+    that nothing tells."""
     calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_notes(event))}
     exchanges: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
@@ -63,7 +65,7 @@ def on_device(events: Sequence[Any]) -> Activity:
             copies.append(interval(event))
         else:
             kernels.append(event)
-    communication = _of_nccl(exchanges)
+    communication = _of_nccl(exchanges) or _of_gloo(events, calls_of_gloo)
     instead = launched_within(spans_of(events, STAND_IN), events, kernels)
     communication += [Collective(interval=interval(kernel), name=STAND_IN, group=STAND_IN) for kernel in instead]
     apart = set(map(id, instead))
@@ -95,13 +97,10 @@ def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collect
 def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
     """Gloo's events; and operators of the threads that are not gloo's, without the calls of collectives inside them, which only
     wait, and without the making of data."""
-    communicating = [event for event in events if event.name().startswith("gloo:")]
-    working = [event for event in communicating if event.name() not in POINT_TO_POINT]
-    groups = _groups(working, calls)
     instead = spans_of(events, STAND_IN)
     operators: dict[int, list[Interval]] = defaultdict(list)
     waits: dict[int, list[Interval]] = defaultdict(list)
-    gloo_threads = {event.start_thread_id() for event in working}
+    gloo_threads = {event.start_thread_id() for event in events if _in_thread_of_gloo(event)}
     for event in events:
         if event.start_thread_id() in gloo_threads:
             continue
@@ -110,20 +109,29 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
         elif event.name().startswith(COLLECTIVE_CALLS):
             waits[event.start_thread_id()].append(interval(event))
     computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
-    communication = [
+    return Activity(
+        collectives=_of_gloo(events, calls) + [Collective(interval=span, name=STAND_IN, group=STAND_IN) for span in instead],
+        computation=subtract(computation, spans_of(events, DATA)),
+        copies=[],
+        kinds=host_kinds(events),
+    )
+
+
+def _of_gloo(events: Sequence[Any], calls: Iterable[Call]) -> list[Collective]:
+    groups = _groups(filter(_in_thread_of_gloo, events), calls)
+    return [
         Collective(
             interval=interval(event),
             name=event.name(),
             group=PIPELINE if event.name() in POINT_TO_POINT else groups.get(event.start_thread_id()),
         )
-        for event in communicating
+        for event in events
+        if event.name().startswith(GLOO)
     ]
-    return Activity(
-        collectives=communication + [Collective(interval=span, name=STAND_IN, group=STAND_IN) for span in instead],
-        computation=subtract(computation, spans_of(events, DATA)),
-        copies=[],
-        kinds=host_kinds(events),
-    )
+
+
+def _in_thread_of_gloo(event: Any) -> bool:
+    return bool(event.name().startswith(GLOO)) and event.name() not in POINT_TO_POINT
 
 
 def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:

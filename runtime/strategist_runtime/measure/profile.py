@@ -66,7 +66,7 @@ def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf =
 def _read(
     events: Sequence[Any], points: Sequence[tuple[int, int]], seconds: float, device: torch.device, axis_of: AxisOf
 ) -> Profile:
-    activity = on_device(events) if device.type == "cuda" else on_host(events, collective_calls())
+    activity = (on_device if device.type == "cuda" else on_host)(events, collective_calls())
     collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
     axes = collectives_by_axis(activity.collectives, axis_of)
     waits, shortest = pipeline_waits(axes, computation)

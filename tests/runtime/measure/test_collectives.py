@@ -129,6 +129,16 @@ def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
     assert found.computation == [(20, 60)]
 
 
+def test_ranks_that_share_a_gpu_communicate_by_gloo():
+    events = [
+        Event(title="gloo:all_reduce", begin=10, end=30, thread=3),
+        Event(title="gloo:send", begin=30, end=40),
+        Event(title="ampere_sgemm_128x64", begin=20, end=60, cuda=True),
+    ]
+    found = on_device(events, [(5, "gloo:all_reduce", "mesh_tp")])
+    assert [(piece.group, piece.interval) for piece in found.collectives] == [("mesh_tp", (10, 30)), ("mesh_pp", (30, 40))]
+
+
 def test_kernels_of_nccl_without_a_call_belong_to_the_group_of_their_stream():
     """Batched messages are launched where their group ends, outside of the call that says whose they are."""
     nccl = {"begin": 10, "end": 30, "cuda": True}

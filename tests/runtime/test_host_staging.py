@@ -1,0 +1,50 @@
+"""Ranks that share a GPU exchange copies in host memory: so plans train as one process does, and trials show what they exchange."""
+
+import json
+
+import pytest
+
+from strategist.contract.knobs import Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.measurement import Outcome
+
+from .launch import NO_COMPILER, forked, records, trial_arguments
+from .plans import plan
+from .test_parity import CASES, compare, reference
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+CHOSEN = (
+    "ddp", "bf16 fsdp reduce bf16", "compile tp sequence", "cp", "cp flex", "pp 1f1b", "streamed 2",
+    "experts ep 2 grouped selective",
+)  # fmt: skip
+WORLD = 2
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What each case and each reference showed, by name."""
+    folder = tmp_path_factory.mktemp("staged")
+    references = {reference(CASES[name], name) for name in CHOSEN}
+    found = {}
+    for ranks, names, how in ((1, references, ()), (WORLD, CHOSEN, ("runtime.staged_rank",))):
+        target = folder / f"{ranks}.json"
+        done = forked(ranks, [*how, "runtime.parity_rank", str(target), *sorted(names)], timeout=280, **NO_COMPILER)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found |= json.loads(target.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_plan_trains_as_one_process_does(name, shown):
+    compare(name, shown[name], lambda other, _: shown[other])
+
+
+def test_a_trial_shows_what_its_ranks_exchange(tmp_path):
+    asked = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True))
+    done = forked(4, ["runtime.staged_rank", *trial_arguments(asked, tmp_path)])
+    assert done.returncode == 0, done.stderr
+    found = records(tmp_path)
+    assert [record.outcome for record in found] == [Outcome.OK] * 4
+    assert {row.axis for row in found[0].traffic if row.calls} >= {"pp", "tp"}
+    assert 0 < found[0].communication_seconds < found[0].profiled_step_seconds
