@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
 from torch.utils._pytree import tree_leaves as leaves
 from torch.utils._pytree import tree_map_only
 
-__all__ = ("DispatchMode", "accesses", "leaves", "tree_map_only")
+__all__ = ("DispatchMode", "HigherOrderOperator", "accesses", "leaves", "tree_map_only", "zeros_of")
 
 SHAPES_ONLY = frozenset(
     ("empty_like", "new_empty", "new_empty_strided", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
@@ -27,3 +30,10 @@ def accesses(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     for argument, value in given:
         filled = collective and (argument.name.startswith("output") or argument.name == "tensors")
         yield value, filled or (argument.alias_info is not None and argument.alias_info.is_write)
+
+
+def zeros_of(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Results as an operator's, but zero: nothing is computed."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        shapes = operator(*tree_map_only(torch.Tensor, mode.from_tensor, arguments), **options)
+    return tree_map_only(torch.Tensor, lambda found: torch.zeros(found.shape, dtype=found.dtype, device=found.device), shapes)

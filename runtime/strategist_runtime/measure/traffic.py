@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from strategist.contract.rank_observation import Traffic
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
-from strategist_runtime.compat.dispatch import DispatchMode, leaves
+from strategist_runtime.compat.dispatch import DispatchMode, HigherOrderOperator, leaves, zeros_of
 from strategist_runtime.measure.collectives import POINT_TO_POINT, Collective
 from strategist_runtime.measure.intervals import Interval, length, subtract, union
 from strategist_runtime.measure.parts import AxisOf
@@ -46,7 +46,12 @@ class CollectiveCall:
 
 
 class CollectiveCounter(DispatchMode):
-    """Context that counts every collective, also those of the backward pass. It slows a step, so it runs in an extra step."""
+    """Context that counts every collective, also those of the backward pass. It slows a step, so it runs in an extra step.
+
+    FlexAttention, which carries nothing, gives zeros there: uncompiled it would hold all scores at once.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +61,8 @@ class CollectiveCounter(DispatchMode):
         """Runs the operator; a DTensor's is seen again as that of its parts."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
+        if isinstance(func, HigherOrderOperator):
+            return zeros_of(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         group = compat_profile.group_of_call(func, args)
         if group is not None:
