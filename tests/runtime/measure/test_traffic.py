@@ -15,7 +15,15 @@ def test_attention_under_a_mask_of_blocks_passes_forward_and_backward_while_coll
     mask = create_block_mask(lambda batch, head, at, seen: at >= seen, 1, None, 256, 256, device="cpu")
     with CollectiveCounter() as counter:
         outputs, *_ = flex_attention(
-            query, key, value, lambda score, *_: score, mask.as_tuple(), 0.25, {"OUTPUT_LOGSUMEXP": True, "OUTPUT_MAX": False}, (), ()
+            query,
+            key,
+            value,
+            lambda score, *_: score,
+            mask.as_tuple(),
+            0.25,
+            {"OUTPUT_LOGSUMEXP": True, "OUTPUT_MAX": False},
+            (),
+            (),
         )
         outputs.sum().backward()
     assert outputs.shape == query.shape
