@@ -53,6 +53,7 @@ class Stack:
     ``recomputes``: checkpoints run ``all`` of a layer again, or what is ``needed`` to make its saved tensors, which leaves out a
     dense layer's last matmul and its sum (torch.utils.checkpoint with ``use_reentrant=False``: ``early_stop``).
     ``unpacking_bytes``: what restoring a weight of 4 bits moves more than one kernel does, where layers are not compiled.
+    ``scales_in_update``: AdamW's kernel multiplies the gradients that it reads by the factor that clips them.
     ``memory_traits``: what it keeps in device memory.
     """
 
@@ -78,6 +79,7 @@ class Stack:
     adapters: str = "all"
     recomputes: str = "all"
     unpacking_bytes: float = 0.0
+    scales_in_update: bool = False
     memory_traits: MemoryTraits = TORCH_MEMORY_TRAITS
     source: str = ""
 
@@ -101,12 +103,12 @@ class Stack:
                 raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-TORCH = Stack(name="native", recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0)
+TORCH = Stack(name="native", recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0, scales_in_update=True)
 """torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
 the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl).
 Weights of 4 bits go through 32-bit codes and levels, 22.5 bytes a weight instead of 2.5 (strategist_runtime/model/nf4.py)."""
 
-FOREACH = replace(TORCH, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
+FOREACH = replace(TORCH, scales_in_update=False, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
 """The same where AdamW runs a kernel an operation over all parameters."""
 
 

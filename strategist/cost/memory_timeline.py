@@ -108,6 +108,13 @@ class StageTimeline:
         return np.where((self.several & ~self.fresh) | self.in_buckets, self.first_gradients, 0.0) + self.unsummed
 
     @cached_property
+    def streamed_head(self) -> tuple[Floats, Floats]:
+        """Beside a streamed head: the sums of its gradients over earlier micro-batches, and the layer that is copied meanwhile."""
+        v, per = self.v, self.context.per
+        trained = 0.0 if per.frozen else self.has_head * self.local.head * v.reduce_bytes
+        return np.where(v.streamed & self.several, trained, 0.0), np.where(v.streamed, self.gathered[1] / 2, 0.0)
+
+    @cached_property
     def waiting_loss(self) -> Floats:
         """What a loss saves until its micro-batch goes back."""
         return self.context.loss.saved_bytes + self.context.loss.input_bytes
@@ -167,8 +174,8 @@ def forward_end(t: StageTimeline) -> Parts:
 
 def loss(t: StageTimeline) -> Parts:
     """The loss goes back: logits and what the loss makes of them, beside all activations in flight."""
-    (resident, _), (beside, _) = t.gathered, t.unresharded
-    return _at_loss(t, t.early_gradients, resident + beside, t.activations.in_flight_bytes, t.lingering)
+    (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
+    return _at_loss(t, t.early_gradients + sums, resident + beside + copied, t.activations.in_flight_bytes, t.lingering)
 
 
 def second_loss(t: StageTimeline) -> Parts:
@@ -189,7 +196,7 @@ def head_backward(t: StageTimeline) -> Parts:
     gradient = t.has_head * c.loss.input_bytes
     return _parts(
         t,
-        gradients=t.early_gradients,
+        gradients=t.early_gradients + t.streamed_head[0],
         unsharded=unsharded,
         activations=held.in_flight_bytes + gradient,
         logits=t.lingering + t.has_head * c.loss.projected_bytes,

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.model_states import StateBytes
+from strategist.cost.optimizer_update import NORM_PASSES, scaling_passes
 from strategist.cost.rates import Rates
 
-ACCUMULATE_BYTES = 16 * 12 / 28
-"""Adding a gradient on the host, in the bytes that hosts' update rates count: an update of AdamW, which counts as 16 bytes a
-parameter, moves 28, and the addition 12 (4 read twice and 4 written), whatever the optimizer."""
+COUNTED = 16 / 28
+"""Hosts' update rates count 16 bytes a parameter of AdamW's update, which moves 28: of a byte that is moved, so much."""
+
+ADDING_BYTES = 12.0
+"""What adding a gradient to that of earlier micro-batches moves a parameter: 4 read twice and 4 written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,9 @@ class OffloadSeconds:
     update: Floats
 
 
-def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v: View, gpus_per_node: int) -> OffloadBytes:
+def offload_bytes(
+    shard: Floats, stage: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View, gpus_per_node: int
+) -> OffloadBytes:
     """``shard`` and ``stage`` are parameters of one rank's shard and of the whole stage.
 
     FSDP2 copies a shard in its stored type before each gather and its gradient back after each reduction; streamed stages are
@@ -49,9 +55,8 @@ def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v
     load, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
     streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
     away, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
-    reductions = np.where(v.no_sync, 1.0, v.accumulation)
-    adding = np.where(v.offload_all, (reductions - 1) * trained * ACCUMULATE_BYTES, 0.0)
-    held = trained * (4.0 + per.gradient + per.optimizer) + adding
+    moved = _moved_beside_update(per, workload, stack, v)
+    held = trained * (4.0 + per.gradient + per.optimizer + COUNTED * moved)
     around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
     if on_device:
         around = np.where(away, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
@@ -62,6 +67,16 @@ def offload_bytes(shard: Floats, stage: Floats, per: StateBytes, stack: Stack, v
         around=around,
         updated=np.where(away & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * held, 0.0),
     )
+
+
+def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
+    """Bytes a parameter in host memory: gradients added up, their norm where devices keep none, their factor, and the copy in the
+    compute type that streamed stages travel in."""
+    reductions = np.where(v.no_sync, 1.0, v.accumulation)
+    adding = np.where(v.offload_all, (reductions - 1) * ADDING_BYTES, 0.0)
+    norm = np.where(v.offload_all | v.streamed, NORM_PASSES, 0.0)
+    cast = 4.0 + per.gathered if per.stored > per.gathered else 0.0
+    return adding + (norm + scaling_passes(workload, stack, v)) * per.gradient + np.where(v.streamed, cast, 0.0)
 
 
 def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:

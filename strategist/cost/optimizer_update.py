@@ -13,29 +13,36 @@ from strategist.cost.layer_flops import interpolate
 from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.rates import Matmuls
 
-FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 16.0, "muon": 20.0, "sgd": 12.0}
-"""Bytes that an update in one kernel reads and writes a parameter: parameter and moments both ways, gradient once."""
+FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 40.0, "muon": 20.0, "sgd": 12.0}
+"""Bytes that an update in one kernel reads and writes a parameter: parameter and moments both ways, gradient once. With moments of
+8 bits it moves 16, but looks each value up: on an H100 it takes the time of 40 (profiles/measurements/rows/h100-sxm.jsonl)."""
 
 FOREACH_BYTES = 52.0
 """Bytes a parameter that AdamW moves more in a kernel an operation: 20 passes over fp32 values instead of 7
 (torch/optim/adamw.py: ``_multi_tensor_adamw``). Measured: 1.9 billion parameters take 24.6 ms longer on an H200
 (profiles/measurements/rows/h200.jsonl), 4.0 TB/s."""
 
-CLIPPED_PASSES = 3.0
-"""Passes over gradients that clipping takes: read for their norm, read and written for the factor
-(torch.nn.utils.clip_grad_norm_)."""
+NORM_PASSES = 1.0
+"""Over gradients that are read for their norm."""
 
 NEWTON_SCHULZ_STEPS = 5
 """Of Muon for each matrix (torch.optim.Muon; arXiv 2502.16982, section 2.1)."""
 
 
 def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
-    """Memory traffic of the update, with the clipping of gradients; nothing of what hosts update."""
-    traffic = FUSED_BYTES[workload.optimizer] + CLIPPED_PASSES * per.gradient
+    """Memory traffic of the update, with the clipping of gradients; of what hosts update the norm, where gradients stay for it."""
+    norm = NORM_PASSES * per.gradient
+    traffic = FUSED_BYTES[workload.optimizer] + norm + scaling_passes(workload, stack, v) * per.gradient
     if stack.memory_traits.foreach and workload.optimizer == "adamw":
-        traffic += FOREACH_BYTES
-    traffic *= per.trained if per.frozen else 1.0
-    return np.where(v.offload_all | v.offload_optimizer | v.streamed, 0.0, shard * traffic)
+        traffic = traffic + FOREACH_BYTES
+    traffic = np.where(v.offload_optimizer, norm, np.where(v.offload_all | v.streamed, 0.0, traffic))
+    return shard * traffic * (per.trained if per.frozen else 1.0)
+
+
+def scaling_passes(workload: Workload, stack: Stack, v: View) -> Floats:
+    """Passes over gradients that the factor takes which clips them: read and written (torch.nn.utils.clip_grad_norm_), or written
+    by the kernel that reads them anyway; none where gradients are gone when their norm is known."""
+    return np.where(v.update_at_once, 0.0, 1.0 if stack.scales_in_update and workload.optimizer == "adamw" else 2.0)
 
 
 def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: Stack, device: Device, v: View) -> Matmuls:

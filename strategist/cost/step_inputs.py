@@ -115,7 +115,7 @@ def stage_inputs(
         has_head=stage.has_head,
         last_reduced=np.where(v.streamed | per.frozen, 0.0, stage.ends / np.maximum(stage.parameters, 1.0)),
         links=stage_collectives(model, workload, stack, stage, per, v, cluster),
-        host=offload_bytes(shard, stage.parameters / v.tp, per, stack, v, cluster.gpus_per_node),
+        host=offload_bytes(shard, stage.parameters / v.tp, per, workload, stack, v, cluster.gpus_per_node),
         copied_bytes=sharding_bytes(stage, per, stack, v),
         unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per, stack, v),
         update_bytes=update_bytes(shard, per, workload, stack, v),

@@ -107,8 +107,9 @@ def test_offloading_the_optimizer_of_adapters_leaves_the_base_on_the_devices() -
 
 def test_streamed_stages_leave_two_layers_and_the_head_on_a_device() -> None:
     found = estimate(Layout(pp=8), recompute="full", offload="streamed", pp_schedule="gpipe")
-    assert found.memory.parameters == found.memory.gradients == found.memory.optimizer == 0
+    assert found.memory.parameters == found.memory.optimizer == 0
     assert found.memory.unsharded_parameters <= 2 * (2 * LAYER + DENSE.head_parameters) * 1.001
+    assert found.memory.gradients == 4 * DENSE.head_parameters  # of earlier micro-batches, as the next one's loss is made
     waiting = 11 * WORKLOAD.seq_len * DENSE.layers * DENSE.hidden_size * 2  # inputs of all layers, for a third of 32 micro-batches
     assert found.host_memory_bytes_per_node == 18 * P + waiting  # and the copies in the compute type that travel
 
