@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from strategist.api import study as study
     from strategist.api import tune as tune
     from strategist.contract.answer import Answer as Answer
+    from strategist.contract.goals import Goals as Goals
     from strategist.contract.measurement import Measurement as Measurement
     from strategist.contract.measurement import TrialSettings as TrialSettings
     from strategist.contract.plan import Plan as Plan
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from strategist.errors import FileError as FileError
     from strategist.errors import InputError as InputError
     from strategist.errors import StrategistError as StrategistError
-    from strategist.search.goals import Goals as Goals
     from strategist.tuner.limits import Limits as Limits
     from strategist.tuner.result import TuningResult as TuningResult
     from strategist.tuner.study import Study as Study
@@ -38,7 +38,7 @@ _PLACES = {
     "contract.request": ("Request",),
     "contract.workload": ("Workload",),
     "errors": ("FileError", "InputError", "StrategistError"),
-    "search.goals": ("Goals",),
+    "contract.goals": ("Goals",),
     "tuner.limits": ("Limits",),
     "tuner.result": ("TuningResult",),
     "tuner.study": ("Study",),

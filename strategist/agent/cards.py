@@ -18,8 +18,8 @@ from strategist.agent.tool import tool
 from strategist.cards.card import ENGLISH, LANGUAGES, ROOT, Card
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.evidence import PolicyEvidence
 from strategist.files.yaml_file import MAX_BYTES
-from strategist.rules.evidence import PolicyEvidence
 
 MOST_FOUND, MOST_POLICIES = 12, 4
 _WORD = re.compile(r"[a-z0-9_]+")

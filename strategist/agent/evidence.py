@@ -18,12 +18,12 @@ from strategist.agent.schema import Arguments, OneOf, number, text, whole
 from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.layout import OBSERVED_AXES
 from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.errors import FileError, InputError
-from strategist.expr.vocabulary import OBSERVED_AXES
 from strategist.rules.observe_policies import Proposal
 from strategist.units import GIB, show_bytes, show_seconds
 

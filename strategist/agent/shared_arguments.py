@@ -12,10 +12,10 @@ from strategist.agent.workspace import Workspace
 from strategist.cards.card import ENGLISH, LANGUAGES
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE, OBJECTIVES, Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.formats.setup import GivenValues
-from strategist.profiles.request_file import parse_fix
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
 WAIT_SECONDS = 45.0

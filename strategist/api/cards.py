@@ -13,7 +13,8 @@ from strategist.paths import data_dir
 
 if TYPE_CHECKING:
     from strategist.contract.diagnostic import Diagnostic
-    from strategist.executors.card_tests import CardTest, OnCard
+    from strategist.contract.example import CardTest
+    from strategist.executors.card_tests import OnCard
     from strategist.lint.fix import Repair
     from strategist.lint.registry import Entry
 

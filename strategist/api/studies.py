@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.api.cards import Folders, Ids, load_cards
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -15,7 +16,6 @@ from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.programs.backends import find_program
 from strategist.programs.program import Program
-from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:

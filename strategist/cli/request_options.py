@@ -10,9 +10,10 @@ from strategist.cli.parser import Parser, above_zero, share, whole
 from strategist.contract.estimate import SURE
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
+from strategist.contract.setting_parser import parse_allow, parse_fix
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.errors import InputError
-from strategist.profiles.request_file import load_request, parse_allow, parse_fix
+from strategist.profiles.request_file import load_request
 from strategist.units import SECONDS, parse_memory_bytes, parse_quantity
 
 WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")

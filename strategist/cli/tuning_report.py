@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.cli.trial_table import best_line, fastest
+from strategist.contract.evidence import PolicyEvidence
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import PLUMBING, RAN, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
@@ -17,8 +19,6 @@ from strategist.report.plan import plan_report
 from strategist.report.setting_text import change_words, percent, tokens
 from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
 from strategist.report.trial import comparison
-from strategist.rules.evidence import PolicyEvidence
-from strategist.search.goals import Goals
 from strategist.tuner.result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Generic, Protocol, TypeVar
 
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.search.goals import Goals
 from strategist.search.pareto_front import undominated
 from strategist.search.study import SILENT
 from strategist.tuner.result import Confirmation

@@ -11,11 +11,13 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TELLING, Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
 from strategist.cost.calibration import Calibration
 from strategist.errors import FileError, InputError, StrategistError, not_among
@@ -23,9 +25,7 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import AttemptRow, State, TrialRow
 from strategist.planning.planner import price_candidate
 from strategist.profiles import history
-from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
-from strategist.search.goals import Goals
 from strategist.tuner import flat_table
 from strategist.tuner.study_folder import HISTORY, differences, kind_of, owner, set_request
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from strategist.contract import codec
+from strategist.contract.goals import PLAIN, Goals
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -16,7 +17,6 @@ from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger, studies_on
 from strategist.ledger.rows import State, TrialRow
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.search.goals import PLAIN, Goals
 from strategist.tuner.finalists import finalists, front, nearest
 from strategist.tuner.study_folder import CALIBRATION, goals_of, kind_of
 from strategist.tuner.warm_start import WarmStartSummary, warm_start_summaries

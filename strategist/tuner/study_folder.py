@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -17,7 +18,6 @@ from strategist.executors.processes import started
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State
 from strategist.profiles.situation import Situation
-from strategist.search.goals import Goals
 
 HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.json", "calibration.json"
 """The files of a study that people and other commands read."""

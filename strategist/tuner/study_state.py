@@ -6,6 +6,7 @@ from functools import cached_property
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.cost.calibration import Calibration
@@ -13,7 +14,6 @@ from strategist.ledger.rows import State, TrialRow
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
-from strategist.search.goals import Goals
 from strategist.search.study import Tried
 from strategist.tuner.crash_bisection import crash_causes, excluded
 from strategist.tuner.finalists import Finalist, finalists

@@ -9,15 +9,17 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
 from strategist.executors.deadlines import RUNNING, STARTING
-from strategist.executors.executor import Executor, Progress
+from strategist.executors.executor import Executor
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import Claim, State, TrialRow
 from strategist.planning.planner import answer
@@ -26,7 +28,6 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
-from strategist.search.goals import Goals
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.learning import card_warnings, errors, errors_left_out, trials_of

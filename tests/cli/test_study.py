@@ -12,7 +12,7 @@ from strategist.cli.main import main
 from strategist.cli.study import SECTIONS as STUDY_SECTIONS
 from strategist.cli.study_report import SECTIONS
 from strategist.contract import codec
-from strategist.search.goals import Goals
+from strategist.contract.goals import Goals
 from strategist.tuner.study import Study, read
 
 COMMAND = (sys.executable, "-m", "strategist.cli.main")

@@ -5,9 +5,9 @@ from itertools import count
 
 from search.plans import measured, plan
 
+from strategist.contract.goals import PLAIN
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.search.goals import PLAIN
 from strategist.tuner.finalists import REPEAT, ROUNDS, confirmation, finalists, next_repeat
 from strategist.tuner.result import TrialResult
 

@@ -12,13 +12,13 @@ from postgres_server import server_in_full
 from tuner_stand_in import SETTINGS, StandIn, truth
 
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
 from strategist.planning.planner import ranked
 from strategist.profiles.situation import situation
-from strategist.search.goals import Goals
 from strategist.search.pareto_front import undominated
 from strategist.tuner.export import export
 from strategist.tuner.finalists import REPEAT

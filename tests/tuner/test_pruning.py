@@ -3,7 +3,7 @@
 from search.plans import measured, plan
 
 from strategist.contract.measurement import Kind, Outcome, TrialSettings
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
 from strategist.tuner.result import TrialResult
 
