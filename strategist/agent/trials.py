@@ -20,11 +20,10 @@ from strategist.contract import checkpoint, codec
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.schema import type_schema
+from strategist.contract.study import REPEAT, Study, StudyTrial
 from strategist.errors import FileError
 from strategist.profiles.request_file import request_text
 from strategist.report.setting_text import change_words
-from strategist.tuner.finalists import REPEAT
-from strategist.tuner.study import Study, StudyTrial
 from strategist.units import GIB
 
 PLAN, SETTINGS, MEASUREMENT, REQUEST, OUT = "plan.json", "settings.json", "measurement.json", "request.yaml", "out"

@@ -38,8 +38,8 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import stack_of_plan
 
 if TYPE_CHECKING:
+    from strategist.contract.study import Study, StudyTrial
     from strategist.ledger.rows import TrialRow
-    from strategist.tuner.study import Study, StudyTrial
 
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
@@ -216,8 +216,8 @@ def _run_steps(found: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
 
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
     """What goes on with a study in a folder, and shows its best plan."""
+    from strategist.contract.study import BEST
     from strategist.report.command import tune_command
-    from strategist.tuner.study_folder import BEST
 
     if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
         yield further
@@ -245,8 +245,8 @@ def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
 
 def _learned(folder: Path | None) -> Learned | None:
     """What the last tuning of the study said at its end."""
-    from strategist.tuner.result import TuningResult
-    from strategist.tuner.study_folder import RESULT
+    from strategist.contract.study import RESULT
+    from strategist.search.tuning_result import TuningResult
 
     if folder is None or not (folder / RESULT).exists():
         return None

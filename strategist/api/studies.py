@@ -19,13 +19,12 @@ from strategist.programs.program import Program
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
+    from strategist.contract.study import ImportResult, Study, StudySummary, StudyTrial
     from strategist.executors.engine import Engine
     from strategist.executors.executor import Executor
     from strategist.rules.observe_policies import Proposal
-    from strategist.tuner.import_trials import ImportResult
+    from strategist.search.tuning_result import TuningResult
     from strategist.tuner.repair import Repaired
-    from strategist.tuner.result import TuningResult
-    from strategist.tuner.study import Study, StudySummary, StudyTrial
     from strategist.tuner.tune import OnTuneEvent
     from strategist.tuner.watch import OnLook
 

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(result)
     elif not options.json_lines:
-        from strategist.cli.tuning_report import tuning_report
+        from strategist.report.tuning import tuning_report
 
         render.show(tuning_report(api.in_language(result, options.lang, cards=options.cards), shown))
     return 0 if result.best else FAILED

@@ -6,16 +6,16 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.padding import Padding
 from rich.text import Text
 
-from strategist.cli.trial_table import figures, latest, outcome, proposer, truncate
 from strategist.cli.tuning_progress import ProgressView
-from strategist.cli.tuning_report import factor_changes
-from strategist.ledger.rows import State
+from strategist.contract.study import StudyTrial, TrialState
 from strategist.report.goals import goal_words
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bar, heading, pairs
+from strategist.report.trial_table import figures, latest, outcome, proposer, truncate
+from strategist.report.tuning import factor_changes
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import front
-from strategist.tuner.study import StudyTrial, trial_of
+from strategist.tuner.study import trial_of
 from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
 from strategist.units import show_money, show_seconds
 
@@ -41,7 +41,7 @@ class TuningView(ProgressView):
         if self._shown is not None and self._shown[0].state is event.state:
             self._shown = (event, *self._shown[1:])
             return
-        running = tuple(trial_of(row, event.state.goals) for row in event.state.rows if row.state is State.RUNNING)
+        running = tuple(trial_of(row, event.state.goals) for row in event.state.rows if row.state is TrialState.RUNNING)
         self._shown = (event, metrics_at(event, self._shown[1] if self._shown else None), running)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from strategist.cli import render
-from strategist.cli.study_report import trial_line
+from strategist.contract.study import StudyTrial
 from strategist.errors import StrategistError
+from strategist.report.study import trial_line
+from strategist.search.tuning_result import Confirmation, TuningResult
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.json_lines import LineType, line, newly_finished
-from strategist.tuner.result import Confirmation, TuningResult
-from strategist.tuner.study import StudyTrial, trial_of
+from strategist.tuner.study import trial_of
 from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
 from strategist.units import show_seconds
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from strategist.contract.study import StudyTrial
+from strategist.search.tuning_result import Confirmation
 from strategist.tuner import flat_table
 from strategist.tuner.event import TuneEvent
-from strategist.tuner.result import Confirmation
-from strategist.tuner.study import StudyTrial, trial_of
+from strategist.tuner.study import trial_of
 from strategist.tuner.study_metrics import StudyMetrics, seconds_left
 
 

@@ -23,7 +23,7 @@ from strategist.rules.policy_evaluation import judge
 from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings
-from strategist.tuner.result import Errors
+from strategist.search.tuning_result import Errors
 
 EXPERIMENTS = 300
 """So many of the best predicted plans are considered for an experiment on a card; each costs about a millisecond."""

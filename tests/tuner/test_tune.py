@@ -14,8 +14,8 @@ from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.errors import InputError
 from strategist.executors.executor import Executor, OnEvent
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.limits import Limits
-from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import BREAKER, tune
 from tuner.studies import ANY, DECK, REQUEST
 

@@ -1,4 +1,4 @@
-"""Studies as tables and lines; in ``cli`` because ``report`` may not import the tuner's values."""
+"""Studies as tables and lines."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.cli.trial_table import best_line, fastest
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.contract.study import Study, StudySummary, StudyTrial
 from strategist.report.goals import FRONT, MARKS, ended, goal_words, goals_report, marked
 from strategist.report.setting_text import change_words, tokens
 from strategist.report.text_blocks import FoldingTable, chosen, columns, commands, heading, section
-from strategist.tuner.study import Study, StudySummary, StudyTrial
+from strategist.report.trial_table import best_line, fastest
 from strategist.units import show_bytes, show_seconds
 
 

@@ -1,4 +1,4 @@
-"""Result of a tuning as a report; in ``cli`` because ``report`` may not import the tuner's results."""
+"""Result of a tuning as a report."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.cli.trial_table import best_line, fastest
 from strategist.contract.evidence import PolicyEvidence
-from strategist.contract.goals import Goals
+from strategist.contract.goals import Goals, peak_bytes
 from strategist.contract.measurement import PLUMBING, RAN, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
@@ -19,7 +18,8 @@ from strategist.report.plan import plan_report
 from strategist.report.setting_text import change_words, percent, tokens
 from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
 from strategist.report.trial import comparison
-from strategist.tuner.result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
+from strategist.report.trial_table import best_line, fastest
+from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
 from strategist.units import show_bytes, show_seconds
 
 
@@ -150,8 +150,8 @@ def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
         return (*start, "-", "-", "-", by)
     speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
     step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"
-    peaks = measured.peak_memory_bytes or measured.peak_reserved_bytes
-    return (*start, step, speed, show_bytes(max(peaks)) if peaks else "-", by)
+    peak = peak_bytes(measured)
+    return (*start, step, speed, show_bytes(peak) if peak else "-", by)
 
 
 def _outcome(trial: TrialResult, goals: Goals) -> str:

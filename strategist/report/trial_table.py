@@ -7,11 +7,12 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist.contract.goals import peak_bytes
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.contract.study import StudyTrial
 from strategist.report.setting_text import change_words, counted, tokens
 from strategist.report.text_blocks import columns, heading, section
-from strategist.tuner.result import TrialResult
-from strategist.tuner.study import StudyTrial
+from strategist.search.tuning_result import TrialResult
 from strategist.units import show_bytes, show_seconds
 
 WIDE = 110
@@ -45,7 +46,7 @@ def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
         ends = Counter(outcome(other) for other in trials)
         said = ", ".join(f"{count} {name}" for name, count in ends.most_common())
         return Text(f"No best trial: {said or 'none has finished'}.", "bold")
-    step, peak, speed = trial.measurement.step_seconds, _peak(trial.measurement), trial.measurement.tokens_per_second
+    step, peak, speed = trial.measurement.step_seconds, peak_bytes(trial.measurement), trial.measurement.tokens_per_second
     parts = [
         *([f"{tokens(speed)} tokens/s"] if speed else []), *([f"step {show_seconds(step)}"] if step else []),
         *([f"peak memory {show_bytes(peak)}"] if peak else []),
@@ -77,7 +78,7 @@ def figures(measured: Measurement) -> Iterator[str]:
         yield show_seconds(measured.step_seconds)
     if measured.tokens_per_second:
         yield f"{tokens(measured.tokens_per_second)} tokens/s"
-    if peak := _peak(measured):
+    if peak := peak_bytes(measured):
         yield show_bytes(peak)
 
 
@@ -114,9 +115,5 @@ def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
     yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
     if wide:
         yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
-        yield show_bytes(peak) if ran and (peak := _peak(ran)) else "-"
+        yield show_bytes(peak) if ran and (peak := peak_bytes(ran)) else "-"
     yield proposer(trial.proposed_by)
-
-
-def _peak(measured: Measurement) -> int | None:
-    return max(measured.peak_memory_bytes or measured.peak_reserved_bytes, default=None)
