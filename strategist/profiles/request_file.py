@@ -39,7 +39,7 @@ def load_request(path: str | Path) -> Request:
         FileError: an unknown or missing key, or a value that breaks a law; with its place.
     """
     document = yaml_file.load(path)
-    data = dict(catalog.mapping_with_keys(document, _KEYS))
+    data = dict(document.mapping_with_keys(_KEYS))
     for key in ("model", "gpus"):
         if key not in data:
             raise document.error((), f"key {key!r} is missing: a request needs model and gpus; add it")
@@ -89,7 +89,7 @@ def request_text(request: Request) -> str:
 
 def _fixed(document: yaml_file.Document, settings: Any) -> dict[str, KnobValue]:
     fixed = {}
-    for name, value in (catalog.mapping(document, ["fix"]) if settings else {}).items():
+    for name, value in (document.mapping(["fix"]) if settings else {}).items():
         try:
             key, checked = parsed_setting(name, value)
         except InputError as error:
