@@ -1,5 +1,6 @@
 """API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -188,6 +189,33 @@ def study_report(place: str | Path) -> StudyReport:
         learned=_learned(folder),
         commands=() if folder is None else tuple(_commands(study, folder)),
     )
+
+
+def report_of(
+    place: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
+) -> PlanReport | RunReport | StudyReport:
+    """All that is shown of what lies there: a study, by its folder or address; the folder of a run; or a file of a plan or answer.
+
+    Raises:
+        FileError, InputError: as :func:`report`, :func:`run_report` and :func:`study_report`.
+    """
+    from strategist.ledger.address import is_server
+
+    path = Path(place)
+    if is_server(place):
+        return study_report(place)
+    if (path / MEASURED).is_file():
+        return run_report(place)
+    return study_report(place) if path.is_dir() else report(_read(path), cards=cards, without=without, calibration=calibration)
+
+
+def _read(path: Path) -> Plan | Answer:
+    """The plan or the answer in a file, whichever it says that it is."""
+    try:
+        kind = json.loads(path.read_bytes()).get("type")
+    except (OSError, ValueError, RecursionError, AttributeError):  # said better where it is read as a plan
+        kind = ""
+    return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)
 
 
 def run_report(folder: str | Path) -> RunReport:

@@ -69,9 +69,14 @@ def tune(
     'ok'
     >>> better = plan(request, calibration=study("studies/tiny").calibration)
     """
+    from strategist.ledger.address import is_server, parse
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
     from strategist.tuner.warm_start import read
 
+    if is_server(study):
+        raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
+    if server:
+        parse(server, "--ledger", Path(study).resolve().name)  # wrong ones are said before all work
     kind = Kind.SHADOW if shadow else Kind.REAL
     warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)

@@ -7,7 +7,6 @@ from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
 from strategist.report.line_plot import MADE_BY
-from strategist.search.settings import SAMPLERS
 
 
 def add(parser: Parser) -> None:
@@ -20,7 +19,7 @@ def add(parser: Parser) -> None:
         metavar="PATH",
         help="a CSV file of published runs, a folder of them, or a history (.jsonl) of your own (default: the shipped ones)",
     )
-    replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
+    replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(api.SAMPLERS)}; default all but gp, which takes an hour")
     replay.add_argument(
         "--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance (default %(default)s)"
     )

@@ -11,7 +11,6 @@ from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
 from strategist.files import outputs
-from strategist.profiles.request_file import load_request
 from strategist.report.line_plot import MADE_BY
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def merge_studies(options: argparse.Namespace) -> int:
 
 def repair_study(options: argparse.Namespace) -> int:
     """Repairs, and says what became of each trial."""
-    request = None if options.request is None else load_request(options.request)
+    request = None if options.request is None else api.load_request(options.request)
     found = api.repair_study(options.study, options.into, request)
     render.line(f"{found.kept} trials are as they were, in {found.study}")
     for numbers, what in (
