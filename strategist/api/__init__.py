@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from strategist.api.cards import lint_check as lint_check
     from strategist.api.cards import lint_checks as lint_checks
     from strategist.api.cards import lint_codes as lint_codes
-    from strategist.api.cards import listed as listed
+    from strategist.api.cards import listed_cards as listed_cards
     from strategist.api.cards import load_cards as load_cards
     from strategist.api.cards import new_card as new_card
     from strategist.api.cards import not_as_shipped as not_as_shipped
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "api.cards": (
-        "Folders Ids fix_cards in_language lint lint_check lint_checks lint_codes listed load_cards new_card not_as_shipped "
+        "Folders Ids fix_cards in_language lint lint_check lint_checks lint_codes listed_cards load_cards new_card not_as_shipped "
         "reference run_card_tests schema torch_installed write_reference"
     ),
     "api.config_files": (

@@ -55,7 +55,7 @@ def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
     return translations.in_language(value, deck, language)
 
 
-def listed(deck: Deck) -> "tuple[ListedCard, ...]":
+def listed_cards(deck: Deck) -> "tuple[ListedCard, ...]":
     """The cards and flows of a deck, each in a line."""
     from strategist.contract.listings import ListedCard
 

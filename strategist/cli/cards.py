@@ -31,7 +31,7 @@ def list_cards(options: argparse.Namespace) -> int:
     """Prints a line for each card."""
     loaded = api.load_cards(options.cards)
     if options.json:
-        render.show_json(list(api.listed(loaded)))
+        render.show_json(list(api.listed_cards(loaded)))
         return 0
     from strategist.report.deck import deck_report
 

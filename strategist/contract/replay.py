@@ -24,7 +24,7 @@ AFTER = ("nothing", f"{TRIALS} trials", "all rows")
 @dataclass(frozen=True, kw_only=True)
 class SearchRun:
     """One search of a sweep: ``regret`` after each trial is by which share the best so far is slower than the sweep's best
-    (None while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
+    (null while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
 
     sweep: str
     sampler: str
