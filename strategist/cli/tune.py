@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist import api
@@ -100,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
     with _beside(options.at_once - 1, options.arguments), _followed(options) as follower:
         result = api.tune(
-            request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
+            request, study=options.study, limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
             warm=options.warm, goals=goal_options.goals(options, request), engine=engine,
         )  # fmt: skip
