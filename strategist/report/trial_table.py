@@ -82,6 +82,18 @@ def figures(measured: Measurement) -> Iterator[str]:
         yield show_bytes(peak)
 
 
+def cells(measured: Measurement | None) -> tuple[str, str, str]:
+    """The same for a table; a dash where one is not known, and for a trial that did not run."""
+    if measured is None or measured.outcome not in RAN:
+        return cell_words(None, None, None)
+    return cell_words(measured.step_seconds, measured.tokens_per_second, peak_bytes(measured))
+
+
+def cell_words(step: float | None, speed: float | None, peak: int | None) -> tuple[str, str, str]:
+    """Step time, tokens/s and peak memory in words."""
+    return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
+
+
 def outcome(trial: Trial) -> str:
     """How the trial ended, in a word or two."""
     if trial.measurement is None:
@@ -106,14 +118,10 @@ def _table(*, wide: bool) -> Table:
 
 
 def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
-    measured = trial.measurement
-    ran = measured if measured is not None and measured.outcome in RAN else None
+    step, speed, peak = cells(trial.measurement)
     yield f"{trial.number}*" if best else str(trial.number)
     yield truncate(change_words(trial.plan))
     yield outcome(trial)
     yield show_seconds(trial.plan.estimate.step_seconds)
-    yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
-    if wide:
-        yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
-        yield show_bytes(peak) if ran and (peak := peak_bytes(ran)) else "-"
+    yield from (step, speed, peak) if wide else (step,)
     yield proposer(trial.proposed_by)
