@@ -18,9 +18,9 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.price import price
 from strategist.profiles.situation import situation
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 DEVICES = (8, 64, 512, 4096, 16384)
 CANDIDATES = 10_000_000
@@ -50,7 +50,7 @@ def ten_million() -> str:
     """Ten million candidates priced chunk by chunk, the best one kept."""
     asked = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
     model, on, workload = asked.model, asked.cluster, asked.request.workload
-    columns = candidate_table(space(model, on, workload, Bounds())).take(np.arange(500_000))
+    columns = candidate_table(space(model, on, workload, SpaceConstraints())).take(np.arange(500_000))
     begin, done, best = perf_counter(), 0, np.inf
     while done < CANDIDATES:
         at = np.arange(done, done + min(CHUNK, CANDIDATES - done)) % columns.rows

@@ -18,10 +18,10 @@ from strategist.cost.price import price
 from strategist.paths import data_dir
 from strategist.profiles.situation import situation
 from strategist.rules.policy_evaluation import judge
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 RUNS = 5
 LEAST_ROWS = 300_000
@@ -49,7 +49,7 @@ def main() -> None:
         asked = situation(request)
         model, on, workload = asked.model, asked.cluster, request.workload
         begin = perf_counter()
-        enumerated = candidate_table(space(model, on, workload, Bounds()))
+        enumerated = candidate_table(space(model, on, workload, SpaceConstraints()))
         made = perf_counter() - begin
         columns = enumerated.take(np.resize(np.arange(enumerated.rows), max(LEAST_ROWS, enumerated.rows)))
         facts = situation_facts(model, on, workload)

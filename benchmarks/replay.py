@@ -11,10 +11,10 @@ from pathlib import Path
 from between import put
 
 from strategist import api
-from strategist.cli.replay_report import LEGEND, TITLES, cells, replayed_plot, trials_of
+from strategist.contract.replay import ReplayDocument
 from strategist.paths import data_dir
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.tuner.replay_benchmark import Replayed
+from strategist.report.replay import LEGEND, TITLES, cells, replayed_plot, trials_of
 
 SEEDS = 5
 OURS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
@@ -31,7 +31,7 @@ def main() -> None:
         return
     docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
     (docs / "replay.svg").write_text(replayed_plot(found), encoding="utf-8")
-    rows = sum(count for count, _ in found.sweeps.values())
+    rows = sum(sweep.rows for sweep in found.sweeps)
     said = (
         f"{len(found.sweeps)} sweeps of {rows:,} rows, {SEEDS} seeds where a sampler leaves something to chance; this took"
         f" {minutes:.0f} minutes on {os.cpu_count()} cores."
@@ -42,15 +42,15 @@ def main() -> None:
     put(readme, "replay", "\n\n".join((said, samplers(found))))
 
 
-def samplers(found: Replayed) -> str:
+def samplers(found: ReplayDocument) -> str:
     """A line a sampler."""
-    return table(("sampler", *TITLES), [(item.sampler, *cells(item)) for item in found.summaries])
+    return table(("sampler", *TITLES), [(item.sampler, *cells(item)) for item in found.samplers])
 
 
-def sweeps(found: Replayed) -> str:
+def sweeps(found: ReplayDocument) -> str:
     """A line a sweep: median trials by sampler."""
-    names = [item.sampler for item in found.summaries]
-    rows = [(name, f"{count}", *trials_of(found, name)) for name, (count, _) in found.sweeps.items()]
+    names = [item.sampler for item in found.samplers]
+    rows = [(sweep.name, f"{sweep.rows}", *trials_of(found, sweep.name)) for sweep in found.sweeps]
     return table(("sweep", "rows", *names), rows)
 
 

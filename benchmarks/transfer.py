@@ -11,9 +11,8 @@ from pathlib import Path
 from between import put
 
 from strategist import api
-from strategist.cli.transfer_report import LEGEND, TITLES, cells
 from strategist.report.reference.markdown import bullets, prose, table
-from strategist.tuner.transfer_benchmark import savings
+from strategist.report.transfer import LEGEND, TITLES, cells
 
 
 def main() -> None:
@@ -21,11 +20,11 @@ def main() -> None:
     begin = time.perf_counter()
     found = api.transfer(on_pair=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
     minutes = (time.perf_counter() - begin) / 60
-    shown = table(TITLES, [cells(item) for item in savings(found)])
+    shown = table(TITLES, [cells(item) for item in found.saved])
     if len(sys.argv) < 2:
         print(shown)
         return
-    pairs = len({(item.before, item.sweep) for item in found})
+    pairs = len({(item.before, item.sweep) for item in found.transfers})
     said = f"{pairs} pairs of sweeps; this took {minutes:.0f} minutes on {os.cpu_count()} cores."
     legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
     put(Path(sys.argv[1]) / "tuning.md", "transfer", "\n\n".join((said, shown, legend)))

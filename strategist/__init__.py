@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from strategist.api import study as study
     from strategist.api import tune as tune
     from strategist.contract.answer import Answer as Answer
+    from strategist.contract.goals import Goals as Goals
     from strategist.contract.measurement import Measurement as Measurement
     from strategist.contract.measurement import TrialSettings as TrialSettings
     from strategist.contract.plan import Plan as Plan
     from strategist.contract.request import Request as Request
+    from strategist.contract.study import Study as Study
     from strategist.contract.workload import Workload as Workload
     from strategist.errors import FileError as FileError
     from strategist.errors import InputError as InputError
     from strategist.errors import StrategistError as StrategistError
-    from strategist.search.goals import Goals as Goals
+    from strategist.search.tuning_result import TuningResult as TuningResult
     from strategist.tuner.limits import Limits as Limits
-    from strategist.tuner.result import TuningResult as TuningResult
-    from strategist.tuner.study import Study as Study
 
 _PLACES = {
     "api": ("plan", "run", "study", "tune"),
@@ -38,10 +38,10 @@ _PLACES = {
     "contract.request": ("Request",),
     "contract.workload": ("Workload",),
     "errors": ("FileError", "InputError", "StrategistError"),
-    "search.goals": ("Goals",),
+    "contract.goals": ("Goals",),
     "tuner.limits": ("Limits",),
-    "tuner.result": ("TuningResult",),
-    "tuner.study": ("Study",),
+    "search.tuning_result": ("TuningResult",),
+    "contract.study": ("Study",),
 }
 _MODULES = {name: f"strategist.{module}" for module, names in _PLACES.items() for name in names}
 

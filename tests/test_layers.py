@@ -106,6 +106,24 @@ def law_layers(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}, which does not lie below it"
 
 
+DOOR = ("errors", "paths", "units", "contract", "report", "api", "agent", "cli")
+"""What the command line and agents see of the deciding half."""
+
+BESIDE_THE_DOOR = {
+    "strategist.files.outputs": "writes every file that a user names, those of commands included",
+    "strategist.files.yaml_file": "reads the configuration of the command line itself, and bounds a card that an agent sends",
+}
+
+
+def law_door(modules: Modules) -> Iterator[str]:
+    """The command line and agents use the API, and values and reports of what it returns."""
+    for path, module in tree(modules):
+        if path.startswith(("strategist/cli/", "strategist/agent/")):
+            for name in imports(module, modules):
+                if package(name) and package(name) not in DOOR and name not in BESIDE_THE_DOOR:
+                    yield f"{path} imports {name}, which strategist.api does not hand out"
+
+
 def law_no_cycles(modules: Modules) -> Iterator[str]:
     """No module reaches itself through imports, whether at its top or inside functions."""
     names = {module_name(path) for path in modules}
@@ -286,7 +304,7 @@ def law_docstrings(modules: Modules) -> Iterator[str]:
 
 
 LAWS = (
-    law_layers, law_no_cycles, law_runtime, law_contract, law_libraries, law_private_names, law_printing, law_outputs,
+    law_layers, law_door, law_no_cycles, law_runtime, law_contract, law_libraries, law_private_names, law_printing, law_outputs,
     law_no_dynamic_code, law_broad_except, law_size, law_init, law_docstrings,
 )  # fmt: skip
 
@@ -301,6 +319,11 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"strategist/novel/a.py": ""},
         {"runtime/strategist_runtime/model/a.py": "from strategist_runtime.training import trainer"},
         {"runtime/strategist_runtime/novel/a.py": ""},
+    ),
+    law_door: (
+        {"strategist/cli/plan.py": "from strategist.planning import planner"},
+        {"strategist/agent/plans.py": "def f():\n    from strategist.search.space import x"},
+        {"strategist/cli/plan.py": "from strategist.files import cache", "strategist/files/cache.py": ""},
     ),
     law_no_cycles: (
         {

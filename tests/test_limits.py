@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import InputError
-from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.tuner.limits import Limits, device_hours
 
 
@@ -20,7 +21,7 @@ def row(number: int, *walls: float | None) -> TrialRow:
         for place, wall in enumerate(walls, start=1)
     )  # fmt: skip
     return TrialRow(
-        number=number, key="k", plan_json="{}", proposed_by="search", state=State.RUNNING, attempt=len(walls), owner="me",
+        number=number, key="k", plan_json="{}", proposed_by="search", state=TrialState.RUNNING, attempt=len(walls), owner="me",
         lease_until=None, attempts=attempts,
     )  # fmt: skip
 

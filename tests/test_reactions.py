@@ -26,9 +26,9 @@ from strategist.planning.planner import price_candidate
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation, situation
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.learning import card_proposal
 from strategist.tuner.limits import Limits
-from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import tune
 
 GIB = 2**30

@@ -19,24 +19,24 @@ from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSet
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import settings_of
+from strategist.contract.study import REPEAT, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
 from strategist.files import yaml_file
 from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.paths import data_dir
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles import history
 from strategist.profiles.situation import situation
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner import tune as loop
 from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH
+from strategist.tuner.finalists import REPEAT_LENGTH
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import CRASH
-from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import tune
 
 STAND_IN = str(Path(__file__).with_name("tuner_stand_in.py"))
@@ -180,7 +180,7 @@ def test_a_trial_that_runs_stands_in_the_study_that_is_told(run) -> None:
     events: list[TuneEvent] = []
     run(2, on_event=events.append)
     started = [event for event in events if event.event_type is EventType.STARTED]
-    assert [event.state.rows[event.trial - 1].state for event in started] == [State.RUNNING] * 2
+    assert [event.state.rows[event.trial - 1].state for event in started] == [TrialState.RUNNING] * 2
 
 
 def test_another_request_is_refused_by_what_differs(run) -> None:
@@ -309,7 +309,7 @@ def test_an_interrupt_saves_what_there_is_and_gives_the_trial_back(run, tmp_path
         run(5, StandIn(before=interrupt))
     assert len(codec.load(TuningResult, tmp_path / "study/result.json").trials) == 2
     with Ledger.open(tmp_path / "study") as ledger:
-        assert [trial.state for trial in ledger.trials()] == [State.FINISHED, State.FINISHED, State.QUEUED]
+        assert [trial.state for trial in ledger.trials()] == [TrialState.FINISHED, TrialState.FINISHED, TrialState.QUEUED]
     assert len(run(3).trials) == 3
 
 

@@ -11,11 +11,12 @@ from strategist.cards.deck import load_deck
 from strategist.contract.estimate import Estimate
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.price import price
-from strategist.executors.executor import OnEvent, Progress
+from strategist.executors.executor import OnEvent
 from strategist.expr.columns import row_of, table
 from strategist.paths import data_dir
 from strategist.tuner.limits import Limits

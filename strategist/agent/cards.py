@@ -15,11 +15,9 @@ from strategist.agent.schema import Arguments, text
 from strategist.agent.session import AgentSession
 from strategist.agent.shared_arguments import Cards, Language, OwnCards, decks
 from strategist.agent.tool import tool
-from strategist.cards.card import ENGLISH, LANGUAGES, ROOT, Card
-from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.evidence import PolicyEvidence
 from strategist.files.yaml_file import MAX_BYTES
-from strategist.rules.evidence import PolicyEvidence
 
 MOST_FOUND, MOST_POLICIES = 12, 4
 _WORD = re.compile(r"[a-z0-9_]+")
@@ -192,7 +190,7 @@ def _linted(item: Diagnostic, file: str) -> LintFinding:
     return LintFinding(code=item.code, level=item.level.value, file=file, line=item.line, message=item.message, do=item.do)
 
 
-def _deck(session: AgentSession, arguments: Cards) -> Deck:
+def _deck(session: AgentSession, arguments: Cards) -> api.Deck:
     chosen = decks(session, arguments)
     return api.load_cards(chosen["cards"], chosen["without"])
 
@@ -203,12 +201,12 @@ def shipped_evidence() -> tuple[PolicyEvidence, ...]:
     return api.evidence().evidence
 
 
-def _listed(card: Card) -> ListedCard:
+def _listed(card: api.Card) -> ListedCard:
     return ListedCard(id=card.id, module=card.module, title=str(card.title or card.intent), acts=card.acts)
 
 
-def _policies(card: Card) -> Iterator[PolicySummary]:
-    for policy, said in zip(card.policies, card.document.data[ROOT].get("policies", ()), strict=True):
+def _policies(card: api.Card) -> Iterator[PolicySummary]:
+    for policy, said in zip(card.policies, card.sections.get("policies", ()), strict=True):
         if policy.effects:
             effects = {effect.kind.value: said.get(effect.kind.value, "") for effect in policy.effects}
             after = policy.phase.value == "observe"
@@ -222,7 +220,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(whole) | frozenset(part for word in whole for part in word.split("_"))
 
 
-def _texts(card: Card) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+def _texts(card: api.Card) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """The words of its title, of its intent, and of its policies."""
     policies = " ".join(_policy_text(policy) for policy in _policies(card))
     return _words(f"{card.id} {card.title} {card.module}"), _words(str(card.intent)), _words(policies)
@@ -237,7 +235,7 @@ def _policy_text(policy: PolicySummary) -> str:
     return f"{policy.id} {policy.when} {policy.effects} {policy.because}"
 
 
-def _found(card: Card, words: frozenset[str]) -> FoundCard:
+def _found(card: api.Card, words: frozenset[str]) -> FoundCard:
     counted = [(len(words & _words(_policy_text(policy))), policy) for policy in _policies(card)]
     most = max((count for count, _ in counted), default=0)
     speaking = tuple(policy for count, policy in counted if 0 < most <= count)
@@ -248,13 +246,13 @@ def _said(entry: Any) -> Any:
     """An entry as its file has it, each text in English where it is in several languages."""
     if not isinstance(entry, dict):
         return [_said(item) for item in entry] if isinstance(entry, list) else entry
-    if entry and entry.keys() <= set(LANGUAGES):
-        return entry.get(ENGLISH) or next(iter(entry.values()))
+    if entry and entry.keys() <= set(api.LANGUAGES):
+        return entry.get(api.ENGLISH) or next(iter(entry.values()))
     return {name: _said(value) for name, value in entry.items()}
 
 
-def _sections(card: Card) -> Iterator[Section]:
-    for name, content in card.document.data[ROOT].items():
+def _sections(card: api.Card) -> Iterator[Section]:
+    for name, content in card.sections.items():
         if name not in _SAID_ELSEWHERE:
             entries = content if isinstance(content, list) else [content]
             yield from (Section(section=name, entry=_said(entry)) for entry in entries)

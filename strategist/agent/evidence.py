@@ -18,13 +18,12 @@ from strategist.agent.schema import Arguments, OneOf, number, text, whole
 from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.layout import OBSERVED_AXES
 from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
 from strategist.errors import FileError, InputError
-from strategist.expr.vocabulary import OBSERVED_AXES
-from strategist.rules.observe_policies import Proposal
 from strategist.units import GIB, show_bytes, show_seconds
 
 Share = Annotated[float, number("Share of the step.", 0.4, most=1.0)]
@@ -163,7 +162,7 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
     return PagedAnswer(head=head, items=items)
 
 
-def _shown(session: AgentSession, plan: Plan, request: Request, proposal: Proposal, deciding: dict[str, Any]) -> ShownProposal:
+def _shown(session: AgentSession, plan: Plan, request: Request, proposal: api.Proposal, deciding: dict[str, Any]) -> ShownProposal:
     """A proposal with what the cost model says of its changes, if they are legal together."""
     bare = {name.rpartition(".")[2]: value for name, value in proposal.changes.items()}
     made, speedup = "", None

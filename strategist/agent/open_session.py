@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 
+from strategist import api
 from strategist.agent import catalog, server_tools
 from strategist.agent.audit import Audit
 from strategist.agent.dispatcher import Dispatcher
@@ -14,7 +15,6 @@ from strategist.agent.jobs import Jobs
 from strategist.agent.workers import Workers
 from strategist.agent.workspace import Workspace
 from strategist.errors import InputError
-from strategist.profiles.local_machine import cores
 
 LOG, STUDIES = "audit.jsonl", "studies"
 CALL_MINUTES = 30.0
@@ -43,7 +43,7 @@ async def open_session(
     """
     place = Workspace.at(workspace)
     budget = None if grant is None else _budget(place, grant, study)
-    workers = Workers(place, long_calls or max(LONG_CALLS, cores()))
+    workers = Workers(place, long_calls or max(LONG_CALLS, api.cores()))
     log = Audit(Path(audit) if audit else place.own() / LOG)
     async with anyio.create_task_group() as group:
         yield Dispatcher(

@@ -17,7 +17,7 @@ from strategist.contract.answer import Alternative, Answer
 from strategist.contract.comparison import Comparison
 from strategist.contract.explanation import Decision, Explanation
 from strategist.contract.knobs import KnobValue
-from strategist.profiles.request_file import parse_fix, setting_name
+from strategist.contract.setting_parser import parse_fix, setting_name
 from strategist.units import GIB
 
 

@@ -9,7 +9,6 @@ from strategist import api
 from strategist.agent.problem import CODES
 from strategist.agent.session import AgentSession
 from strategist.contract import codec
-from strategist.expr.vocabulary import VOCABULARY
 
 JSON, YAML = "application/json", "application/yaml"
 READ = "resources/read"
@@ -52,7 +51,7 @@ def _card(session: AgentSession, name: str) -> object:
 
 
 def _vocabulary(session: AgentSession, name: str) -> object:
-    return [{**asdict(entry), "choices": list(entry.choices)} for entry in VOCABULARY.values()]
+    return [{**asdict(entry), "choices": list(entry.choices)} for entry in api.VOCABULARY.values()]
 
 
 def _schema(session: AgentSession, name: str) -> object:

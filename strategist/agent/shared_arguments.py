@@ -5,17 +5,16 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
+from strategist import api
 from strategist.agent.problem import RefusedError
 from strategist.agent.schema import Arguments, OneOf, number, several, text, whole
 from strategist.agent.session import AgentSession
 from strategist.agent.workspace import Workspace
-from strategist.cards.card import ENGLISH, LANGUAGES
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.contract.request import CONVERGENCE, OBJECTIVES, Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
-from strategist.formats.setup import GivenValues
-from strategist.profiles.request_file import parse_fix
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
 WAIT_SECONDS = 45.0
@@ -38,7 +37,7 @@ class WaitArguments(Arguments):
 
 
 class Language(Arguments):
-    lang: Annotated[str, OneOf(LANGUAGES), text("Language of what cards say.")] = ENGLISH
+    lang: Annotated[str, OneOf(api.LANGUAGES), text("Language of what cards say.")] = api.ENGLISH
 
 
 class OwnCards(Arguments):
@@ -121,9 +120,9 @@ def request(session: AgentSession, arguments: RequestArguments) -> Request:
     )  # fmt: skip
 
 
-def given(session: AgentSession, arguments: SituationArguments, model: str) -> GivenValues:
+def given(session: AgentSession, arguments: SituationArguments, model: str) -> api.GivenValues:
     """What is said beside a file of another system; without a model, the file names it."""
-    return GivenValues(
+    return api.GivenValues(
         gpus=cluster_name(session.workspace, arguments.gpus), model=model_name(session.workspace, model) if model else None,
         host_memory_bytes=parse_memory_bytes(arguments.host_memory, "host_memory") if arguments.host_memory else None,
         workload=_workload(arguments), settings=fixed(arguments.fix),

@@ -12,7 +12,6 @@ from strategist import api
 from strategist.agent.pagination import Answer, PagedAnswer, StartedJob, dumps
 from strategist.agent.problem import Problem, RefusedError
 from strategist.agent.schema import Arguments, Schema, argument_schema
-from strategist.cards.card import ENGLISH
 from strategist.contract import codec
 from strategist.contract.schema import type_schema
 
@@ -88,7 +87,7 @@ class Tool:
         """What the function answers, as JSON data, in the language asked for."""
         parsed = self.parsed(arguments)
         sheet: PagedAnswer[Any, Any] = self.function(session, parsed)
-        if (language := getattr(parsed, "lang", ENGLISH)) != ENGLISH:
+        if (language := getattr(parsed, "lang", api.ENGLISH)) != api.ENGLISH:
             sheet = api.in_language(sheet, language, cards=session.folders(parsed.cards))
         return encoded(sheet)
 

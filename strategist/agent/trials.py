@@ -17,14 +17,12 @@ from strategist.agent.session import AgentSession
 from strategist.agent.tool import tool
 from strategist.agent.workspace import Workspace
 from strategist.contract import checkpoint, codec
-from strategist.contract.measurement import Kind, Measurement, TrialSettings
+from strategist.contract.measurement import Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.schema import type_schema
+from strategist.contract.study import Study, StudyTrial
 from strategist.errors import FileError
-from strategist.profiles.request_file import request_text
 from strategist.report.setting_text import change_words
-from strategist.tuner.finalists import REPEAT
-from strategist.tuner.study import Study, StudyTrial
 from strategist.units import GIB
 
 PLAN, SETTINGS, MEASUREMENT, REQUEST, OUT = "plan.json", "settings.json", "measurement.json", "request.yaml", "out"
@@ -141,14 +139,22 @@ def prepare_tuning(session: AgentSession, arguments: TuningArguments) -> PagedAn
     if not folder.resolve().is_relative_to(session.workspace.root):
         raise RefusedError("outside_workspace", f"study {arguments.study} lies outside the workspace", "choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / REQUEST).write_text(request_text(request), encoding="utf-8")
+    (folder / REQUEST).write_text(api.request_text(request), encoding="utf-8")
     before, trials = _study(folder), arguments.trials
-    options = ["--trials", str(counted_trials(before) + trials), "--minutes", f"{arguments.minutes:g}", "--confirm", "0", "--quiet"]
+    options = [
+        "--trials",
+        str((before.counted if before else 0) + trials),
+        "--minutes",
+        f"{arguments.minutes:g}",
+        "--confirm",
+        "0",
+        "--quiet",
+    ]
     options += ["--steps", str(arguments.steps)] if arguments.steps else []
     for name in ("cards", "without"):
         options += [part for value in deciding[name] for part in (f"--{name}", str(value))]
     command = ("tune", "--request", str(folder / REQUEST), "--study", str(folder), *options)
-    return PagedAnswer(head=Prepared(command=command, folder=str(folder), attempts=attempts(before)))
+    return PagedAnswer(head=Prepared(command=command, folder=str(folder), attempts=before.attempts if before else 0))
 
 
 @tool()
@@ -158,7 +164,7 @@ def list_trials(session: AgentSession, arguments: JobArguments) -> PagedAnswer[T
     if arguments.kind == TUNING:
         study = _study(folder)
         trials = tuple(_shown(trial, best=trial.number == study.best) for trial in study.trials) if study else ()
-        return PagedAnswer(head=TrialCount(attempts=attempts(study)), items=trials)
+        return PagedAnswer(head=TrialCount(attempts=study.attempts if study else 0), items=trials)
     return PagedAnswer(head=TrialCount(attempts=int((folder / OUT / PLAN).exists())), items=tuple(_trial_run(folder)))
 
 
@@ -230,17 +236,3 @@ def _study(folder: Path) -> Study | None:
         return api.study(folder)
     except FileError:
         return None
-
-
-def attempts(study: Study | None) -> int:
-    """How often a trial of it was run; what a simulation kept from starting was not."""
-    return sum(trial.attempts for trial in study.trials if not _simulated(trial)) if study else 0
-
-
-def counted_trials(study: Study | None) -> int:
-    """Its finished trials as ``--trials`` counts them."""
-    return sum(not _simulated(trial) and trial.proposed_by != REPEAT for trial in study.finished) if study else 0
-
-
-def _simulated(trial: StudyTrial) -> bool:
-    return trial.measurement is not None and trial.measurement.kind is Kind.SIMULATED

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from strategist import api
 from strategist.agent import landlock
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError
 from strategist.paths import data_dir
-from strategist.profiles.huggingface import hub_cache
-from strategist.profiles.local_machine import profile_path
 
 OWN = ".strategist"
 """The server's own folder in the workspace: plans, jobs, temporary files and the log. No path of an agent leads there."""
@@ -165,5 +164,4 @@ def _data() -> tuple[str, ...]:
 def _readable() -> tuple[str, ...]:
     """What strategist is made of: its data, Python with its packages, the Hub's cache, and this machine as it was measured."""
     python = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *filter(None, sys.path))
-    own = (data_dir("cards"), data_dir("profiles"), hub_cache(), profile_path())
-    return tuple(os.path.realpath(place) for place in (*map(str, own), *python, *_SYSTEM))
+    return tuple(os.path.realpath(place) for place in (*map(str, api.readable_places()), *python, *_SYSTEM))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from strategist.api.cards import lint_check as lint_check
     from strategist.api.cards import lint_checks as lint_checks
     from strategist.api.cards import lint_codes as lint_codes
+    from strategist.api.cards import listed_cards as listed_cards
     from strategist.api.cards import load_cards as load_cards
     from strategist.api.cards import new_card as new_card
     from strategist.api.cards import not_as_shipped as not_as_shipped
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     from strategist.api.config_files import find_format as find_format
     from strategist.api.config_files import formats as formats
     from strategist.api.config_files import import_plan as import_plan
+    from strategist.api.config_files import job_file as job_file
     from strategist.api.config_files import named_model as named_model
     from strategist.api.config_files import unused_job_options as unused_job_options
     from strategist.api.config_files import write_files as write_files
     from strategist.api.machines import profile_links as profile_links
     from strategist.api.machines import profile_machine as profile_machine
+    from strategist.api.machines import readable_places as readable_places
     from strategist.api.machines import topology as topology
     from strategist.api.plans import by_backend as by_backend
     from strategist.api.plans import compare as compare
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from strategist.api.published import replay as replay
     from strategist.api.published import transfer as transfer
     from strategist.api.reports import report as report
+    from strategist.api.reports import report_of as report_of
     from strategist.api.reports import run_report as run_report
     from strategist.api.reports import study_report as study_report
     from strategist.api.runs import BACKEND as BACKEND
@@ -74,28 +78,75 @@ if TYPE_CHECKING:
     from strategist.api.studies import trial_row as trial_row
     from strategist.api.studies import tune as tune
     from strategist.api.studies import watch_study as watch_study
+    from strategist.cards.card import ENGLISH as ENGLISH
+    from strategist.cards.card import LANGUAGES as LANGUAGES
+    from strategist.cards.card import Card as Card
+    from strategist.cards.deck import Deck as Deck
     from strategist.cost.calibration import load_calibration as load_calibration
+    from strategist.executors.engine import Engine as Engine
+    from strategist.executors.engine import Ray as Ray
+    from strategist.executors.engine import Slurm as Slurm
+    from strategist.executors.engine import hosts as hosts
+    from strategist.expr.vocabulary import VOCABULARY as VOCABULARY
+    from strategist.formats.format import ExportedFiles as ExportedFiles
+    from strategist.formats.setup import GivenValues as GivenValues
+    from strategist.ledger.address import redacted as redacted
+    from strategist.profiles.local_machine import cores as cores
+    from strategist.profiles.request_file import load_request as load_request
+    from strategist.profiles.request_file import request_text as request_text
     from strategist.programs.backends import programs as programs
     from strategist.programs.program import Program as Program
+    from strategist.rules.observe_policies import Proposal as Proposal
+    from strategist.search.settings import SAMPLERS as SAMPLERS
+    from strategist.search.tuning_result import TuningResult as TuningResult
+    from strategist.tuner.elastic import Shrink as Shrink
+    from strategist.tuner.event import EventType as EventType
+    from strategist.tuner.event import TuneEvent as TuneEvent
+    from strategist.tuner.json_lines import TuneLines as TuneLines
+    from strategist.tuner.limits import Limits as Limits
+    from strategist.tuner.parallel_tuners import parallel_tuners as parallel_tuners
+    from strategist.tuner.study_metrics import StudyMetrics as StudyMetrics
+    from strategist.tuner.tuning_follower import TuningFollower as TuningFollower
+    from strategist.tuner.tuning_follower import TuningSnapshot as TuningSnapshot
 
 _PLACES = {
     "api.cards": (
-        "Folders Ids fix_cards in_language lint lint_check lint_checks lint_codes load_cards new_card not_as_shipped "
+        "Folders Ids fix_cards in_language lint lint_check lint_checks lint_codes listed_cards load_cards new_card not_as_shipped "
         "reference run_card_tests schema torch_installed write_reference"
     ),
     "api.config_files": (
-        "JOBS JobOptions check_config export_plan find_format formats import_plan named_model unused_job_options write_files"
+        "JOBS JobOptions check_config export_plan find_format formats import_plan job_file named_model unused_job_options "
+        "write_files"
     ),
     "api.catalog": "cluster model profiles",
-    "api.machines": "profile_links profile_machine topology",
+    "api.machines": "profile_links profile_machine readable_places topology",
     "api.plans": "by_backend compare explain plan price prove simulate trace why_not write_trace",
     "api.published": "accuracy replay transfer",
-    "api.reports": "report run_report study_report",
+    "api.reports": "report report_of run_report study_report",
     "api.runs": "BACKEND DEFAULTS command doctor evidence program run scale shadow",
     "api.studies": ("advise export_study import_trials list_studies merge_studies repair_study study trial_row tune watch_study"),
+    "cards.card": "ENGLISH LANGUAGES Card",
+    "cards.deck": "Deck",
     "cost.calibration": "load_calibration",
+    "executors.engine": "Engine Ray Slurm hosts",
+    "expr.vocabulary": "VOCABULARY",
+    "formats.format": "ExportedFiles",
+    "formats.setup": "GivenValues",
+    "ledger.address": "redacted",
+    "profiles.local_machine": "cores",
+    "profiles.request_file": "load_request request_text",
     "programs.backends": "programs",
     "programs.program": "Program",
+    "rules.observe_policies": "Proposal",
+    "search.settings": "SAMPLERS",
+    "search.tuning_result": "TuningResult",
+    "tuner.elastic": "Shrink",
+    "tuner.event": "EventType TuneEvent",
+    "tuner.json_lines": "TuneLines",
+    "tuner.limits": "Limits",
+    "tuner.parallel_tuners": "parallel_tuners",
+    "tuner.study_metrics": "StudyMetrics",
+    "tuner.tuning_follower": "TuningFollower TuningSnapshot",
 }
 """By module the names that it holds."""
 

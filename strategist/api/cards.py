@@ -13,7 +13,9 @@ from strategist.paths import data_dir
 
 if TYPE_CHECKING:
     from strategist.contract.diagnostic import Diagnostic
-    from strategist.executors.card_tests import CardTest, OnCard
+    from strategist.contract.example import CardTest
+    from strategist.contract.listings import ListedCard
+    from strategist.executors.card_tests import OnCard
     from strategist.lint.fix import Repair
     from strategist.lint.registry import Entry
 
@@ -51,6 +53,23 @@ def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
 
     deck = value if isinstance(value, Deck) else load_cards(cards)
     return translations.in_language(value, deck, language)
+
+
+def listed_cards(deck: Deck) -> "tuple[ListedCard, ...]":
+    """The cards and flows of a deck, each in a line."""
+    from strategist.contract.listings import ListedCard
+
+    cards = (
+        ListedCard(
+            id=card.id, kind="card" if card.acts else "advice", module=card.module, status=card.status,
+            title=str(card.title or card.intent), file=card.document.path,
+        )
+        for card in deck.cards
+    )  # fmt: skip
+    flows = (
+        ListedCard(id=flow.id, kind="flow", title=str(flow.title or flow.intent), file=flow.document.path) for flow in deck.flows
+    )
+    return (*cards, *flows)
 
 
 def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ def model(name: str) -> NamedModel:
     return NamedModel(shape=found.shape, note=found.note, state_bytes=kept)
 
 
-def cluster(name: str) -> Cluster:
-    """What ``--gpus`` makes of a text; the usual node of a device, by its name alone.
+def cluster(name: str, *, by_device: bool = True) -> Cluster:
+    """What ``--gpus`` makes of a text; ``by_device`` also takes a device's name alone, for its usual node.
 
     Raises:
         InputError, FileError: it describes no devices.
@@ -38,7 +38,7 @@ def cluster(name: str) -> Cluster:
     >>> cluster("16x8xH100").devices
     128
     """
-    stem = find_device(name)
+    stem = find_device(name) if by_device else None
     return resolve_cluster(name if stem is None else f"{load_device(stem)[1].gpus_per_node}x{name}")
 
 

@@ -11,12 +11,12 @@ from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.cost.calibration import load_calibration
-from strategist.errors import InputError
+from strategist.errors import FileError, InputError
 from strategist.files import outputs
 from strategist.formats.catalog import backend, find_format, formats
 from strategist.formats.export_notes import header_lines
 from strategist.formats.finding_codes import finding
-from strategist.formats.format import ExportedFiles
+from strategist.formats.format import ExportedFiles, File
 from strategist.formats.setup import GivenValues, setup
 from strategist.formats.supported import supported
 from strategist.launch.catalog import JOBS, NONE, with_job
@@ -28,7 +28,7 @@ GRAVE = ("layout", "model", "workload", "device")
 """Parts of a plan that a format must be able to say: without one its file would train something else."""
 
 __all__ = [
-    "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "named_model",
+    "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "job_file", "named_model",
     "unused_job_options", "write_files",
 ]  # fmt: skip
 
@@ -75,8 +75,7 @@ def check_config(
         FileError, InputError: as :func:`import_plan`.
 
     >>> from pathlib import Path
-    >>> from strategist.api import check_config
-    >>> from strategist.formats.setup import GivenValues
+    >>> from strategist.api import GivenValues, check_config
     >>> Path("ds_config.json").write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 64}') > 0
     True
     >>> review = check_config("ds_config.json", GivenValues(model="8b", gpus="8x24GB"))
@@ -102,6 +101,21 @@ def named_model(path: str | Path, *, format: str = "") -> str | None:
 
     _, _, found = read(path, format)
     return found.model if isinstance(found.model, str) else None
+
+
+def job_file(path: str | Path) -> File:
+    """A file of the user's that a job ships.
+
+    Raises:
+        FileError: it cannot be read, or is no text.
+    """
+    place = Path(path)
+    try:
+        return File(name=place.name, text=place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(place, f"cannot be read: {error.strerror}; name another file") from None
+    except UnicodeDecodeError:
+        raise FileError(place, "is no text, and jobs ship texts; put it on a volume") from None
 
 
 def export_plan(

@@ -9,28 +9,28 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.comparison import Comparison
 from strategist.contract.configuration import Configuration
 from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.evidence import TrialEvidence
+from strategist.contract.example import CardTest
 from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.listings import LintPage, ListedCard, ListedProgram
 from strategist.contract.machine import MachineRecord
 from strategist.contract.measurement import Measurement
 from strategist.contract.model import NamedModel
 from strategist.contract.plan import Plan
+from strategist.contract.replay import ReplayDocument, TransferDocument
 from strategist.contract.review import Review
 from strategist.contract.scaling import Scaling
 from strategist.contract.schema import document_schema
 from strategist.contract.simulation import Simulation
+from strategist.contract.study import Study, StudySummary
 from strategist.contract.topology import Topology
-from strategist.executors.card_tests import CardTest
 from strategist.files import outputs
 from strategist.formats.format import ExportedFiles
 from strategist.profiles.catalog import unknown
 from strategist.report.accuracy import AccuracyDocument
-from strategist.rules.evidence import TrialEvidence
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.flat_table import Cell
 from strategist.tuner.json_lines import TuneLine
-from strategist.tuner.replay_documents import ReplayDocument, TransferDocument
-from strategist.tuner.result import TuningResult
-from strategist.tuner.study import Study, StudySummary
 
 DOCUMENTS: dict[str, tuple[Any, str]] = {
     "plan": (Plan, "plan -o, import --json, best-plan.json of a study"),

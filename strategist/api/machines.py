@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategist.files import outputs
+from strategist.paths import data_dir
 
 if TYPE_CHECKING:
     from strategist.contract.cluster import Cluster
@@ -63,6 +64,13 @@ def profile_links(logs: "Sequence[str | Path]", path: str | Path, *, force: bool
     target = Path(path)
     nccl_tests.write([Path(log) for log in logs], target, force=force)
     return target, resolve_cluster(str(target))
+
+
+def readable_places() -> "tuple[Path, ...]":
+    """Where use-cases read what no caller names: shipped cards and profiles, the Hub's cache, this machine as it was measured."""
+    from strategist.profiles import huggingface, local_machine
+
+    return data_dir("cards"), data_dir("profiles"), huggingface.hub_cache(), local_machine.profile_path()
 
 
 def topology(path: str | Path | None = None, *, nodes: int = 1, force: bool = False) -> "Topology":

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from strategist.accuracy.case import Case
     from strategist.accuracy.measure import Accuracy
     from strategist.accuracy.row import Row
-    from strategist.tuner.replay_benchmark import OnSweep, Replayed
-    from strategist.tuner.transfer_benchmark import OnPair, Transfer
+    from strategist.contract.replay import ReplayDocument, TransferDocument
+    from strategist.tuner.replay_benchmark import OnSweep
+    from strategist.tuner.transfer_benchmark import OnPair
 
 HISTORY = ".jsonl"
 
@@ -45,7 +46,7 @@ def replay(
     samplers: Sequence[str] | None = None,
     seeds: int = 5,
     on_sweep: "OnSweep | None" = None,
-) -> "Replayed":
+) -> "ReplayDocument":
     """How many trials published sweeps would have taken: of a CSV file, of a folder of them, of a history (.jsonl), or the shipped
     ones.
 
@@ -68,7 +69,7 @@ def replay(
     return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
 
 
-def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "tuple[Transfer, ...]":
+def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "TransferDocument":
     """How many trials published sweeps would have taken after another one, of another model or on other GPUs, was searched.
 
     Raises:

@@ -1,5 +1,6 @@
 """API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -38,8 +39,8 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import stack_of_plan
 
 if TYPE_CHECKING:
+    from strategist.contract.study import Study, StudyTrial
     from strategist.ledger.rows import TrialRow
-    from strategist.tuner.study import Study, StudyTrial
 
 BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
 NO_FACTORS = ("step_range", "memory_spread", "trials")
@@ -190,6 +191,33 @@ def study_report(place: str | Path) -> StudyReport:
     )
 
 
+def report_of(
+    place: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
+) -> PlanReport | RunReport | StudyReport:
+    """All that is shown of what lies there: a study, by its folder or address; the folder of a run; or a file of a plan or answer.
+
+    Raises:
+        FileError, InputError: as :func:`report`, :func:`run_report` and :func:`study_report`.
+    """
+    from strategist.ledger.address import is_server
+
+    path = Path(place)
+    if is_server(place):
+        return study_report(place)
+    if (path / MEASURED).is_file():
+        return run_report(place)
+    return study_report(place) if path.is_dir() else report(_read(path), cards=cards, without=without, calibration=calibration)
+
+
+def _read(path: Path) -> Plan | Answer:
+    """The plan or the answer in a file, whichever it says that it is."""
+    try:
+        kind = json.loads(path.read_bytes()).get("type")
+    except (OSError, ValueError, RecursionError, AttributeError):  # said better where it is read as a plan
+        kind = ""
+    return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)
+
+
 def run_report(folder: str | Path) -> RunReport:
     """All that is shown of a run, from the folder that ``strategist run`` wrote.
 
@@ -216,8 +244,8 @@ def _run_steps(found: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
 
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
     """What goes on with a study in a folder, and shows its best plan."""
+    from strategist.contract.study import BEST
     from strategist.report.command import tune_command
-    from strategist.tuner.study_folder import BEST
 
     if study.kind is Kind.REAL and (further := tune_command(study.request, study.goals, str(folder), len(study.trials))):
         yield further
@@ -245,8 +273,8 @@ def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
 
 def _learned(folder: Path | None) -> Learned | None:
     """What the last tuning of the study said at its end."""
-    from strategist.tuner.result import TuningResult
-    from strategist.tuner.study_folder import RESULT
+    from strategist.contract.study import RESULT
+    from strategist.search.tuning_result import TuningResult
 
     if folder is None or not (folder / RESULT).exists():
         return None

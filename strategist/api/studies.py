@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist.api.cards import Folders, Ids, load_cards
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Kind, Measurement, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
@@ -15,17 +16,15 @@ from strategist.cost.calibration import load_calibration
 from strategist.errors import InputError
 from strategist.programs.backends import find_program
 from strategist.programs.program import Program
-from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
+    from strategist.contract.study import ImportResult, Study, StudySummary, StudyTrial
     from strategist.executors.engine import Engine
     from strategist.executors.executor import Executor
     from strategist.rules.observe_policies import Proposal
-    from strategist.tuner.import_trials import ImportResult
+    from strategist.search.tuning_result import TuningResult
     from strategist.tuner.repair import Repaired
-    from strategist.tuner.result import TuningResult
-    from strategist.tuner.study import Study, StudySummary, StudyTrial
     from strategist.tuner.tune import OnTuneEvent
     from strategist.tuner.watch import OnLook
 
@@ -70,9 +69,14 @@ def tune(
     'ok'
     >>> better = plan(request, calibration=study("studies/tiny").calibration)
     """
+    from strategist.ledger.address import is_server, parse
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
     from strategist.tuner.warm_start import read
 
+    if is_server(study):
+        raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
+    if server:
+        parse(server, "--ledger", Path(study).resolve().name)  # wrong ones are said before all work
     kind = Kind.SHADOW if shadow else Kind.REAL
     warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)

@@ -208,7 +208,13 @@ class Card:
     @cached_property
     def canonical(self) -> str:
         """What the file says of the card, as JSON: equal for equal content, however the file is laid out."""
-        return canonical(self.document.data[ROOT])
+        return canonical(self.sections)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """What the file says of the card, by section."""
+        found: dict[str, Any] = self.document.data[ROOT]
+        return found
 
     @property
     def acts(self) -> bool:

@@ -7,7 +7,6 @@ from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
 from strategist.report.line_plot import MADE_BY
-from strategist.search.settings import SAMPLERS
 
 
 def add(parser: Parser) -> None:
@@ -20,7 +19,7 @@ def add(parser: Parser) -> None:
         metavar="PATH",
         help="a CSV file of published runs, a folder of them, or a history (.jsonl) of your own (default: the shipped ones)",
     )
-    replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(SAMPLERS)}; default all but gp, which takes an hour")
+    replay.add_argument("--samplers", metavar="LIST", help=f"of {', '.join(api.SAMPLERS)}; default all but gp, which takes an hour")
     replay.add_argument(
         "--seeds", type=positive("--seeds"), default=5, metavar="N", help="searches that are left to chance (default %(default)s)"
     )
@@ -41,14 +40,12 @@ def run_replay(options: argparse.Namespace) -> int:
         options.data, samplers=names, seeds=options.seeds,
         on_sweep=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"),
     )  # fmt: skip
-    from strategist.cli.replay_report import replayed_plot, replayed_report
+    from strategist.report.replay import replayed_plot, replayed_report
 
     if options.plot:
         render.write(options.plot, replayed_plot(found), own=MADE_BY, force=options.force)
     if options.json:
-        from strategist.tuner.replay_documents import replay_document
-
-        render.show_json(replay_document(found))
+        render.show_json(found)
     else:
         render.show(replayed_report(found))
     return 0
@@ -60,11 +57,9 @@ def _run_transfer(options: argparse.Namespace) -> int:
         raise InputError(f"--transfer {given}", "is of the surrogate alone, and has no plot", f"leave out {given}")
     found = api.transfer(options.data, on_pair=lambda name, done, count: render.print_note(f"{done} of {count}: {name}"))
     if options.json:
-        from strategist.tuner.replay_documents import transfer_document
-
-        render.show_json(transfer_document(found))
+        render.show_json(found)
     else:
-        from strategist.cli.transfer_report import transfer_report
+        from strategist.report.transfer import transfer_report
 
         render.show(transfer_report(found))
     return 0

@@ -1,16 +1,10 @@
 """``strategist cards``: list, create, check and test cards."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import cards_check, cards_evidence, cards_new, cards_reference, cards_test, deck_options, render
 from strategist.cli.parser import Parser
-from strategist.contract.listings import ListedCard
-
-if TYPE_CHECKING:
-    from strategist.cards.card import Card
-    from strategist.cards.flow import Flow
 
 
 def add(parser: Parser) -> None:
@@ -37,23 +31,12 @@ def list_cards(options: argparse.Namespace) -> int:
     """Prints a line for each card."""
     loaded = api.load_cards(options.cards)
     if options.json:
-        render.show_json([*map(_listed, loaded.cards), *map(_listed_flow, loaded.flows)])
+        render.show_json(list(api.listed_cards(loaded)))
         return 0
     from strategist.report.deck import deck_report
 
     render.show(deck_report(api.in_language(loaded, options.lang), api.not_as_shipped(loaded)))
     return 0
-
-
-def _listed(card: "Card") -> ListedCard:
-    return ListedCard(
-        id=card.id, kind="card" if card.acts else "advice", module=card.module, status=card.status,
-        title=str(card.title or card.intent), file=card.document.path,
-    )  # fmt: skip
-
-
-def _listed_flow(flow: "Flow") -> ListedCard:
-    return ListedCard(id=flow.id, kind="flow", title=str(flow.title or flow.intent), file=flow.document.path)
 
 
 def show_card(options: argparse.Namespace) -> int:

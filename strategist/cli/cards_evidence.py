@@ -5,7 +5,7 @@ import argparse
 from strategist import api
 from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser
-from strategist.rules.evidence import TrialEvidence
+from strategist.contract.evidence import TrialEvidence
 
 
 def add(commands: "argparse._SubParsersAction[Parser]") -> None:

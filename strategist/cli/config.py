@@ -3,11 +3,11 @@
 import argparse
 import os
 
+from strategist import api
 from strategist.cli import config_sources, render
 from strategist.cli.main import COMMANDS, whole_parser
 from strategist.cli.parser import Parser
 from strategist.contract.configuration import Configuration, ConfiguredOption
-from strategist.ledger.address import redacted
 
 
 def add(parser: Parser) -> None:
@@ -43,7 +43,7 @@ def configuration() -> Configuration:
     return Configuration(
         files={str(file): file.is_file() for file in config_sources.config_paths()},
         options=tuple(
-            ConfiguredOption(words=tuple(map(redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
+            ConfiguredOption(words=tuple(map(api.redacted, one.words)), source=one.source, before=one.before, commands=tuple(names))
             for one, names in sorted(commands.items(), key=lambda item: item[0].words)
         ),
         unknown_variables=tuple(

@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
+from strategist import api
 from strategist.cli import deck_options, request_options
 from strategist.cli.parser import Parser
-from strategist.formats.setup import GivenValues
 
 
 def add(parser: Parser, *, several: bool = False) -> None:
@@ -20,11 +20,11 @@ def add(parser: Parser, *, several: bool = False) -> None:
     deck_options.add_language(parser)
 
 
-def given(options: argparse.Namespace) -> GivenValues:
+def given(options: argparse.Namespace) -> api.GivenValues:
     """What the options say."""
     stated = request_options.given_situation(options)
     fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
-    return GivenValues(settings=stated.pop("fix", {}), workload=stated, **fields)
+    return api.GivenValues(settings=stated.pop("fix", {}), workload=stated, **fields)
 
 
 def deciding(options: argparse.Namespace) -> dict[str, Any]:

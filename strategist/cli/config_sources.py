@@ -15,7 +15,6 @@ from typing import Any
 from strategist.cli.parser import Parser, path_kind
 from strategist.errors import InputError
 from strategist.files import yaml_file
-from strategist.profiles.catalog import mapping, mapping_with_keys
 
 REQUEST = (
     "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
@@ -108,7 +107,7 @@ class File:
             FileError: it is neither.
         """
         if isinstance(_inside(self.document.data, path), dict):
-            mapping_with_keys(self.document, (*_options(command), *command.known_commands()), path)
+            self.document.mapping_with_keys((*_options(command), *command.known_commands()), path)
 
 
 Source = Environment | File
@@ -139,9 +138,9 @@ def sources(commands: Collection[str]) -> tuple[Source, ...]:
 
 def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
     document = yaml_file.load(path)
-    for name in mapping_with_keys(document, (*SHARED, *commands)) if document.data is not None else ():
+    for name in document.mapping_with_keys((*SHARED, *commands)) if document.data is not None else ():
         if name not in SHARED:
-            mapping(document, [name])
+            document.mapping([name])
     return document
 
 

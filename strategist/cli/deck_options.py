@@ -2,7 +2,7 @@
 
 import argparse
 
-from strategist.cards.card import ENGLISH, LANGUAGES
+from strategist import api
 
 CARDS = "a folder of cards, or an installed deck by name, beside the shipped cards; may be repeated, later ones win by id"
 
@@ -16,7 +16,7 @@ def add(parser: argparse._ActionsContainer) -> None:
 def add_language(parser: argparse._ActionsContainer) -> None:
     """The language of what cards say."""
     what = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"
-    parser.add_argument("--lang", choices=LANGUAGES, default=ENGLISH, metavar="LANG", help=what)
+    parser.add_argument("--lang", choices=api.LANGUAGES, default=api.ENGLISH, metavar="LANG", help=what)
 
 
 def add_cards(parser: argparse._ActionsContainer) -> None:

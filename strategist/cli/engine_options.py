@@ -4,11 +4,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from strategist import api
 from strategist.cli.parser import Parser
 from strategist.errors import InputError, not_among
 
 if TYPE_CHECKING:
-    from strategist.executors.engine import Engine
+    from strategist.api import Engine
 
 ENGINES = ("torchrun", "slurm", "ray")
 
@@ -53,10 +54,8 @@ def given(options: argparse.Namespace) -> "Engine | None":
             raise InputError(f"--{name.replace('_', '-')}", law, "leave it out")
     if by_torchrun and options.hosts is None:
         return None
-    from strategist.executors import engine
-
     if options.engine == "slurm":
-        return engine.Slurm(options=options.slurm or "")
+        return api.Slurm(options=options.slurm or "")
     if options.engine == "ray":
-        return engine.Ray(address=os.environ.get("RAY_ADDRESS", "auto") if options.ray is None else options.ray)
-    return engine.hosts(options.hosts, options.remote_shell or engine.SSH)
+        return api.Ray(address=os.environ.get("RAY_ADDRESS", "auto") if options.ray is None else options.ray)
+    return api.hosts(options.hosts, options.remote_shell or "")

@@ -9,8 +9,8 @@ from strategist.cli.parser import Parser
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
+from strategist.contract.setting_parser import parse_fix
 from strategist.errors import InputError
-from strategist.profiles.request_file import parse_fix
 
 
 def add(parser: Parser) -> None:

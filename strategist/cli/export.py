@@ -10,7 +10,7 @@ from strategist.cli.parser import Parser, add_output
 from strategist.contract.plan import Plan
 
 if TYPE_CHECKING:
-    from strategist.formats.format import ExportedFiles
+    from strategist.api import ExportedFiles
 
 
 def add(parser: Parser) -> None:

@@ -3,8 +3,8 @@
 import argparse
 
 from strategist.cli.parser import Parser, above_zero, share
+from strategist.contract.goals import Goals
 from strategist.contract.request import OBJECTIVES, Request
-from strategist.search.goals import Goals
 
 
 def add(parser: Parser) -> None:

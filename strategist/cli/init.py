@@ -13,9 +13,6 @@ from strategist.contract.request import Request
 from strategist.contract.workload import TRAIN_MODES, Workload
 from strategist.errors import InputError, StrategistError
 from strategist.files import outputs
-from strategist.profiles.cluster import resolve_cluster
-from strategist.profiles.models import resolve_model
-from strategist.profiles.request_file import request_text
 
 HEAD = "# A request: strategist plan --request {name}; all keys are the options of strategist plan, with _ for -.\n"
 
@@ -63,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     name = "request.yaml" if outputs.is_stream(path) else path
     request = _asked()
-    render.write(path, HEAD.format(name=name) + request_text(request), force=options.force)
+    render.write(path, HEAD.format(name=name) + api.request_text(request), force=options.force)
     answer = api.plan(request)
     render.show(answer_summary(answer))
     render.line(f"\nrequest written to {path}: strategist plan --request {name} plans it again")
@@ -73,8 +70,12 @@ def run(options: argparse.Namespace) -> int:
 def _asked() -> Request:
     base = Workload()
     questions = (
-        Question(text="Model: a size such as 32b, a preset, a config.json or a Hub id", default="8b", check=resolve_model),
-        Question(text="GPUs: 8x24GB, 2x8xH100 (nodes x GPUs), local, or a cluster file", default="local", check=resolve_cluster),
+        Question(text="Model: a size such as 32b, a preset, a config.json or a Hub id", default="8b", check=api.model),
+        Question(
+            text="GPUs: 8x24GB, 2x8xH100 (nodes x GPUs), local, or a cluster file",
+            default="local",
+            check=lambda text: api.cluster(text, by_device=False),
+        ),
         Question(
             text="Tokens of a sequence",
             default=str(base.seq_len),

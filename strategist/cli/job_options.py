@@ -1,17 +1,15 @@
 """Options of the job that starts an exported plan on its nodes."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser
-from strategist.errors import FileError, InputError
+from strategist.errors import InputError
 
 if TYPE_CHECKING:
     from strategist.api import JobOptions
-    from strategist.formats.format import File
 
 INPUTS = ("weights", "data", "tokenizer")
 TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
@@ -65,7 +63,7 @@ def given(options: argparse.Namespace) -> "JobOptions":
     """
     texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
     pairs: dict[str, Any] = {field: _pairs(f"--{name}", getattr(options, name)) for name, field in PAIRS.items()}
-    made = api.JobOptions(files=tuple(_file(Path(path)) for path in options.file), **texts, **pairs)
+    made = api.JobOptions(files=tuple(map(api.job_file, options.file)), **texts, **pairs)
     typed = {word.partition("=")[0] for word in options.typed}
     for field in api.unused_job_options(options.job, made) if options.job else ():
         if (name := f"--{_option(field)}") in typed:  # what a configuration file says is for any job
@@ -75,22 +73,6 @@ def given(options: argparse.Namespace) -> "JobOptions":
 
 def _option(field: str) -> str:
     return next((name for name, made in PAIRS.items() if made == field), field).replace("_", "-")
-
-
-def _file(path: Path) -> "File":
-    """A file of the user's.
-
-    Raises:
-        FileError: it cannot be read, or is no text.
-    """
-    from strategist.formats.format import File
-
-    try:
-        return File(name=path.name, text=path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is no text, and jobs ship texts; put it on a volume") from None
 
 
 def _pairs(name: str, texts: list[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +162,10 @@ def print_note(text: str) -> None:
     _print(f"strategist: {text}", file=sys.stderr)
 
 
-def document_line(value: Any) -> None:
-    """Prints a value of the contract as one line of a stream of JSON lines."""
-    line(codec.one_line(value), now=True)
+def document_lines(values: Iterable[Any]) -> None:
+    """Prints values of the contract as lines of a stream of JSON lines."""
+    for value in values:
+        line(codec.one_line(value), now=True)
 
 
 def rank_line(rank: SimulatedRank) -> None:

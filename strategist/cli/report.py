@@ -1,17 +1,16 @@
 """``strategist report``: a plan, a run or a study in pictures, as one page that needs nothing else or in a terminal."""
 
 import argparse
-import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strategist import api
 from strategist.cli import deck_options, render
 from strategist.cli.parser import Parser, add_output
-from strategist.contract import codec
-from strategist.contract.answer import Answer
-from strategist.contract.plan import Plan
-from strategist.ledger import address
+from strategist.contract.report import PlanReport, RunReport, StudyReport
 from strategist.report.page.html import PAGE_MARK
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def add(parser: Parser) -> None:
@@ -29,60 +28,35 @@ def add(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and says where, or prints the pictures."""
-    if not address.is_server(options.about) and (Path(options.about) / "measurement.json").is_file():
-        return _run(options)
-    whole = address.is_server(options.about) or Path(options.about).is_dir()
-    return _study(options) if whole else _plan(options)
-
-
-def _run(options: argparse.Namespace) -> int:
-    found = api.run_report(options.about)
-    if options.out:
-        from strategist.report.page.run_page import run_page
-
-        return _write(options, run_page(found))
-    from strategist.report.trial import trial_report
-
-    render.show(trial_report(found.plan, found.measurement))
-    return 0
-
-
-def _study(options: argparse.Namespace) -> int:
-    found = api.study_report(options.about)
-    if options.out:
-        from strategist.report.page.study_page import study_page
-
-        return _write(options, study_page(found))
-    from strategist.report.terminal_charts import study_charts
-
-    render.show(study_charts(found))
-    return 0
-
-
-def _plan(options: argparse.Namespace) -> int:
-    about = _read(Path(options.about))
-    found = api.report(about, cards=options.cards, without=options.without, calibration=options.calibration)
-    found = api.in_language(found, options.lang, cards=options.cards)
-    if options.out:
-        from strategist.report.page.plan_page import plan_page
-
-        return _write(options, plan_page(found, options.lang))
-    from strategist.report.terminal_charts import plan_charts
-
-    render.show(plan_charts(found))
-    return 0
-
-
-def _write(options: argparse.Namespace, page: str) -> int:
-    render.write(options.out, page, own=PAGE_MARK, force=options.force)
+    found = api.report_of(options.about, cards=options.cards, without=options.without, calibration=options.calibration)
+    if isinstance(found, PlanReport):
+        found = api.in_language(found, options.lang, cards=options.cards)
+    if not options.out:
+        render.show(_pictures(found))
+        return 0
+    render.write(options.out, _page(found, options.lang), own=PAGE_MARK, force=options.force)
     render.line(f"report written to {options.out}")
     return 0
 
 
-def _read(path: Path) -> Plan | Answer:
-    """The plan or the answer in a file, whichever it says that it is."""
-    try:
-        kind = json.loads(path.read_bytes()).get("type")
-    except (OSError, ValueError, RecursionError, AttributeError):  # said better where it is read as a plan
-        kind = ""
-    return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)
+def _page(found: PlanReport | RunReport | StudyReport, language: str) -> str:
+    if isinstance(found, RunReport):
+        from strategist.report.page.run_page import run_page
+
+        return run_page(found)
+    if isinstance(found, StudyReport):
+        from strategist.report.page.study_page import study_page
+
+        return study_page(found)
+    from strategist.report.page.plan_page import plan_page
+
+    return plan_page(found, language)
+
+
+def _pictures(found: PlanReport | RunReport | StudyReport) -> "RenderableType":
+    from strategist.report.terminal_charts import plan_charts, study_charts
+    from strategist.report.trial import trial_report
+
+    if isinstance(found, RunReport):
+        return trial_report(found.plan, found.measurement)
+    return study_charts(found) if isinstance(found, StudyReport) else plan_charts(found)

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from strategist import api
 from strategist.cli import deck_options
 from strategist.cli.parser import Parser, above_zero, share, whole
 from strategist.contract.estimate import SURE
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
+from strategist.contract.setting_parser import parse_allow, parse_fix
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Workload
 from strategist.errors import InputError
-from strategist.profiles.request_file import load_request, parse_allow, parse_fix
 from strategist.units import SECONDS, parse_memory_bytes, parse_quantity
 
 WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
@@ -75,7 +76,7 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
     given = dict(_given(options))
     workload = {name: given.pop(name) for name in WORKLOAD if name in given}
     if options.request:
-        base = load_request(options.request)
+        base = api.load_request(options.request)
         given["fix"] = {**base.fix, **given.get("fix", {})}
         given["allow"] = tuple(dict.fromkeys((*base.allow, *given.get("allow", ()))))
         return replace(base, workload=replace(base.workload, **workload), **given)

@@ -16,7 +16,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.progress import stage
 
 if TYPE_CHECKING:
-    from strategist.tuner.elastic import Shrink
+    from strategist.api import Shrink
 
 SECTIONS = ("measured", "time", "memory", "collectives")
 """The parts of the report."""

@@ -11,11 +11,10 @@ from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
 from strategist.files import outputs
-from strategist.profiles.request_file import load_request
 from strategist.report.line_plot import MADE_BY
 
 if TYPE_CHECKING:
-    from strategist.tuner.import_trials import ImportResult
+    from strategist.contract.study import ImportResult
 
 LEDGER = "keep the trials on a server: postgresql://USER@HOST/DATABASE[?study=NAME]"
 PLOT = ".svg"
@@ -79,7 +78,7 @@ def list_studies(options: argparse.Namespace) -> int:
     elif not found:
         render.line("no study lies there")
     else:
-        from strategist.cli.study_report import studies_report
+        from strategist.report.study import studies_report
 
         render.show(studies_report(found))
     return FAILED if any(item.problem for item in found) else 0
@@ -92,7 +91,7 @@ def show_study(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(study)
         return 0
-    from strategist.cli.study_report import study_report
+    from strategist.report.study import study_report
 
     render.show(study_report(study, shown))
     return 0
@@ -108,7 +107,7 @@ def plot_study(options: argparse.Namespace) -> int:
     """Writes the plot and says where."""
     if not options.out.endswith(PLOT) and not outputs.is_stream(options.out):
         raise InputError(f"--out {options.out}", "is of no known kind", f"write FILE{PLOT}")
-    from strategist.cli.study_plot import study_plot
+    from strategist.report.study_plot import study_plot
 
     render.write(options.out, study_plot(api.study(options.study)), own=MADE_BY, force=options.force)
     render.line(f"plot written to {options.out}")
@@ -134,7 +133,7 @@ def merge_studies(options: argparse.Namespace) -> int:
 
 def repair_study(options: argparse.Namespace) -> int:
     """Repairs, and says what became of each trial."""
-    request = None if options.request is None else load_request(options.request)
+    request = None if options.request is None else api.load_request(options.request)
     found = api.repair_study(options.study, options.into, request)
     render.line(f"{found.kept} trials are as they were, in {found.study}")
     for numbers, what in (

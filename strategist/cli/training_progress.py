@@ -11,8 +11,7 @@ from pathlib import Path
 from strategist.cli import render
 from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.plan import Plan
-from strategist.contract.progress import Stage
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress, Stage
 from strategist.units import show_bytes, show_seconds
 
 RECENT_STEPS = 20

@@ -1,9 +1,9 @@
 """``strategist tune``: runs trials until the study has enough of them, shows progress, and reports what was learned."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from strategist import api
@@ -11,17 +11,16 @@ from strategist.cli import deck_options, render, sections
 from strategist.cli import engine_options as engine_options
 from strategist.cli import goal_options as goal_options
 from strategist.cli import request_options as request_options
-from strategist.cli.exit_codes import FAILED
-from strategist.cli.parallel_tuners import extra_tuners
+from strategist.cli.exit_codes import FAILED, USER_ERROR
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
-from strategist.ledger.address import is_server, parse
-from strategist.search.settings import SAMPLERS
-from strategist.tuner.limits import Limits
 
 if TYPE_CHECKING:
     from strategist.cli.tuning_progress import ProgressView
+
+PRINTING = ("--json", "--json-lines", "--quiet")
+"""Options that say what a tuner prints."""
 
 SECTIONS = ("trials", "front", "plan", "measured", "warnings", "crashes", "calibration", "evidence")
 """The parts of the report."""
@@ -45,7 +44,10 @@ def add(parser: Parser) -> None:
         help="longer runs of each of the best two, in turns, where they are near each other (default 2; 0 for none)",
     )  # fmt: skip
     parser.add_argument(
-        "--sampler", default="surrogate", metavar="NAME", help=f"what proposes trials: {', '.join(SAMPLERS)} (default surrogate)"
+        "--sampler",
+        default="surrogate",
+        metavar="NAME",
+        help=f"what proposes trials: {', '.join(api.SAMPLERS)} (default surrogate)",
     )
     parser.add_argument("--study", metavar="DIR", help="folder of the study; an existing one goes on")
     parser.add_argument(
@@ -85,13 +87,9 @@ def run(options: argparse.Namespace) -> int:
     for other in ("json", "quiet"):
         if options.json_lines and getattr(options, other):
             raise InputError(f"--json-lines --{other}", "are two ways to print one tuning", "leave one of them out")
-    if is_server(options.study):
-        raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
-    if options.ledger:
-        parse(options.ledger, "--ledger", Path(options.study).resolve().name)  # wrong ones are said before all work
     base = TrialSettings(seed=options.seed)
     settings = TrialSettings(seed=options.seed, steps=options.steps) if options.steps else base
-    limits = Limits(
+    limits = api.Limits(
         trials=options.trials, minutes=options.minutes, device_hours=options.device_hours, least_gain=options.least_gain,
         confirm=options.confirm, sampler=options.sampler, seed=options.seed,
     )  # fmt: skip
@@ -99,9 +97,9 @@ def run(options: argparse.Namespace) -> int:
     if options.at_once > 1 and not (engine and engine.queues):
         law = "has trials side by side, which disturb each other on the same devices"
         raise InputError(f"--at-once {options.at_once}", law, "leave it out, or give each its own with --engine slurm or ray")
-    with extra_tuners(options.at_once - 1, options.arguments), _followed(options) as follower:
+    with _beside(options.at_once - 1, options.arguments), _followed(options) as follower:
         result = api.tune(
-            request, study=Path(options.study), limits=limits, settings=settings, cards=options.cards, without=options.without,
+            request, study=options.study, limits=limits, settings=settings, cards=options.cards, without=options.without,
             calibration=options.calibration, on_event=follower.take, shadow=options.shadow, server=options.ledger,
             warm=options.warm, goals=goal_options.goals(options, request), engine=engine,
         )  # fmt: skip
@@ -109,10 +107,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         render.show_json(result)
     elif not options.json_lines:
-        from strategist.cli.tuning_report import tuning_report
+        from strategist.report.tuning import tuning_report
 
         render.show(tuning_report(api.in_language(result, options.lang, cards=options.cards), shown))
     return 0 if result.best else FAILED
+
+
+def _beside(count: int, arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """``count`` more tuners of this command line; they print nothing, and why one was refused is said here."""
+
+    def tell(code: int, said: str) -> None:
+        if code == USER_ERROR:
+            render.print_note(f"a tuner beside this one ended: {said.strip()}")
+
+    plain = [argument for argument in arguments if argument not in PRINTING]
+    command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]
+    return api.parallel_tuners(command, count, tell)
 
 
 @contextmanager

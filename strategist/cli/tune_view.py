@@ -1,22 +1,19 @@
 """Live view of a tuning for terminals: the running trial, the best so far, prediction errors, the latest trials."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from strategist.cli.trial_table import figures, latest, outcome, proposer, truncate
+from strategist import api
+from strategist.api import EventType, StudyMetrics, TuneEvent, TuningSnapshot
 from strategist.cli.tuning_progress import ProgressView
-from strategist.cli.tuning_report import factor_changes
-from strategist.ledger.rows import State
 from strategist.report.goals import goal_words
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bar, heading, pairs
-from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.finalists import front
-from strategist.tuner.study import StudyTrial, trial_of
-from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
+from strategist.report.trial_table import figures, latest, outcome, proposer, truncate
+from strategist.report.tuning import factor_changes
 from strategist.units import show_money, show_seconds
 
 LATEST = 6
@@ -34,26 +31,21 @@ class TuningView(ProgressView):
 
     def __init__(self, study: str) -> None:
         self._study = study
-        self._shown: tuple[TuneEvent, StudyMetrics, tuple[StudyTrial, ...]] | None = None
+        self._follower = api.TuningFollower()
+        self._shown: TuningSnapshot | None = None
 
     def take(self, event: TuneEvent) -> None:
         """Shows this event from now on."""
-        if self._shown is not None and self._shown[0].state is event.state:
-            self._shown = (event, *self._shown[1:])
-            return
-        running = tuple(trial_of(row, event.state.goals) for row in event.state.rows if row.state is State.RUNNING)
-        self._shown = (event, metrics_at(event, self._shown[1] if self._shown else None), running)
+        self._shown = self._follower.take(event)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._shown is None:
+        if (now := self._shown) is None:
             return
-        event, known, running = self._shown
-        above = Group(_title(event, self._study), "", *_running(event, running), "", pairs(_facts(event, known)), "")
+        above = Group(_title(now.event, self._study), "", *_running(now), "", pairs(_facts(now)), "")
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
-        results = event.state.results
-        best = known.best.number if known.best else None
-        yield from latest([results[number] for number in sorted(results)], best, options, taken)
+        results, best = now.event.state.results, now.metrics.best
+        yield from latest([results[number] for number in sorted(results)], best.number if best else None, options, taken)
 
 
 def _title(event: TuneEvent, study: str) -> Text:
@@ -62,8 +54,8 @@ def _title(event: TuneEvent, study: str) -> Text:
     return Text.assemble((asked, "bold"), f"  {study}", no_wrap=True, overflow="ellipsis")
 
 
-def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[RenderableType]:
-    own = next((trial for trial in running if trial.number == event.trial), None)
+def _running(now: TuningSnapshot) -> Iterator[RenderableType]:
+    event, own = now.event, now.own
     if own is not None:
         yield heading(f"Trial {own.number} of {event.trials}", ", ".join(_progress(event)))
         yield Padding(_settings(own.plan.estimate.step_seconds, change_words(own.plan), own.proposed_by), (0, 0, 0, 2))
@@ -71,7 +63,7 @@ def _running(event: TuneEvent, running: Sequence[StudyTrial]) -> Iterator[Render
         yield heading("Waiting", "for trials of other tuners")
     else:
         yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
-    others = [trial for trial in running if trial is not own]
+    others = [trial for trial in now.running if trial is not own]
     for trial in others[:BESIDE]:
         yield truncate(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
     if len(others) > BESIDE:
@@ -94,9 +86,10 @@ def _settings(predicted_seconds: float, words: str, proposed_by: str) -> Text:
     return truncate(f"predicted {show_seconds(predicted_seconds)}, by {proposer(proposed_by)}: {words}")
 
 
-def _facts(event: TuneEvent, known: StudyMetrics) -> Iterator[tuple[str, RenderableType]]:
-    yield "best", _best(event, known)
-    if ahead := front(event.state.finalists, event.state.goals):
+def _facts(now: TuningSnapshot) -> Iterator[tuple[str, RenderableType]]:
+    event, known = now.event, now.metrics
+    yield "best", _best(known)
+    if ahead := now.front:
         yield "front", truncate(f"trials {', '.join(map(str, ahead))}, which no other dominates")
     if known.step_errors:
         yield "predictions", _predictions(known)
@@ -104,12 +97,12 @@ def _facts(event: TuneEvent, known: StudyMetrics) -> Iterator[tuple[str, Rendera
         yield "learned", truncate(", ".join(moved))
     if event.expected_gain is not None:
         yield "expected", Text(f"the search hopes to gain {_gain(event.expected_gain)} with its next trial")
-    yield "done", _done(event)
-    if spent := ", ".join(_spent(event, known)):
+    yield "done", _done(now)
+    if spent := ", ".join(_spent(now)):
         yield "spent", Text(spent)
 
 
-def _best(event: TuneEvent, known: StudyMetrics) -> Text:
+def _best(known: StudyMetrics) -> Text:
     best, first = known.best, known.first
     if best is None or best.measurement is None:
         return Text("no trial ended well yet")
@@ -135,15 +128,16 @@ def _gain(share: float) -> str:
     return percent(share) if share >= LEAST_GAIN else f"less than {percent(LEAST_GAIN)}"
 
 
-def _done(event: TuneEvent) -> Text:
-    finished, left = len(event.state.results), seconds_left(event)
+def _done(now: TuningSnapshot) -> Text:
+    event, left = now.event, now.seconds_left
+    finished = len(event.state.results)
     about = f", about {show_seconds(left)} left" if left else ""
     share = finished / event.trials if event.trials else 0.0
     return Text.assemble(bar(share), f" {finished} of {event.trials} trials{about}")
 
 
-def _spent(event: TuneEvent, known: StudyMetrics) -> Iterator[str]:
-    limits = event.limits
+def _spent(now: TuningSnapshot) -> Iterator[str]:
+    limits, known = now.event.limits, now.metrics
     if limits.minutes is not None:
         yield f"{limits.minutes_passed:.0f} of {limits.minutes:g} minutes"
     of = "" if limits.device_hours is None else f" of {limits.device_hours:g}"

@@ -6,14 +6,11 @@ The live view of a terminal is :mod:`strategist.cli.tune_view`.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from strategist import api
+from strategist.api import EventType, TuneEvent, TuningResult
 from strategist.cli import render
-from strategist.cli.study_report import trial_line
 from strategist.errors import StrategistError
-from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.json_lines import LineType, line, newly_finished
-from strategist.tuner.result import Confirmation, TuningResult
-from strategist.tuner.study import StudyTrial, trial_of
-from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
+from strategist.report.study import trial_line
 from strategist.units import show_seconds
 
 COMPLETE = "as many trials as were asked for are finished"
@@ -33,16 +30,16 @@ class TrialLines(ProgressView):
     """A line on standard error for each trial that ends, by whichever tuner."""
 
     def __init__(self) -> None:
-        self._told: set[int] = set()
+        self._follower = api.TuningFollower()
 
     def take(self, event: TuneEvent) -> None:
         """Tells what ended since the last event."""
-        fresh = newly_finished(event, self._told)
-        if event.event_type is EventType.BEGUN or not fresh:
+        now = self._follower.take(event)
+        if event.event_type is EventType.BEGUN or not now.ended:
             return
-        best, left = event.state.best, seconds_left(event)
+        best, left = event.state.best, now.seconds_left
         state = f"{len(event.state.results)} of {event.trials} trials" + (f", about {show_seconds(left)} left" if left else "")
-        for trial in fresh:
+        for trial in now.ended:
             render.print_note(f"{trial_line(trial, best.number if best else None)}; {state}")
 
 
@@ -50,55 +47,23 @@ class JsonLines(ProgressView):
     """A line of JSON on standard output for each event that matters."""
 
     def __init__(self, study: str) -> None:
-        self._study = study
-        self._told: set[int] = set()
-        self._waiting = False
-        self._last: tuple[TuneEvent, StudyMetrics] | None = None
+        self.lines = api.TuneLines(study)
 
     def take(self, event: TuneEvent) -> None:
-        """Tells what happened since the last event; waiting once."""
-        fresh, waited = newly_finished(event, self._told), self._waiting
-        self._waiting = event.event_type is EventType.WAITING
-        if self._last is None or self._last[0].state is not event.state:
-            self._last = (event, metrics_at(event, self._last[1] if self._last else None))
-        self._last = (event, self._last[1])
-        if event.event_type is EventType.BEGUN:
-            self._tell(LineType.BEGUN)
-            return
-        for trial in fresh:
-            self._tell(LineType.TRIAL_FINISHED, trial)
-        if event.event_type is EventType.STARTED:
-            row = next(row for row in event.state.rows if row.number == event.trial)
-            self._tell(LineType.TRIAL_STARTED, trial_of(row, event.state.goals))
-        if self._waiting and not waited:
-            self._tell(LineType.WAITING)
+        """Tells what happened since the last event."""
+        render.document_lines(self.lines.take(event))
 
     def end(self, result: TuningResult) -> None:
         """Tells why it ended, and how sure the best is."""
-        self.end_as(result.ended or COMPLETE, result.confirmation)
-
-    def end_as(self, why: str, confirmation: Confirmation | None = None) -> None:
-        """Tells why it ended, if it had begun."""
-        if self._last is not None:
-            self._tell(LineType.ENDED, why=why, confirmation=confirmation)
-
-    def _tell(
-        self, happened: LineType, trial: StudyTrial | None = None, why: str = "", confirmation: Confirmation | None = None
-    ) -> None:
-        assert self._last is not None
-        event, known = self._last
-        render.document_line(line(happened, event, known, self._study, trial, why, confirmation))
+        render.document_lines(self.lines.end(result.ended or COMPLETE, result.confirmation))
 
 
 @contextmanager
 def json_lines(study: str) -> Iterator[JsonLines]:
     """Lines, the last of which is written whatever ends the tuning."""
-    lines = JsonLines(study)
+    view = JsonLines(study)
     try:
-        yield lines
-    except KeyboardInterrupt:
-        lines.end_as("interrupted")
-        raise
-    except StrategistError as error:
-        lines.end_as(" ".join(str(error).split()))
+        yield view
+    except (KeyboardInterrupt, StrategistError) as error:
+        render.document_lines(view.lines.end(" ".join(str(error).split()) or "interrupted"))
         raise

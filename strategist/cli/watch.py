@@ -9,7 +9,7 @@ from strategist.cli import render
 from strategist.cli.parser import Parser, whole
 
 if TYPE_CHECKING:
-    from strategist.tuner.study import Study, StudyTrial
+    from strategist.contract.study import Study, StudyTrial
 
 STUDY = "folder of the study, or postgresql://USER@HOST/DATABASE?study=NAME"
 
@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _board(options: argparse.Namespace) -> "Study":
     """The live view, and the study's report when it has ended."""
-    from strategist.cli.study_report import study_report
     from strategist.cli.watch_view import StudyView
+    from strategist.report.study import study_report
 
     board = StudyView()
     board.take(api.study(options.study), ())  # so that there is something to show at once
@@ -46,7 +46,7 @@ def _board(options: argparse.Namespace) -> "Study":
 
 
 def _lines(options: argparse.Namespace) -> "Study":
-    from strategist.cli.study_report import trial_line
+    from strategist.report.study import trial_line
 
     def tell(study: "Study", fresh: "tuple[StudyTrial, ...]") -> None:
         for trial in fresh:

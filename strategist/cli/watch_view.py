@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from strategist.cli.trial_table import figures, latest, truncate
 from strategist.contract.measurement import RAN, Kind
-from strategist.ledger.rows import State
+from strategist.contract.study import Study, StudyTrial, TrialState
 from strategist.report.goals import goal_words
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bar, heading, pairs
-from strategist.tuner.study import Study, StudyTrial
+from strategist.report.trial_table import figures, latest, truncate
 from strategist.units import show_money, show_seconds
 
 RUNNING = 4
@@ -45,7 +44,7 @@ def _title(study: Study) -> Text:
 
 
 def _running(study: Study) -> Iterator[RenderableType]:
-    running = [trial for trial in study.trials if trial.state == State.RUNNING]
+    running = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
     if not running:
         yield heading("Nothing runs", study.status.value)
     for trial in running[:RUNNING]:

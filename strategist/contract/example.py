@@ -41,3 +41,27 @@ class ScriptResult:
     def sound(self) -> bool:
         """Whether the script did what its card says."""
         return self.outcome in (ScriptOutcome.PASSED, ScriptOutcome.REFUSED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A case or an example, by number from 1, that is not as the card says; ``line`` of the file, ``script_line`` of the script."""
+
+    part: str
+    number: int
+    message: str
+    line: int
+    script_line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardTest:
+    """Test results of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
+
+    card: str
+    path: str
+    cases: int
+    examples: int
+    refused: int
+    seconds: float
+    failures: tuple[Failure, ...] = ()

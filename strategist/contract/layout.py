@@ -13,6 +13,9 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 DEGREES = (*AXES, "ep", "etp")
 """All degrees of a layout; those of experts unfold from other axes and are none of the mesh."""
 
+OBSERVED_AXES = (*AXES, "ep")
+"""Axes whose communication a trial shows apart from the others'."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:

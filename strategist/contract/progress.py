@@ -53,3 +53,16 @@ def share_done(stages: Sequence[Stage]) -> float:
     for each in reversed(stages):
         share = min(1.0, (each.done + share) / each.total) if each.total else 0.0
     return share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a running trial is: the phase of the rank that is furthest behind, the last step that rank 0 finished, and what the
+    latest steps after warm-up took. ``latest`` are figures of rank 0 by name: loss, grad_norm, evaluation_loss, the seconds of the
+    step, memory_bytes of its device."""
+
+    phase: str
+    step: int | None
+    elapsed_seconds: float
+    step_seconds: tuple[float, ...] = ()
+    latest: dict[str, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import Stage, StateBytes
-from strategist.cost.optimizer_update import muon_matrices
+from strategist.cost.muon import muon_matrices
 
 BUCKET_PARAMETERS = 40e6
 """Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""

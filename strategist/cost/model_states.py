@@ -9,6 +9,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.stack import TORCH, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.muon import muon_share
 
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
 """Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
@@ -55,15 +56,6 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> 
     stored = NF4_BYTES if workload.train == "qlora" else plain
     share = lora_parameters(model, workload.lora_rank, stack.adapters) / model.parameters
     return StateBytes(stored=stored, embedding=base, gradient=4.0, optimizer=optimizer, gathered=gathered, trained=share)
-
-
-def muon_share(model: ModelShape, stack: Stack) -> float:
-    """The share of the parameters that Muon updates, the matrices of layers; AdamW does the rest. Of routed experts torch's does
-    not update any, whose matrices lie in one tensor."""
-    matrices = model.parameters - model.embedding_parameters - model.head_parameters
-    if stack.family == "torch":
-        matrices -= model.moe_layers * model.moe.experts * model.expert_parameters if model.moe else 0
-    return matrices / model.parameters
 
 
 def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:

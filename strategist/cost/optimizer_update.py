@@ -1,7 +1,5 @@
 """The optimizer's update where the device makes it: its memory traffic, and Muon's matmuls."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from strategist.contract.cluster import Device
@@ -11,6 +9,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_flops import interpolate
 from strategist.cost.model_states import Stage, StateBytes
+from strategist.cost.muon import NEWTON_SCHULZ_STEPS, muon_matrices, newton_schulz_flops
 from strategist.cost.rates import Matmuls
 
 FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 40.0, "muon": 20.0, "sgd": 12.0}
@@ -24,9 +23,6 @@ FOREACH_BYTES = 52.0
 
 NORM_PASSES = 1.0
 """Over gradients that are read for their norm."""
-
-NEWTON_SCHULZ_STEPS = 5
-"""Of Muon for each matrix (torch.optim.Muon; arXiv 2502.16982, section 2.1)."""
 
 
 def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
@@ -54,36 +50,3 @@ def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: S
     efficiency = interpolate(np.full_like(ranks, size, dtype=np.float64), device.matmul.points)
     peak = device.peak("bf16")
     return Matmuls(flops=stage.layers * flops / ranks, peak_flops=peak, size=np.full_like(efficiency, size), efficiency=efficiency)
-
-
-def newton_schulz_flops(rows: int, columns: int) -> float:
-    """FLOPs of one matrix: in each step X X^T, its square, and their product with X, over the shorter side."""
-    short, long = sorted((rows, columns))
-    return NEWTON_SCHULZ_STEPS * (4.0 * short * short * long + 2.0 * short**3)
-
-
-def muon_matrices(model: ModelShape, workload: Workload) -> tuple[tuple[float, int, int], ...]:
-    """``layer_matrices`` where Muon updates them, else none."""
-    return tuple(layer_matrices(model)) if workload.optimizer == "muon" and workload.train == "full" else ()
-
-
-def layer_matrices(model: ModelShape) -> Iterator[tuple[float, int, int]]:
-    """The matrices of an average layer that Muon updates, as (how many, rows, columns): of attention and of what is no routed
-    expert, whose matrices lie in one tensor."""
-    h = model.hidden_size
-    if model.mla is None:
-        yield 2.0, h, model.heads * model.head_size
-        yield 2.0, h, model.kv_heads * model.head_size
-    else:
-        m = model.mla
-        if m.query_rank:
-            yield 1.0, h, m.query_rank
-        yield 1.0, m.query_rank or h, model.query_width
-        yield 1.0, h, m.key_value_rank + m.rope_head_size
-        yield 1.0, m.key_value_rank, model.heads * (m.nope_head_size + m.value_head_size)
-        yield 1.0, h, model.attended_width
-    if model.ffn_size and model.dense_layers:
-        yield model.ffn_matrices * model.dense_layers / model.layers, h, model.ffn_size
-    if model.moe and model.moe.shared_experts:
-        width = model.moe.expert_ffn_size * model.moe.shared_experts
-        yield model.ffn_matrices * model.moe_layers / model.layers, h, width

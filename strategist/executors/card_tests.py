@@ -1,37 +1,11 @@
 """Tests of cards: cases by the rules alone, examples as programs."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from strategist.cards.card import Card, Example
-from strategist.contract.example import Script, ScriptOutcome, ScriptResult
+from strategist.contract.example import CardTest, Failure, Script, ScriptOutcome, ScriptResult
 from strategist.executors.card_examples import TIMEOUT_SECONDS, run_scripts
 from strategist.lint.cases import failures
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A case or an example, by number from 1, that is not as the card says; ``line`` of the file, ``script_line`` of the script."""
-
-    part: str
-    number: int
-    message: str
-    line: int
-    script_line: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardTest:
-    """Test results of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
-
-    card: str
-    path: str
-    cases: int
-    examples: int
-    refused: int
-    seconds: float
-    failures: tuple[Failure, ...] = ()
-
 
 OnCard = Callable[[CardTest], None]
 ExampleKey = tuple[str, int]

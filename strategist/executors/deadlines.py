@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strategist.contract.measurement import STOPPED, TrialSettings
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress
 from strategist.executors.host_agents import MEETING
 from strategist.executors.progress_file import read_steps
 

@@ -167,10 +167,10 @@ def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **where: Any) ->
     )  # fmt: skip
 
 
-def hosts(names: str, shell: str = SSH) -> Hosts:
-    """Hosts as people write them, with commas between.
+def hosts(names: str, shell: str = "") -> Hosts:
+    """Hosts as people write them, with commas between; ``ssh`` gets there where no shell is named.
 
     Raises:
         InputError: a name is none or stands twice, or the shell has no place for host and command.
     """
-    return Hosts(names=tuple(name.strip() for name in names.split(",")), remote=shell)
+    return Hosts(names=tuple(name.strip() for name in names.split(",")), remote=shell or SSH)

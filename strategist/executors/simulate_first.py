@@ -9,8 +9,9 @@ from pathlib import Path
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.simulation import Proof, Verdict
-from strategist.executors.executor import Executor, OnEvent, Progress
+from strategist.executors.executor import Executor, OnEvent
 from strategist.executors.local import prepared
 from strategist.executors.simulator import prove
 from strategist.units import show_bytes

@@ -9,10 +9,11 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from strategist.contract.measurement import TrialSettings
+from strategist.contract.progress import Progress
 from strategist.errors import InputError
 from strategist.executors import host_memory, processes, temporary_files
 from strategist.executors.deadlines import Deadline, Ending, Watch
-from strategist.executors.executor import OnEvent, Progress
+from strategist.executors.executor import OnEvent
 from strategist.executors.process_supervisor import GRACE, PARENT
 
 POLL_SECONDS = 0.05

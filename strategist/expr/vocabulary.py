@@ -7,15 +7,11 @@ from typing import Any
 
 from strategist.contract.cluster import FABRICS
 from strategist.contract.knobs import KnobValue, show_value
-from strategist.contract.layout import AXES
 from strategist.contract.model import ROUTER_SCORES
 from strategist.contract.outcome import TELLING
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name, least
 from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES
 from strategist.units import show_bytes, show_count, show_seconds
-
-OBSERVED_AXES = (*AXES, "ep")
-"""Axes whose communication a trial shows apart from the others'."""
 
 INT, FLOAT, BOOL, CATEGORY = "int", "float", "bool", "category"
 REQUEST, CANDIDATE, ESTIMATE, OBSERVED = "request", "candidate", "estimate", "observed"

@@ -7,8 +7,9 @@ breaks of YAML 1.1, comments and tabs without a space before them, lines of a br
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,34 @@ class Document:
         """An error that points at the value at ``place``, or at its key."""
         line, column = self.key_mark(place) if key else self.mark(place)
         return FileError(self.path, message, line, column)
+
+    def mapping(self, place: Place = ()) -> dict[str, Any]:
+        """The mapping at ``place``.
+
+        Raises:
+            FileError: something else lies there.
+        """
+        data = self.data
+        for step in place:
+            data = data[step]
+        if not isinstance(data, dict):
+            name = ".".join(map(str, place)) or "the file"
+            raise self.error(place, f"{name} must be a mapping of names to values; write NAME: VALUE")
+        return data
+
+    def mapping_with_keys(self, known: Iterable[str], place: Place = ()) -> dict[str, Any]:
+        """The mapping at ``place``, with no key but ``known`` ones.
+
+        Raises:
+            FileError: an unknown key, with the nearest known one.
+        """
+        data, names = self.mapping(place), tuple(known)
+        for name in data:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+                raise self.error([*place, name], f"unknown key {name!r}; {hint}", key=True)
+        return data
 
     def _node(self, place: Place) -> "Node":
         node = self._read[1]

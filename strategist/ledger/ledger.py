@@ -12,12 +12,13 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import FileError, InputError
 from strategist.files import outputs
 from strategist.ledger import address as addresses
 from strategist.ledger.address import Address
 from strategist.ledger.database import Database, Row, Transaction
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, State, TrialRow, as_history, seal
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, TrialRow, as_history, seal
 from strategist.ledger.sqlite import SqliteDatabase
 
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
@@ -165,7 +166,7 @@ class Ledger:
                 return self._keep_late(db, claim, outcome, measurement_json)
             attempts = self._close_attempt(db, trial, outcome, measurement_json)
             again = outcome in RETRIED and _failures(attempts) < MAX_ATTEMPTS
-            self._let_go(db, trial, State.QUEUED if again else State.FINISHED)
+            self._let_go(db, trial, TrialState.QUEUED if again else TrialState.FINISHED)
             return True
 
         return self._database.write(work)
@@ -177,7 +178,7 @@ class Ledger:
             trial = self._held(db, claim)
             if trial is not None:
                 self._close_attempt(db, trial, Outcome.CANCELLED, None)
-                self._let_go(db, trial, State.QUEUED)
+                self._let_go(db, trial, TrialState.QUEUED)
             return trial is not None
 
         return self._database.write(work)
@@ -216,9 +217,9 @@ class Ledger:
         states = [trial.state for trial in trials]
         ends = [trial.outcome for trial in trials]
         return Counts(
-            queued=states.count(State.QUEUED),
-            running=states.count(State.RUNNING),
-            finished=states.count(State.FINISHED),
+            queued=states.count(TrialState.QUEUED),
+            running=states.count(TrialState.RUNNING),
+            finished=states.count(TrialState.FINISHED),
             outcomes={outcome: ends.count(outcome) for outcome in Outcome if outcome in ends},
         )
 
@@ -242,19 +243,19 @@ class Ledger:
         return number, None
 
     def _new(self, db: Transaction, number: int, key: str, plan_json: str, proposed_by: str) -> TrialRow:
-        trial = TrialRow(number=number, key=key, plan_json=plan_json, proposed_by=proposed_by, state=State.QUEUED)
+        trial = TrialRow(number=number, key=key, plan_json=plan_json, proposed_by=proposed_by, state=TrialState.QUEUED)
         columns = trial.columns
         db.run(f"INSERT INTO trial ({TRIAL}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*columns, seal(*columns)))
         return trial
 
     def _import_trial(self, db: Transaction, trial: TrialRow) -> bool:
         number, known = self._place(db, trial.key)
-        if known and (known.state is not State.QUEUED or not trial.attempts):
+        if known and (known.state is not TrialState.QUEUED or not trial.attempts):
             return False
         own = known or self._new(db, number, trial.key, trial.plan_json, trial.proposed_by)
         for place, attempt in enumerate(trial.attempts, start=own.attempt + 1):
             self._insert_attempt(db, replace(attempt, trial=own.number, attempt=place))
-        state = trial.state if trial.attempts else State.QUEUED
+        state = trial.state if trial.attempts else TrialState.QUEUED
         self._put(db, replace(own, state=state, attempt=own.attempt + len(trial.attempts)))
         return True
 
@@ -264,9 +265,11 @@ class Ledger:
         trial = next((item for item in (*queued, *expired) if item.number <= last), None)
         if trial is None:
             return None
-        if trial.state is State.RUNNING:
+        if trial.state is TrialState.RUNNING:
             self._close_attempt(db, trial, Outcome.LOST, None)
-        claimed = replace(trial, state=State.RUNNING, attempt=trial.attempt + 1, owner=owner, lease_until=db.now + lease_seconds)
+        claimed = replace(
+            trial, state=TrialState.RUNNING, attempt=trial.attempt + 1, owner=owner, lease_until=db.now + lease_seconds
+        )
         self._put(db, claimed)
         self._insert_attempt(db, AttemptRow(trial=trial.number, attempt=claimed.attempt, owner=owner, started=db.now))
         return Claim(number=trial.number, attempt=claimed.attempt, plan_json=trial.plan_json, proposed_by=trial.proposed_by)
@@ -277,7 +280,7 @@ class Ledger:
         for trial in self._trials(db, "state = 'running' AND lease_until < ? ORDER BY number", (db.now,), "SKIP LOCKED"):
             if _failures(self._attempts(db, "trial = ?", trial.number)) + 1 >= MAX_ATTEMPTS:
                 self._close_attempt(db, trial, Outcome.LOST, None)
-                self._let_go(db, trial, State.FINISHED)
+                self._let_go(db, trial, TrialState.FINISHED)
             else:
                 left.append(trial)
         return left
@@ -285,7 +288,7 @@ class Ledger:
     def _held(self, db: Transaction, claim: Claim) -> TrialRow | None:
         """The trial of the claim, its row held; None when the claim no longer holds."""
         trials = self._trials(db, "number = ?", (claim.number,))
-        held = trials and trials[0].state is State.RUNNING and trials[0].attempt == claim.attempt
+        held = trials and trials[0].state is TrialState.RUNNING and trials[0].attempt == claim.attempt
         return trials[0] if held else None
 
     def _trials(self, db: Transaction, which: str, values: Sequence[object], others: str = "") -> list[TrialRow]:
@@ -298,7 +301,7 @@ class Ledger:
         rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt WHERE {which} ORDER BY trial, attempt", (number,))
         return [AttemptRow.of(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
 
-    def _let_go(self, db: Transaction, trial: TrialRow, state: State) -> None:
+    def _let_go(self, db: Transaction, trial: TrialRow, state: TrialState) -> None:
         self._put(db, replace(trial, state=state, owner=None, lease_until=None))
 
     def _put(self, db: Transaction, trial: TrialRow) -> None:

@@ -9,10 +9,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from strategist.contract.study import TrialState
 from strategist.errors import FileError
 from strategist.ledger.database import Row
 from strategist.ledger.ledger import ATTEMPT, MOST_TRIALS, TRIAL
-from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
+from strategist.ledger.rows import AttemptRow, TrialRow, seal
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.ledger.sqlite_pages import pages, records
 
@@ -86,7 +87,7 @@ def _off_the_pages(
 
 
 def _progress(trial: TrialRow) -> tuple[int, bool, float]:
-    return trial.attempt, trial.state is not State.RUNNING, trial.lease_until or 0.0
+    return trial.attempt, trial.state is not TrialState.RUNNING, trial.lease_until or 0.0
 
 
 def _ended(attempt: AttemptRow) -> tuple[bool, bool]:

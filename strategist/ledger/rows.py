@@ -3,11 +3,11 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.ledger.database import Row
 
 RETRIED = (Outcome.INFRASTRUCTURE, Outcome.LOST)
@@ -17,12 +17,6 @@ MAX_ATTEMPTS = 3
 
 ENVELOPE = ("version", "type")
 """What :mod:`strategist.contract.codec` puts around a document; a line of a history has it once."""
-
-
-class State(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    FINISHED = "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +69,7 @@ class TrialRow:
     key: str
     plan_json: str
     proposed_by: str
-    state: State
+    state: TrialState
     attempt: int = 0
     owner: str | None = None
     lease_until: float | None = None
@@ -86,7 +80,7 @@ class TrialRow:
         """The trial of a row of the database, without its attempts."""
         number, key, plan, proposed_by, state, attempt, owner, lease_until = row
         return cls(
-            number=number, key=key, plan_json=plan, proposed_by=proposed_by, state=State(state), attempt=attempt, owner=owner,
+            number=number, key=key, plan_json=plan, proposed_by=proposed_by, state=TrialState(state), attempt=attempt, owner=owner,
             lease_until=lease_until,
         )  # fmt: skip
 
@@ -100,12 +94,12 @@ class TrialRow:
     @property
     def outcome(self) -> Outcome | None:
         """How the trial ended; None until it is finished."""
-        return self.attempts[-1].outcome if self.state is State.FINISHED else None
+        return self.attempts[-1].outcome if self.state is TrialState.FINISHED else None
 
     @property
     def measurement_json(self) -> str | None:
         """The measurement that the trial ended with; None until it is finished, and when every attempt was lost."""
-        return self.attempts[-1].measurement_json if self.state is State.FINISHED else None
+        return self.attempts[-1].measurement_json if self.state is TrialState.FINISHED else None
 
 
 @dataclass(frozen=True, kw_only=True)

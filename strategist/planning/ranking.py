@@ -19,12 +19,12 @@ from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
-from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
 from strategist.search.space import Block, Grids, layouts, space
+from strategist.search.space_constraints import SpaceConstraints
 
 PLACES = 5
 """First places of a ranking that rest on simulated pipelines."""
@@ -43,25 +43,25 @@ class Spaces:
     last: tuple[Any, Ranking] | None = None
     """The ranking made last, by all that it was made of: two alternatives may lead to one situation."""
 
-    def of(self, asked: Situation, bounds: Bounds) -> list[Block]:
+    def of(self, asked: Situation, constraints: SpaceConstraints) -> list[Block]:
         """The space of a situation; what is trained how matters to float8 only, and an allowed optimizer or batch to none."""
         cluster, workload = asked.cluster, asked.request.workload
-        bounds = bounds.of_settings()
-        arithmetic = (workload.precision, workload.train) if "float8" in bounds.open else ()
-        kind = repr((arithmetic, bounds))
+        constraints = constraints.of_settings()
+        arithmetic = (workload.precision, workload.train) if "float8" in constraints.open else ()
+        kind = repr((arithmetic, constraints))
         sizes = cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch
         key = repr((sizes, kind))
         if key not in self.blocks:
-            legal = self._layouts(asked, bounds, sizes)
-            self.blocks[key] = space(asked.model, cluster, workload, bounds, self.grids.setdefault(kind, {}), legal)
+            legal = self._layouts(asked, constraints, sizes)
+            self.blocks[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), legal)
         return self.blocks[key]
 
-    def _layouts(self, asked: Situation, bounds: Bounds, sizes: tuple[int, ...]) -> tuple[Layout, ...]:
+    def _layouts(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> tuple[Layout, ...]:
         """The legal layouts, which know no knob: alternatives that allow or fix one share them."""
-        degrees = {name: value for name, value in bounds.fix.items() if name in (*DEGREES, "async_tp")}
-        key = repr((sizes, degrees, bounds.backend))
+        degrees = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "async_tp")}
+        key = repr((sizes, degrees, constraints.backend))
         if key not in self.layouts:
-            self.layouts[key] = tuple(layouts(asked.model, asked.cluster, asked.request.workload, bounds))
+            self.layouts[key] = tuple(layouts(asked.model, asked.cluster, asked.request.workload, constraints))
         return self.layouts[key]
 
 
@@ -77,12 +77,12 @@ def ranking_of(
 ) -> Ranking:
     """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``. Of large
     tables the ``first`` places alone, where only they matter, and they only with a step ``within_seconds``."""
-    request, bounds = asked.request, bounds_of(asked.request)
+    request, constraints = asked.request, constraints_of(asked.request)
     key = (
         asked.model,
         asked.cluster,
         request.workload,
-        bounds.of_settings(),
+        constraints.of_settings(),
         request.objective,
         request.confidence,
         all_timed,
@@ -105,17 +105,17 @@ def _new_ranking(
     within_seconds: float,
 ) -> Ranking:
     request, model, cluster = asked.request, asked.model, asked.cluster
-    bounds, stack = bounds_of(request), stack_of(asked.request.backend)
+    constraints, stack = constraints_of(request), stack_of(asked.request.backend)
     known = factors(calibration, cluster, stack)
     facts = situation_facts(model, cluster, request.workload)
-    own = forced_options(Bounds(backend=bounds.backend))
+    own = forced_options(SpaceConstraints(backend=constraints.backend))
     plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
-    if refused := bounds.backend.refusals(plainest, model, request.workload, facts):
+    if refused := constraints.backend.refusals(plainest, model, request.workload, facts):
         raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
     ranking = rank(
         model, cluster, request.workload,
-        bounds=bounds, deck=deck, facts=facts,
-        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, bounds),
+        constraints=constraints, deck=deck, facts=facts,
+        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, constraints),
         stack=stack or TORCH, all_timed=all_timed, first=first, within_seconds=within_seconds,
     )  # fmt: skip
 
@@ -129,9 +129,9 @@ def _new_ranking(
     )  # fmt: skip
 
 
-def bounds_of(request: Request) -> Bounds:
+def constraints_of(request: Request) -> SpaceConstraints:
     """What a request narrows of a space."""
-    return Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
+    return SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
 def blocking_laws(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
@@ -156,4 +156,4 @@ def with_resolved(
     """A candidate with the options of these ``names`` resolved, by the cards and within what the request fixes."""
     model, workload = asked.model, asked.request.workload
     facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
-    return with_options(chosen, model, workload, deck=deck, facts=facts, bounds=bounds_of(asked.request), names=names)
+    return with_options(chosen, model, workload, deck=deck, facts=facts, constraints=constraints_of(asked.request), names=names)

@@ -63,37 +63,6 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, list
     return InputError(value, law, f"known are {', '.join(listed)}; else {do}" if listed else do)
 
 
-def mapping(document: yaml_file.Document, place: yaml_file.Place = ()) -> dict[str, Any]:
-    """The mapping at ``place``.
-
-    Raises:
-        FileError: something else lies there.
-    """
-    data = document.data
-    for step in place:
-        data = data[step]
-    if not isinstance(data, dict):
-        raise document.error(
-            place, f"{'.'.join(map(str, place)) or 'the file'} must be a mapping of names to values; write NAME: VALUE"
-        )
-    return data
-
-
-def mapping_with_keys(document: yaml_file.Document, known: Iterable[str], place: yaml_file.Place = ()) -> dict[str, Any]:
-    """The mapping at ``place``, with no key but ``known`` ones.
-
-    Raises:
-        FileError: an unknown key, with the nearest known one.
-    """
-    data, names = mapping(document, place), tuple(known)
-    for name in data:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            raise document.error([*place, name], f"unknown key {name!r}; {hint}", key=True)
-    return data
-
-
 def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, place: yaml_file.Place = ()) -> T:
     """``data`` as a contract value; errors point into the document it came from.
 

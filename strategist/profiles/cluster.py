@@ -188,7 +188,7 @@ _FILE_KEYS = (
 def _file(path: Path) -> Cluster:
     """A cluster file: of equal nodes, or of ``groups`` of them that share what stands beside them."""
     document = yaml_file.load(path)
-    catalog.mapping_with_keys(document, _FILE_KEYS)
+    document.mapping_with_keys(_FILE_KEYS)
     data = hardware.quantities(document, ())
     if "groups" not in data:
         return _equal(document, data, (), path)
@@ -207,7 +207,7 @@ def _file(path: Path) -> Cluster:
 def _group(document: yaml_file.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
     """The nodes of one group as a cluster of their own, and how fast they are."""
     place = ("groups", index)
-    catalog.mapping_with_keys(document, _GROUP_KEYS, place)
+    document.mapping_with_keys(_GROUP_KEYS, place)
     own = hardware.quantities(document, place)
     speed = own.pop("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, int | float):

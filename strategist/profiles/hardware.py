@@ -67,7 +67,7 @@ def device_names() -> tuple[str, ...]:
 
 def other_names() -> dict[str, dict[str, str]]:
     """``memory``: a size to the device it stands for; ``aliases``: another name to a device."""
-    return catalog.mapping_with_keys(catalog.shipped("hardware", "names"), ("memory", "aliases"))
+    return catalog.shipped("hardware", "names").mapping_with_keys(("memory", "aliases"))
 
 
 def find_device(name: str) -> str | None:
@@ -117,7 +117,7 @@ def unknown_device(value: str, name: str) -> InputError:
 def device_data(stem: str) -> tuple[yaml_file.Document, dict[str, Any], dict[str, Any]]:
     """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
     document = catalog.shipped("hardware", stem)
-    catalog.mapping_with_keys(document, ("device", "box"))
+    document.mapping_with_keys(("device", "box"))
     return document, quantities(document, ("device",)), quantities(document, ("box",))
 
 
@@ -141,7 +141,7 @@ def quantities(document: yaml_file.Document, place: yaml_file.Place) -> dict[str
         FileError: a quantity without a number or unit.
     """
     data = {}
-    for key, value in catalog.mapping(document, place).items():
+    for key, value in document.mapping(place).items():
         here = [*place, key]
         if isinstance(value, dict) and key != "peak_flops":
             data[key] = quantities(document, here)

@@ -67,13 +67,13 @@ def find_preset(name: str) -> ModelShape | None:
 
 def hub_name(name: str) -> str:
     """The Hub id that stands for a preset, its own name where none does."""
-    aliases = catalog.mapping_with_keys(catalog.shipped("models", "names"), ("sizes", "aliases"))["aliases"]
+    aliases = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))["aliases"]
     return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
 
 
 def _preset(name: str) -> ResolvedModel | None:
     """The preset that ``name`` spells, as a bare size, by an alias or directly."""
-    names = catalog.mapping_with_keys(catalog.shipped("models", "names"), ("sizes", "aliases"))
+    names = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
         note = f"{name} is resolved to {preset}; name another preset or a config.json to change it"
@@ -95,8 +95,8 @@ def _stems_for(name: str) -> list[str]:
 
 def _family(stem: str) -> yaml_file.Document:
     document = catalog.shipped("models", stem)
-    catalog.mapping_with_keys(document, ("source", "common", "presets"))
-    catalog.mapping(document, ("presets",))
+    document.mapping_with_keys(("source", "common", "presets"))
+    document.mapping(("presets",))
     return document
 
 
@@ -112,7 +112,7 @@ def _load_preset(preset: str) -> ModelShape:
 def _shape_file(path: Path) -> ModelShape:
     """A YAML file with the fields of ModelShape; ``source`` is free text, ``name`` defaults to the file's."""
     document = yaml_file.load(path)
-    data = {key: value for key, value in catalog.mapping(document).items() if key != "source"}
+    data = {key: value for key, value in document.mapping().items() if key != "source"}
     return catalog.decoded(ModelShape, document, {"name": path.stem, **data}, path.name)
 
 

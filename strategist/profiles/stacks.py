@@ -20,7 +20,7 @@ def load_stack(name: str) -> Stack:
         FileError: its file is not what it should be; names the place.
     """
     document = catalog.shipped("stacks", name)
-    return catalog.decoded(Stack, document, {"name": name, **catalog.mapping(document)}, name)
+    return catalog.decoded(Stack, document, {"name": name, **document.mapping()}, name)
 
 
 def find_stack(name: str) -> Stack | None:

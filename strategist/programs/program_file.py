@@ -31,7 +31,7 @@ def read_program(document: yaml_file.Document) -> Program:
     Raises:
         FileError: a key, a template, a pattern or a setting is none, or nothing says what is trained; with its place.
     """
-    data = catalog.mapping_with_keys(document, KEYS)
+    data = document.mapping_with_keys(KEYS)
     name = _text(document, ["program"])
     command = tuple(_entries(document))
     environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
@@ -92,7 +92,7 @@ def _entries(document: yaml_file.Document) -> Iterator[Entry]:
 
 
 def _conditional(document: yaml_file.Document, place: yaml_file.Place) -> Conditional:
-    entry = catalog.mapping_with_keys(document, ("when", "arguments"), place)
+    entry = document.mapping_with_keys(("when", "arguments"), place)
     if len(entry) < 2:
         raise document.error(place, "arguments that depend on a condition need both when and arguments; add what is missing")
     when = _checked(document, [*place, "when"], condition)
@@ -107,7 +107,7 @@ def _choice(document: yaml_file.Document, place: yaml_file.Place) -> Choice:
         known = [name for name, item in VOCABULARY.items() if item.phase == CANDIDATE]
         raise document.error(place, f"{setting} is no setting{near_miss(setting, known)}", key=True)
     arguments = {}
-    for text in catalog.mapping(document, place):
+    for text in document.mapping(place):
         value = value_in(setting, text)
         if isinstance(value, str) and value not in entry.choices:
             shown = ", ".join(map(show_value, entry.choices)) or "whole numbers, or true and false"
@@ -123,14 +123,14 @@ def _arguments(document: yaml_file.Document, place: yaml_file.Place) -> tuple[Te
 def _metrics(document: yaml_file.Document) -> Metrics:
     if "metrics" not in document.data:
         raise document.error((), "key 'metrics' is missing: add it, it says how the time of a step is read")
-    data = catalog.mapping_with_keys(document, ("lines", "json", "fields", "warmup_steps"), ["metrics"])
+    data = document.mapping_with_keys(("lines", "json", "fields", "warmup_steps"), ["metrics"])
     lines = tuple(_texts(document, ["metrics", "lines"])) if "lines" in data else ()
     for index in range(len(lines)):
         _checked(document, ["metrics", "lines", *([index] if isinstance(data["lines"], list) else [])], pattern)
     if "fields" in data and "json" not in data:
         raise document.error(["metrics", "fields"], "are places in a JSON file: say in json which")
     fields = {}
-    for figure in catalog.mapping(document, ["metrics", "fields"]) if "json" in data else ():
+    for figure in document.mapping(["metrics", "fields"]) if "json" in data else ():
         place = ["metrics", "fields", figure]
         try:
             check_figure(figure)
@@ -196,4 +196,4 @@ def _list(document: yaml_file.Document, place: yaml_file.Place) -> list[Any]:
 
 
 def _keys(document: yaml_file.Document, key: str) -> Iterator[str]:
-    return iter(catalog.mapping(document, [key]) if key in document.data else ())
+    return iter(document.mapping([key]) if key in document.data else ())

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from strategist.cards.card import ROOT, Card
+from strategist.cards.card import Card
 from strategist.contract.knobs import show_value
 
 
 def case_words(card: Card) -> Iterator[tuple[str, str, str]]:
     """Of each case the facts and the candidate that it gives, and what it expects."""
-    for case in card.document.data[ROOT].get("cases") or ():
+    for case in card.sections.get("cases") or ():
         given = case["given"] or {}
         yield _named(given.get("facts") or {}), _named(given.get("candidate") or {}), _expected(case["expect"])
 

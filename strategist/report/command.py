@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from strategist.contract.goals import Goals
 from strategist.contract.knobs import show_value
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
-from strategist.search.goals import Goals
 
 OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
 """Fields of the workload that are options."""

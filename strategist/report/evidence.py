@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from strategist.cards.card import Card, Phase
+from strategist.contract.evidence import Pair, PolicyEvidence
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.report.text_blocks import bullets, columns, heading, section
-from strategist.rules.evidence import Pair, PolicyEvidence
 from strategist.units import show_seconds
 
 

@@ -7,11 +7,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist.contract.goals import Goals, cost, energy, peak_bytes
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.setting_text import change_words, percent, tokens
 from strategist.report.text_blocks import columns, heading, section
-from strategist.search.goals import Goals, cost, energy, peak_bytes
 from strategist.units import show_bytes, show_energy, show_money
 
 MARKS = "* is the best, + stands on the front"

@@ -20,7 +20,6 @@ from strategist.expr.evaluate import Facts, Mask, mask, scalar
 from strategist.expr.parse import ExpressionError
 from strategist.expr.vocabulary import VOCABULARY, show_fact
 from strategist.files import yaml_file
-from strategist.profiles import catalog
 from strategist.profiles.stacks import stack_names
 
 Allowed = dict[str, tuple[Any, ...]]
@@ -166,7 +165,7 @@ def _word(name: str) -> str:
 
 def read_backend(document: yaml_file.Document) -> Backend:
     """The back end that a file describes."""
-    data = catalog.mapping_with_keys(document, ("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
+    data = document.mapping_with_keys(("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
         if key not in data:
             raise FileError(document.path, f"key {key!r} is missing; add it")
@@ -185,9 +184,7 @@ def read_limits(document: yaml_file.Document) -> Allowed:
     """
     found: Allowed = {}
     for part, cls in PARTS.items():
-        for key in (
-            catalog.mapping_with_keys(document, [item.name for item in fields(cls)], [part]) if part in document.data else ()
-        ):
+        for key in document.mapping_with_keys([item.name for item in fields(cls)], [part]) if part in document.data else ():
             if document.data[part][key] != ANY:
                 found[f"{part}.{key}"] = _values(document, part, key)
     return found
@@ -247,7 +244,7 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
         place: yaml_file.Place = ["refuses", index]
-        entry: Mapping[str, Any] = catalog.mapping_with_keys(document, ("when", "because", "do"), place)
+        entry: Mapping[str, Any] = document.mapping_with_keys(("when", "because", "do"), place)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):
                 raise document.error(place, f"{key} is missing, or no text; write it")

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import TimeParts
+from strategist.contract.goals import Goals
 from strategist.contract.knobs import KnobValue
 from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.contract.workload import Workload
 from strategist.cost.layer_flops import model_flops_per_token
-from strategist.search.goals import Goals
 from strategist.search.settings import Settings
 
 Floats = NDArray[np.float64]

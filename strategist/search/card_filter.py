@@ -12,25 +12,25 @@ from strategist.errors import InputError
 from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
 from strategist.search.options import forced_options
 from strategist.search.pruning import Families, Limits, families
 from strategist.search.space import Block
+from strategist.search.space_constraints import SpaceConstraints
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCriteria:
     """What candidates are judged by.
 
-    bounds: what narrows the space.
+    constraints: what narrows the space.
     limits: time and memory that a candidate must keep to.
     lower_bounds: of the memory and time of a table of families; None where nodes differ.
     """
 
     deck: Deck
     facts: Facts
-    bounds: Bounds
+    constraints: SpaceConstraints
     limits: Limits
     lower_bounds: Callable[[Columns], LowerBounds] | None
 
@@ -76,38 +76,38 @@ def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: b
     ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
     alone. Without them laws decide alone.
     """
-    deck, facts, bounds = criteria.deck, criteria.facts, criteria.bounds
+    deck, facts, constraints = criteria.deck, criteria.facts, criteria.constraints
     for early_defaults in (True, False) if defaults else (False,):
         narrowed = narrowed_of(blocks, criteria, defaults=early_defaults)
         everything = table_of(narrowed.blocks, narrowed.knobs, narrowed.left)
-        known = {**facts, **forced_options(bounds)}
-        refused, out = left_out(bounds, known, everything)
-        judgement = judge(deck, facts, everything, fixed=bounds.open, among=~out, defaults=defaults)
+        known = {**facts, **forced_options(constraints)}
+        refused, out = left_out(constraints, known, everything)
+        judgement = judge(deck, facts, everything, fixed=constraints.open, among=~out, defaults=defaults)
         if judgement.allowed.any():
             break
     if len(refused) and refused.all():
         row = everything.row(int(refused.argmax()))
-        text = next(bounds.backend.broken_combinations({**known, **row}))
-        raise InputError(f"--backend {bounds.backend.name}", f"cannot run {text}", "or plan without --backend")
+        text = next(constraints.backend.broken_combinations({**known, **row}))
+        raise InputError(f"--backend {constraints.backend.name}", f"cannot run {text}", "or plan without --backend")
     allowed = Allowed(columns=everything.take(judgement.allowed), narrowed=narrowed)
     return allowed, _merged((*narrowed.dropped, *judgement.dropped)), int(out.sum())
 
 
 def narrowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
     """The blocks that some knobs could save, and the combinations of knobs that some layout could."""
-    fixed = criteria.bounds.open
+    fixed = criteria.constraints.open
     kept, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
     knobs, left, by_knobs = _narrowed_knobs(kept, criteria.deck, criteria.facts, fixed, defaults)
     kept = [block for block in kept if len(left[id(block.grid)])]
     return Narrowed(blocks=kept, knobs=knobs, left=left, dropped=(*by_block, *by_knobs))
 
 
-def left_out(bounds: Bounds, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
+def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
     """The candidates that the back end refuses; and these with those that change the trained model without being allowed."""
     refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
     for place, part in everything.parts(PART_ROWS):
-        refused[place] = bounds.backend.refused(known, part)
-        unasked[place] = bounds.backend.unrequested_convergence(known, part, bounds.open)
+        refused[place] = constraints.backend.refused(known, part)
+        unasked[place] = constraints.backend.unrequested_convergence(known, part, constraints.open)
     return refused, refused | unasked
 
 

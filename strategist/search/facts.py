@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
+from strategist.contract.layout import OBSERVED_AXES
 from strategist.contract.model import ModelShape
 from strategist.contract.outcome import TELLING
 from strategist.contract.plan import Plan
@@ -11,7 +12,6 @@ from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes, state_bytes
 from strategist.cost.training_time import checkpoint_bytes
 from strategist.expr.columns import row_of
-from strategist.expr.vocabulary import OBSERVED_AXES
 
 if TYPE_CHECKING:
     from strategist.contract.measurement import Measurement

@@ -13,7 +13,7 @@ from strategist.contract.settings import SETTING_CHOICES, full_name, with_settin
 from strategist.contract.workload import Workload
 from strategist.expr.columns import row_of
 from strategist.rules.resolve_options import resolve
-from strategist.search.bounds import Bounds
+from strategist.search.space_constraints import SpaceConstraints
 
 _DEFAULTS = Options()
 
@@ -21,12 +21,12 @@ _FREE = Candidate(layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True, compi
 """No law between options and other settings rules any option out."""
 
 
-def forced_options(bounds: Bounds) -> dict[str, KnobValue]:
+def forced_options(constraints: SpaceConstraints) -> dict[str, KnobValue]:
     """Closed options of which the user, the back end's limits and the laws leave one value in all candidates, by full name."""
-    fixed = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
+    fixed = {name: value for name, value in constraints.fix.items() if name in OPTION_NAMES}
     found: dict[str, tuple[KnobValue, ...]] = {name: (value,) for name, value in fixed.items()}
     for name in OPTION_CHOICES.keys() - fixed.keys():
-        found[name] = _open(name, getattr(_DEFAULTS, name), _FREE, fixed, bounds)
+        found[name] = _open(name, getattr(_DEFAULTS, name), _FREE, fixed, constraints)
     return {full_name(name): values[0] for name, values in found.items() if len(values) == 1}
 
 
@@ -37,7 +37,7 @@ def with_options(
     *,
     deck: Deck,
     facts: Mapping[str, Any],
-    bounds: Bounds,
+    constraints: SpaceConstraints,
     names: Sequence[str] = OPTION_NAMES,
 ) -> Candidate:
     """The candidate with its options, or those of some ``names`` alone, settled in the order of their definition; ``facts`` include
@@ -46,35 +46,35 @@ def with_options(
     An option that has nothing to act on, or of which the user or the back end leaves one value, takes no part.
     """
     row = {**facts, **row_of(chosen, chosen.accumulation(workload))}
-    values: dict[str, KnobValue] = {name: value for name, value in bounds.fix.items() if name in OPTION_NAMES}
+    values: dict[str, KnobValue] = {name: value for name, value in constraints.fix.items() if name in OPTION_NAMES}
     for name in names:
         default = getattr(_DEFAULTS, name)
-        if name in bounds.fix:
-            value = bounds.fix[name]
+        if name in constraints.fix:
+            value = constraints.fix[name]
         elif not chosen.acts(name, model):
             continue
         else:
-            able = _able(name, _open(name, default, chosen, values, bounds), row, bounds)
+            able = _able(name, _open(name, default, chosen, values, constraints), row, constraints)
             value = resolve(deck, row, full_name(name), able)
-            value = value if bounds.backend.allows(full_name(name), value) else default
+            value = value if constraints.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
     return with_settings(chosen, values)
 
 
 def _open(
-    name: str, default: KnobValue, chosen: Candidate, settled: Mapping[str, KnobValue], bounds: Bounds
+    name: str, default: KnobValue, chosen: Candidate, settled: Mapping[str, KnobValue], constraints: SpaceConstraints
 ) -> tuple[KnobValue, ...]:
-    """Values that bounds and laws leave, the default first."""
+    """Values that constraints and laws leave, the default first."""
     choices = (default, *(value for value in SETTING_CHOICES.get(name, ()) if value != default))
-    found = bounds.values(name, choices)
+    found = constraints.values(name, choices)
     return tuple(value for value in found if not _broken(chosen, {**settled, name: value})) or (default,)
 
 
-def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], bounds: Bounds) -> tuple[KnobValue, ...]:
+def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], constraints: SpaceConstraints) -> tuple[KnobValue, ...]:
     """Those that the back end runs beside the other settings; all where it runs none."""
     if len(values) == 1:
         return values
-    return tuple(value for value in values if bounds.backend.takes(full_name(name), value, row)) or values
+    return tuple(value for value in values if constraints.backend.takes(full_name(name), value, row)) or values
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:

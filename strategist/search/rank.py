@@ -23,11 +23,11 @@ from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
-from strategist.search.bounds import Bounds
 from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of, left_out, narrowed_of
 from strategist.search.options import forced_options
 from strategist.search.pruning import Limits
 from strategist.search.space import Block, space
+from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
@@ -66,7 +66,7 @@ def rank(
     cluster: Cluster,
     workload: Workload,
     *,
-    bounds: Bounds,
+    constraints: SpaceConstraints,
     deck: Deck,
     facts: Facts,
     calibration: Calibration,
@@ -88,7 +88,7 @@ def rank(
     Raises:
         InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
     """
-    blocks = space(model, cluster, workload, bounds) if blocks is None else blocks
+    blocks = space(model, cluster, workload, constraints) if blocks is None else blocks
     price = partial(
         price_heterogeneous,
         model,
@@ -100,7 +100,7 @@ def rank(
     )
     limits = Limits(step_seconds=within_seconds, memory_margin=memory_margin(calibration.memory_spread, confidence))
     bound = None if cluster.groups else partial(lower_bounds, model, cluster, workload, calibration=calibration, stack=stack)
-    criteria = SearchCriteria(deck=deck, facts=facts, bounds=bounds, limits=limits, lower_bounds=bound)
+    criteria = SearchCriteria(deck=deck, facts=facts, constraints=constraints, limits=limits, lower_bounds=bound)
     ranked = partial(
         _ranked, price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first
     )
@@ -153,15 +153,15 @@ def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[
 
     It does where some of them fit and no default of the cards gives way, and where none of them fits by the cards' laws alone.
     """
-    known, found = {**criteria.facts, **forced_options(criteria.bounds)}, None
+    known, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
     for defaults in (True, False):
         narrowed = narrowed_of(blocks, criteria, defaults=defaults)
         some = narrowed.families(criteria)
         if some is None:
             return None
         columns = some.candidates
-        _, out = left_out(criteria.bounds, known, columns)
-        judgement = judge(criteria.deck, criteria.facts, columns, fixed=criteria.bounds.open, among=~out, defaults=defaults)
+        _, out = left_out(criteria.constraints, known, columns)
+        judgement = judge(criteria.deck, criteria.facts, columns, fixed=criteria.constraints.open, among=~out, defaults=defaults)
         found = ranked(Allowed(columns=columns.take(judgement.allowed)))
         if len(found.order):
             return found if defaults and not judgement.gave_way else None

@@ -28,7 +28,7 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.bounds import Bounds, KnobSettings, Values
+from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
@@ -62,14 +62,14 @@ def space(
     model: ModelShape,
     cluster: Cluster,
     workload: Workload,
-    bounds: Bounds,
+    constraints: SpaceConstraints,
     grids: Grids | None = None,
     legal: Sequence[Layout] | None = None,
 ) -> list[Block]:
     """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
 
-    ``grids`` are those of another space of equal model, bounds, precision and train mode; ``legal`` are the layouts, where they are
-    known: what is allowed to change convergence has no say in them.
+    ``grids`` are those of another space of equal model, constraints, precision and train mode; ``legal`` are the layouts, where
+    they are known: what is allowed to change convergence has no say in them.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
@@ -77,23 +77,23 @@ def space(
     grids = {} if grids is None else grids
     found = [
         block
-        for layout in (layouts(model, cluster, workload, bounds) if legal is None else legal)
-        for block in _blocks(layout, model, workload, cluster, bounds, grids)
+        for layout in (layouts(model, cluster, workload, constraints) if legal is None else legal)
+        for block in _blocks(layout, model, workload, cluster, constraints, grids)
         if block.rows
     ]
     if not found:
-        raise _nothing_legal(model, cluster, workload, bounds)
+        raise _nothing_legal(model, cluster, workload, constraints)
     return found
 
 
-def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> Iterator[Layout]:
+def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:
     """Legal layouts over all devices. Experts split by tp (etp) in whole or not at all.
 
     What breaks a law by a degree or two alone is left out before further degrees multiply it.
     """
 
     def open_degrees(name: str, devices: int) -> list[int]:
-        return [int(value) for value in bounds.values(name, tuple(_divisors(devices)))]
+        return [int(value) for value in constraints.values(name, tuple(_divisors(devices)))]
 
     for pp in open_degrees("pp", cluster.devices):
         for tp in open_degrees("tp", cluster.devices // pp):
@@ -103,48 +103,49 @@ def layouts(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bou
                 if workload.global_batch % (rest := cluster.devices // pp // tp // cp):
                     continue
                 for dp_shard in open_degrees("dp_shard", rest):
-                    for ep, etp in _expert_degrees(model, dp_shard * cp * tp, tp, bounds):
+                    for ep, etp in _expert_degrees(model, dp_shard * cp * tp, tp, constraints):
                         replicas = rest // dp_shard
                         layout = Layout(pp=pp, tp=tp, cp=cp, dp_shard=dp_shard, dp_replicate=replicas, ep=ep, etp=etp)
-                        open_replicas = bounds.values("dp_replicate", (layout.dp_replicate,))
+                        open_replicas = constraints.values("dp_replicate", (layout.dp_replicate,))
                         if open_replicas and not any(layout.violations(model, workload, cluster.devices)):
                             yield layout
 
 
-def _expert_degrees(model: ModelShape, ranks: int, tp: int, bounds: Bounds) -> Iterator[tuple[int, int]]:
+def _expert_degrees(model: ModelShape, ranks: int, tp: int, constraints: SpaceConstraints) -> Iterator[tuple[int, int]]:
     experts = model.moe.experts if model.moe else 1
-    eps = bounds.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
-    etps = bounds.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
+    eps = constraints.values("ep", tuple(ep for ep in _divisors(ranks) if experts % ep == 0))
+    etps = constraints.values("etp", (1, tp) if tp > 1 and model.moe else (1,))
     return ((int(ep), int(etp)) for ep, etp in product(eps, etps) if ranks % (int(ep) * int(etp)) == 0)
 
 
-def _micro_batches(sequences: int, bounds: Bounds) -> list[int]:
-    limit = max(MAX_MICRO_BATCH, int(bounds.fix.get("micro_batch", 1)))
-    return [int(value) for value in bounds.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
+def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
+    limit = max(MAX_MICRO_BATCH, int(constraints.fix.get("micro_batch", 1)))
+    return [int(value) for value in constraints.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
 
 
 def _blocks(
-    layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, bounds: Bounds, grids: Grids
+    layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, constraints: SpaceConstraints, grids: Grids
 ) -> Iterator[Block]:
     """All knobs of one layout, by micro-batch; no rows when something fixed cannot be had."""
     counts = tuple(getattr(layout, name) for name in LAYOUT_NAMES)
     fixed_part = (
-        layout.pp > 1, layout.pp == layout.world_size, _virtual_stages(layout, model, bounds), _subgroups(layout, cluster, bounds),
+        layout.pp > 1, layout.pp == layout.world_size,
+        _virtual_stages(layout, model, constraints), _subgroups(layout, cluster, constraints),
         layout.fsdp_ranks > 1, layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1, layout.tp > 1,
         model.vocab_size % layout.tp > 0, layout.data_ranks * layout.cp > 1,
-        "comm_hook" in bounds.open and layout.dp_replicate == layout.world_size,
-        "optimizer_in_backward" in bounds.open and layout.ep > 1,
+        "comm_hook" in constraints.open and layout.dp_replicate == layout.world_size,
+        "optimizer_in_backward" in constraints.open and layout.ep > 1,
     )  # fmt: skip
-    for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, bounds):
+    for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, constraints):
         times, pp = workload.global_batch // (layout.data_ranks * micro_batch), layout.pp
         key = (*fixed_part, times > 1, times >= pp, times >= 2 * pp, times % max(1, times // pp) > 0)
         if key not in grids:
             knobs: list[Sequence[KnobSettings]] = [
-                _axis_orders(layout, cluster, bounds),
-                _reshardings(layout, cluster, bounds),
-                _recomputations(bounds),
-                _schedules(layout, model, times, bounds),
-                *_simple_knobs(layout, model, workload, times, bounds),
+                _axis_orders(layout, cluster, constraints),
+                _reshardings(layout, cluster, constraints),
+                _recomputations(constraints),
+                _schedules(layout, model, times, constraints),
+                *_simple_knobs(layout, model, workload, times, constraints),
             ]
             grid = _grid(layout, times, knobs) if all(knobs) else {}
             grids[key] = grid, grid_rows(grid)
@@ -189,58 +190,58 @@ def _code(choices: Values, value: KnobValue) -> int:
     return next(code for code, choice in enumerate(choices) if type(choice) is type(value) and choice == value)
 
 
-def _axis_orders(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[KnobSettings]:
+def _axis_orders(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[KnobSettings]:
     """Whether replicas or pipelines cross nodes first matters where there are both, and nodes."""
     both = layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1
-    return [{AXIS_ORDER: order} for order in bounds.values(AXIS_ORDER, AXIS_ORDERS if both else AXIS_ORDERS[:1])]
+    return [{AXIS_ORDER: order} for order in constraints.values(AXIS_ORDER, AXIS_ORDERS if both else AXIS_ORDERS[:1])]
 
 
-def _recomputations(bounds: Bounds) -> list[KnobSettings]:
+def _recomputations(constraints: SpaceConstraints) -> list[KnobSettings]:
     """The compiler's budget is one of its default unless it is fixed; selective recomputation saves all matmuls or every second."""
     percent, plain = _DEFAULTS.recompute_budget_percent, (_DEFAULTS.saved_operations,)
-    shares = bounds.values("recompute_budget_percent", (int(bounds.fix.get("recompute_budget_percent", percent)),))
+    shares = constraints.values("recompute_budget_percent", (int(constraints.fix.get("recompute_budget_percent", percent)),))
     saved = {how: SEARCHED_SAVED if how == "selective" else plain for how in CHOICES["recompute"]}
-    if "saved_operations" in bounds.fix:
-        saved = dict.fromkeys(CHOICES["recompute"], (str(bounds.fix["saved_operations"]),))
+    if "saved_operations" in constraints.fix:
+        saved = dict.fromkeys(CHOICES["recompute"], (str(constraints.fix["saved_operations"]),))
     return [
         {"recompute": how, "recompute_budget_percent": share, "saved_operations": kept}
-        for how in bounds.values("recompute", CHOICES["recompute"])
+        for how in constraints.values("recompute", CHOICES["recompute"])
         for share in shares
-        for kept in bounds.values("saved_operations", saved[how])
+        for kept in constraints.values("saved_operations", saved[how])
     ]
 
 
-def _reshardings(layout: Layout, cluster: Cluster, bounds: Bounds) -> list[dict[str, KnobValue]]:
+def _reshardings(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[dict[str, KnobValue]]:
     """Where nothing is gathered there is nothing to reshard."""
     sharded = layout.fsdp_ranks > 1 or layout.tp > 1
-    values = bounds.values("reshard_after_forward", CHOICES["reshard_after_forward"] if sharded else (True,))
+    values = constraints.values("reshard_after_forward", CHOICES["reshard_after_forward"] if sharded else (True,))
     found: list[dict[str, KnobValue]] = []
     for value in values:
         if value == "subgroup":
-            sizes = bounds.values("reshard_group_size", _subgroups(layout, cluster, bounds))
+            sizes = constraints.values("reshard_group_size", _subgroups(layout, cluster, constraints))
             found += [{"reshard_after_forward": value, "reshard_group_size": size} for size in sizes]
-        elif bounds.values("reshard_group_size", (1,)):
+        elif constraints.values("reshard_group_size", (1,)):
             found.append({"reshard_after_forward": value, "reshard_group_size": 1})
     return found
 
 
-def _subgroups(layout: Layout, cluster: Cluster, bounds: Bounds) -> tuple[int, ...]:
+def _subgroups(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> tuple[int, ...]:
     """Sizes of a subgroup: the ranks that lie inside a node, or half of all; every divisor when the size is fixed."""
     whole = layout.fsdp_ranks
     if layout.tp * layout.ep > 1 or whole == 1:
         return ()
     inside = min(cluster.gpus_per_node, whole // 2)
-    return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in bounds.fix))
+    return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in constraints.fix))
 
 
-def _virtual_stages(layout: Layout, model: ModelShape, bounds: Bounds) -> tuple[int, ...]:
+def _virtual_stages(layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
     """Stages a rank of a looped schedule; any number that is fixed, and else those worth searching."""
-    fixed = bounds.fix.get("pp_virtual_stages")
+    fixed = constraints.fix.get("pp_virtual_stages")
     searched = (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
     return tuple(v for v in searched if layout.pp * v <= model.layers)
 
 
-def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bounds) -> list[dict[str, KnobValue]]:
+def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints: SpaceConstraints) -> list[dict[str, KnobValue]]:
     if layout.pp == 1:
         pairs = [("1f1b", 1)]
     else:
@@ -248,27 +249,27 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, bounds: Bou
         pairs = [
             (schedule, stages)
             for schedule in map(str, CHOICES["pp_schedule"])
-            for stages in _stages_of(schedule, layout, model, bounds)
+            for stages in _stages_of(schedule, layout, model, constraints)
             if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in IN_ROUNDS)
         ]
     return [
         {"pp_schedule": schedule, "pp_virtual_stages": v}
         for schedule, v in pairs
-        if bounds.values("pp_schedule", (schedule,)) and bounds.values("pp_virtual_stages", (v,))
+        if constraints.values("pp_schedule", (schedule,)) and constraints.values("pp_virtual_stages", (v,))
     ]
 
 
-def _stages_of(schedule: str, layout: Layout, model: ModelShape, bounds: Bounds) -> tuple[int, ...]:
+def _stages_of(schedule: str, layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
     """Stages that each rank can hold under a schedule."""
     if schedule in LOOPED:
-        return _virtual_stages(layout, model, bounds)
+        return _virtual_stages(layout, model, constraints)
     if schedule in V_SHAPED:
         return tuple(v for v in (2,) if layout.pp * v <= model.layers)
     return (1,)
 
 
 def _simple_knobs(
-    layout: Layout, model: ModelShape, workload: Workload, accumulation: int, bounds: Bounds
+    layout: Layout, model: ModelShape, workload: Workload, accumulation: int, constraints: SpaceConstraints
 ) -> list[list[KnobSettings]]:
     """The open values of each knob that combines freely; one where it has nothing to act on."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
@@ -283,13 +284,13 @@ def _simple_knobs(
         "offload": CHOICES["offload"],
         "compile": CHOICES["compile"],
         "float8": CHOICES["float8"] if eight_bits else ("none",),
-        "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in bounds.open else (False,),
+        "float8_all_gather": (False, True) if eight_bits and layout.fsdp_ranks > 1 and "float8" in constraints.open else (False,),
         "comm_hook": CHOICES["comm_hook"] if plain else ("none",),
         "optimizer_in_backward": (False, True) if layout.pp == layout.ep == 1 or streamed else (False,),
-        "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in bounds.open else (False,),
-        "activation_offload": (False, True) if "activation_offload" in bounds.open else (False,),
+        "async_optimizer_step": (False, True) if streamed and "async_optimizer_step" in constraints.open else (False,),
+        "activation_offload": (False, True) if "activation_offload" in constraints.open else (False,),
     }
-    return [[{name: value} for value in bounds.values(name, values)] for name, values in open_values.items()]
+    return [[{name: value} for value in constraints.values(name, values)] for name, values in open_values.items()]
 
 
 def _no_sync(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
@@ -334,29 +335,30 @@ def _divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> InputError:
-    fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in bounds.fix.items())
+def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> InputError:
+    fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in constraints.fix.items())
     value = f"--gpus {cluster.name}{fixed}"
-    law = _law(model, cluster, workload, bounds)
+    law = _law(model, cluster, workload, constraints)
     if law and "global_batch" not in law:
         return InputError(value, law, "change what is fixed, or leave it out: strategist plan chooses one")
     law = law or (
-        f"no layout of {cluster.devices} devices keeps every law" + (f" on {bounds.backend.name}" if bounds.backend.limits else "")
+        f"no layout of {cluster.devices} devices keeps every law"
+        + (f" on {constraints.backend.name}" if constraints.backend.limits else "")
     )
     value += f" --global-batch {workload.global_batch}"
     return InputError(value, law, "take a global batch that the devices divide, or fix less")
 
 
-def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds) -> str:
+def _law(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> str:
     """The law that what is fixed breaks where all else is plain; empty where it breaks none by itself."""
-    degrees: dict[str, Any] = {name: int(bounds.fix[name]) for name in DEGREES if name in bounds.fix}
+    degrees: dict[str, Any] = {name: int(constraints.fix[name]) for name in DEGREES if name in constraints.fix}
     taken = prod(degree for name, degree in degrees.items() if name not in ("ep", "etp"))
     if cluster.devices % taken:
         product = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if name not in ("ep", "etp"))
         return f"{product}{f' = {taken}' if ' x ' in product else ''} must divide the {cluster.devices} devices"
     free = next((name for name in ("dp_shard", "dp_replicate") if name not in degrees), "dp_shard")
     layout = Layout(**{free: cluster.devices // taken, **degrees})
-    tensor, piped, schedule = layout.tp > 1, layout.pp > 1, bounds.fix.get("pp_schedule")
+    tensor, piped, schedule = layout.tp > 1, layout.pp > 1, constraints.fix.get("pp_schedule")
     plain = Knobs(
         sequence_parallel=tensor,
         loss_parallel=tensor,
@@ -364,5 +366,5 @@ def _law(model: ModelShape, cluster: Cluster, workload: Workload, bounds: Bounds
         pp_virtual_stages=2 if schedule in (*LOOPED, *V_SHAPED) else 1,
         reshard_after_forward=schedule not in ZERO_BUBBLE,
     )
-    broken = with_settings(Candidate(layout=layout, knobs=plain), bounds.fix).violations(model, workload, cluster.devices)
-    return next((law for law in broken if any(name in law for name in bounds.fix)), "")
+    broken = with_settings(Candidate(layout=layout, knobs=plain), constraints.fix).violations(model, workload, cluster.devices)
+    return next((law for law in broken if any(name in law for name in constraints.fix)), "")

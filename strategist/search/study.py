@@ -19,11 +19,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
+from strategist.contract.goals import PLAIN, Goals, peak_bytes
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.search.candidate_features import CandidateFeatures, plan_features
-from strategist.search.goals import PLAIN, Goals, peak_bytes
 from strategist.search.sampler import AT_LEAST, MEMORY_RATIO, MISSES, OUT_OF_MEMORY, STEP_RATIO, SurrogateSampler
 from strategist.search.settings import Settings, distance
 from strategist.search.surrogate import ObservedCandidate, OtherStudies

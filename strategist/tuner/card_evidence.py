@@ -6,12 +6,13 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.progress import counted
+from strategist.contract.study import HISTORY
 from strategist.paths import data_dir
 from strategist.profiles import history
-from strategist.rules.evidence import PolicyEvidence, survey
+from strategist.rules.evidence import survey
 from strategist.tuner.learning import trials_of
-from strategist.tuner.study_folder import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)

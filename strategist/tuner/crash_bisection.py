@@ -8,7 +8,7 @@ from strategist.contract.measurement import RAN, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
 from strategist.search.settings import Settings
-from strategist.tuner.result import CrashCause, TrialResult
+from strategist.search.tuning_result import CrashCause, TrialResult
 
 CONVICTING = 2
 """So many trials must have crashed with the settings: a single crash may have come from elsewhere."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strategist.contract.measurement import Kind
+from strategist.contract.progress import Progress
 from strategist.cost.calibration import Calibration
-from strategist.executors.executor import Progress
 from strategist.tuner.limits import Limits
 from strategist.tuner.study_state import StudyState
 

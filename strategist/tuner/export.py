@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from strategist.contract.study import Study
 from strategist.errors import InputError
 from strategist.files import outputs
 from strategist.ledger.address import is_server, parse, redacted
 from strategist.ledger.ledger import Ledger
 from strategist.search.study import FinishedTrial, Tried, save
 from strategist.tuner import flat_table
-from strategist.tuner.study import Study, seen
+from strategist.tuner.study import seen
 
 OPTUNA = "sqlite:///"
 HISTORY = ".jsonl"

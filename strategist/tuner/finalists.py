@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Generic, Protocol, TypeVar
 
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.search.goals import Goals
+from strategist.contract.study import REPEAT
 from strategist.search.pareto_front import undominated
 from strategist.search.study import SILENT
-from strategist.tuner.result import Confirmation
-
-REPEAT = "repeat"
-"""Proposer of a longer repeat of a trial, which shows whether it is the best."""
+from strategist.search.tuning_result import Confirmation
 
 REPEAT_LENGTH = 3
 """A repeat has so many times the steps of a first look, as a rung of successive halving (Jamieson and Talwalkar, AISTATS 2016)."""

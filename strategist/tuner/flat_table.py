@@ -14,9 +14,9 @@ from typing import Any
 from strategist.contract.knobs import show_value
 from strategist.contract.measurement import Measurement
 from strategist.contract.settings import settings_of
+from strategist.contract.study import Study, StudyTrial
 from strategist.errors import FileError, InputError
 from strategist.files import outputs
-from strategist.tuner.study import Study, StudyTrial
 
 Cell = str | int | float | None
 

@@ -11,23 +11,24 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.knobs import Candidate, Knobs, KnobValue
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import TELLING, Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
+from strategist.contract.study import HISTORY, ImportResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.errors import FileError, InputError, StrategistError, not_among
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.planning.planner import price_candidate
 from strategist.profiles import history
-from strategist.profiles.request_file import parse_fix
 from strategist.profiles.situation import Situation, situation
-from strategist.search.goals import Goals
 from strategist.tuner import flat_table
-from strategist.tuner.study_folder import HISTORY, differences, kind_of, owner, set_request
+from strategist.tuner.study_folder import differences, kind_of, owner, set_request
 
 SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
 """Columns that are settings, by bare or full name."""
@@ -36,16 +37,7 @@ IGNORED = tuple(name for name in (*flat_table.ABOUT, *flat_table.PREDICTED) if n
 """Columns of an exported study that say nothing about the candidate or what was measured."""
 
 COLUMNS = (*SETTINGS, *flat_table.MEASURED, "outcome", "proposed_by", *IGNORED)
-OPEN = (State.QUEUED.value, State.RUNNING.value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportResult:
-    """Result of an import: trials ``imported`` into the study, and ``duplicates`` that it had already."""
-
-    study: str
-    imported: int
-    duplicates: int
+OPEN = (TrialState.QUEUED.value, TrialState.RUNNING.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +182,7 @@ def finished_row(found: Found) -> TrialRow:
     )  # fmt: skip
     return TrialRow(
         number=0, key=found.plan.candidate.key, plan_json=codec.one_line(found.plan), proposed_by=found.proposed_by,
-        state=State.FINISHED, attempt=1, attempts=(attempt,),
+        state=TrialState.FINISHED, attempt=1, attempts=(attempt,),
     )  # fmt: skip
 
 
@@ -260,5 +252,5 @@ def _once(rows: Sequence[TrialRow]) -> list[TrialRow]:
 
     chosen: dict[str, TrialRow] = {}
     for row in sorted(rows, key=lambda row: (row.outcome not in TELLING, *order(row))):
-        chosen.setdefault(row.key, row if row.outcome else replace(row, state=State.QUEUED, attempts=()))
+        chosen.setdefault(row.key, row if row.outcome else replace(row, state=TrialState.QUEUED, attempts=()))
     return sorted(chosen.values(), key=order)

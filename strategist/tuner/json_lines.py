@@ -1,14 +1,15 @@
 """A tuning as a stream of JSON lines, one for each relevant event."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from strategist.contract.study import StudyTrial
+from strategist.search.tuning_result import Confirmation
 from strategist.tuner import flat_table
-from strategist.tuner.event import TuneEvent
-from strategist.tuner.result import Confirmation
-from strategist.tuner.study import StudyTrial, trial_of
-from strategist.tuner.study_metrics import StudyMetrics, seconds_left
+from strategist.tuner.event import EventType, TuneEvent
+from strategist.tuner.tuning_follower import TuningFollower, TuningSnapshot
 
 
 class LineType(StrEnum):
@@ -49,33 +50,43 @@ class TuneLine:
     confirmation: Confirmation | None = None
 
 
-def line(
-    happened: LineType,
-    event: TuneEvent,
-    known: StudyMetrics,
-    study: str,
-    trial: StudyTrial | None = None,
-    why: str = "",
-    confirmation: Confirmation | None = None,
-) -> TuneLine:
-    """The line for what happened, as the study was at the event."""
-    best = known.best.measurement if known.best else None
-    return TuneLine(
-        event=happened, time=flat_table.iso(datetime.now(UTC)), study=study, trials=event.trials,
-        finished=len(event.state.results),
-        trial=None if trial is None else flat_table.row(trial), best=known.best.number if known.best else None,
-        best_step_seconds=best.step_seconds if best else None,
-        best_tokens_per_second=best.tokens_per_second if best else None,
-        best_peak_memory_bytes=max(best.peak_memory_bytes, default=None) if best else None,
-        ahead_of_first=known.ahead_of_first,
-        unlearned_step_error=known.unlearned_error, proposed_step_error=known.proposed_error, expected_gain=event.expected_gain,
-        device_hours=known.device_hours, price_dollars=known.price_dollars, seconds_left=seconds_left(event), why=why,
-        confirmation=confirmation,
-    )  # fmt: skip
+class TuneLines:
+    """The lines of a tuning of the study of that name, event by event."""
 
+    def __init__(self, study: str) -> None:
+        self._study = study
+        self._follower = TuningFollower()
+        self._last: TuningSnapshot | None = None
 
-def newly_finished(event: TuneEvent, told: set[int]) -> list[StudyTrial]:
-    """The trials of any tuner that ended since those whose numbers were ``told``, in the order in which they ended."""
-    rows = [row for row in event.state.rows if row.number in event.state.results and row.number not in told]
-    told.update(row.number for row in rows)
-    return sorted((trial_of(row, event.state.goals) for row in rows), key=lambda trial: trial.ended or 0.0)
+    def take(self, event: TuneEvent) -> Iterator[TuneLine]:
+        """What happened since the last event; waiting once."""
+        waited = self._last is not None and self._last.event.event_type is EventType.WAITING
+        self._last = snapshot = self._follower.take(event)
+        if event.event_type is EventType.BEGUN:
+            yield self._line(snapshot, LineType.BEGUN)
+            return
+        for trial in snapshot.ended:
+            yield self._line(snapshot, LineType.TRIAL_FINISHED, trial)
+        if event.event_type is EventType.STARTED:
+            yield self._line(snapshot, LineType.TRIAL_STARTED, snapshot.own)
+        if event.event_type is EventType.WAITING and not waited:
+            yield self._line(snapshot, LineType.WAITING)
+
+    def end(self, why: str, confirmation: Confirmation | None = None) -> Iterator[TuneLine]:
+        """Why it ended, and how sure its best is; nothing if it had not begun."""
+        if self._last is not None:
+            yield replace(self._line(self._last, LineType.ENDED), why=why, confirmation=confirmation)
+
+    def _line(self, snapshot: TuningSnapshot, happened: LineType, trial: StudyTrial | None = None) -> TuneLine:
+        event, known = snapshot.event, snapshot.metrics
+        best = known.best.measurement if known.best else None
+        return TuneLine(
+            event=happened, time=flat_table.iso(datetime.now(UTC)), study=self._study, trials=event.trials,
+            finished=len(event.state.results), trial=None if trial is None else flat_table.row(trial),
+            best=known.best.number if known.best else None, best_step_seconds=best.step_seconds if best else None,
+            best_tokens_per_second=best.tokens_per_second if best else None,
+            best_peak_memory_bytes=max(best.peak_memory_bytes, default=None) if best else None,
+            ahead_of_first=known.ahead_of_first, unlearned_step_error=known.unlearned_error,
+            proposed_step_error=known.proposed_error, expected_gain=event.expected_gain, device_hours=known.device_hours,
+            price_dollars=known.price_dollars, seconds_left=snapshot.seconds_left,
+        )  # fmt: skip

@@ -20,10 +20,10 @@ from strategist.programs.backends import load_backend
 from strategist.rules.evidence import Trial, evidence, proposer
 from strategist.rules.observe_policies import observed_proposals, warnings
 from strategist.rules.policy_evaluation import judge
-from strategist.search.bounds import Bounds
 from strategist.search.facts import estimate_facts, observed_facts, situation_facts
 from strategist.search.settings import Settings
-from strategist.tuner.result import Errors
+from strategist.search.space_constraints import SpaceConstraints
+from strategist.search.tuning_result import Errors
 
 EXPERIMENTS = 300
 """So many of the best predicted plans are considered for an experiment on a card; each costs about a millisecond."""
@@ -116,9 +116,9 @@ def card_proposal(
 def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Settings, calibration: Calibration) -> Plan | None:
     """The candidate with the changes, priced; None where the request, a law, the back end, a card or the memory is against it."""
     request = situation.request
-    bounds = Bounds(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
+    constraints = SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
     named = {path.partition(".")[2]: value for path, value in changes.items()}
-    if any(bounds.values(name, (value,)) != (value,) for name, value in named.items()):
+    if any(constraints.values(name, (value,)) != (value,) for name, value in named.items()):
         return None
     changed = with_settings(candidate, named)
     try:
@@ -126,7 +126,7 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
     except InputError:  # what a card proposes may break a law that it knows nothing of
         return None
     facts, host = _facts(situation), situation.cluster.host_memory_bytes
-    runs = bounds.backend.runs(changed, situation.model, request.workload, facts)
+    runs = constraints.backend.runs(changed, situation.model, request.workload, facts)
     allowed = judge(deck, facts, table([_row(situation, changed)]), fixed=frozenset(changes)).allowed[0]
     hosted = host is None or plan.estimate.host_memory_bytes_per_node <= host
     return plan if allowed and runs and plan.estimate.fits and hosted else None

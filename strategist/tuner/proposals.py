@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from strategist.contract.measurement import Kind
 from strategist.contract.plan import Plan
-from strategist.ledger.rows import State, TrialRow
+from strategist.contract.study import REPEAT, TrialState
+from strategist.ledger.rows import TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
 from strategist.tuner.crash_bisection import CONVICTING, next_question
-from strategist.tuner.finalists import REPEAT, next_repeat
+from strategist.tuner.finalists import next_repeat
 from strategist.tuner.learning import card_proposal, untested_policy_proposal
 from strategist.tuner.limits import Limits
 from strategist.tuner.study_state import StudyState
@@ -71,7 +72,7 @@ def repeated_trial(state: StudyState, times: int) -> Proposed | None:
 
 def latest_trial(state: StudyState) -> TrialRow | None:
     """The trial that ended last."""
-    finished = [row for row in state.rows if row.state is State.FINISHED]
+    finished = [row for row in state.rows if row.state is TrialState.FINISHED]
     return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
 
 

@@ -4,8 +4,8 @@ import statistics
 
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.executor import Progress
-from strategist.tuner.result import TrialResult
+from strategist.contract.progress import Progress
+from strategist.search.tuning_result import TrialResult
 from strategist.units import show_seconds
 
 LEAST_STEPS = 3

@@ -7,15 +7,15 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.study import HISTORY, TrialState
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.recovery import Recovered, recover
-from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.tuner.import_trials import Found, finished_row, mismatch, native
-from strategist.tuner.study_folder import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,11 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
         from_history, queued, lost = list[int](), list[int](), list[int]()
         for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
             row = _whole(found, number)
-            if number in records and (row is None or row.state is not State.FINISHED):  # an older row than what it came to
+            if number in records and (row is None or row.state is not TrialState.FINISHED):  # an older row than what it came to
                 row = _recorded(records[number])
                 from_history.append(number)
             elif row is None and number in found.trials:
-                row = replace(found.trials[number], state=State.QUEUED)
+                row = replace(found.trials[number], state=TrialState.QUEUED)
                 queued.append(number)
             if row is None or not ledger.import_trial(row):
                 lost.append(number)
@@ -89,12 +89,12 @@ def _whole(found: Recovered, number: int) -> TrialRow | None:
     attempts = tuple(sorted((row for row in found.attempts if row.trial == number), key=lambda row: row.attempt))
     if [row.attempt for row in attempts] != list(range(1, trial.attempt + 1)):
         return None
-    return _open(trial, attempts) if trial.state is not State.FINISHED else replace(trial, attempts=attempts)
+    return _open(trial, attempts) if trial.state is not TrialState.FINISHED else replace(trial, attempts=attempts)
 
 
 def _open(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow:
     ended = tuple(row for row in attempts if row.ended is not None)
-    return replace(trial, state=State.QUEUED, attempts=ended, attempt=len(ended), owner=None, lease_until=None)
+    return replace(trial, state=TrialState.QUEUED, attempts=ended, attempt=len(ended), owner=None, lease_until=None)
 
 
 def _records(path: Path) -> dict[int, Record]:

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from math import isfinite
 from multiprocessing import get_context
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import LEAST_ROWS, Sweep, common_without, grouped, priced_without
+from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, ReplayedSweep, SearchRun, Summary
 from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
@@ -18,59 +18,11 @@ from strategist.search.candidate_features import CandidateFeatures, context
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
 
-NEAR = 0.02
-"""A trial is near the best when it is slower by no more than this share."""
-
-STEPS, START_SECONDS = 20, 60.0
-"""Steps of a trial, and what starting it takes, for the price of a search; one that fails costs its start alone."""
-
 SURE = 0.95
 """How sure it is that a published failure was one of memory: sources count other crashes among them."""
 
 WITHOUT_CHANCE = ("surrogate", "order", "grid")
 """Samplers that do the same with every seed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRun:
-    """One search of a sweep: ``regret`` after each trial is by which share the best so far is slower than the sweep's best
-    (infinite while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
-
-    sweep: str
-    sampler: str
-    seed: int
-    regret: tuple[float, ...]
-    failed: int
-    device_hours: float
-
-    @property
-    def trials(self) -> int:
-        return len(self.regret)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """All searches of a sampler: trials until near the best, the range that leaves a tenth of them below and a tenth above, the
-    lowest and the highest median of those with one seed, trials that failed among all, and hours of devices."""
-
-    sampler: str
-    searches: int
-    median_trials: float
-    tenth_to_ninth: tuple[float, float]
-    medians_by_seed: tuple[float, float]
-    mean_trials: float
-    most_trials: int
-    failed_share: float
-    median_device_hours: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replayed:
-    """Every walk, the summaries by sampler, and of each sweep its rows and candidates."""
-
-    searches: tuple[SearchRun, ...]
-    summaries: tuple[Summary, ...]
-    sweeps: dict[str, tuple[int, int]]
 
 
 OnSweep = Callable[[str, int, int], None]
@@ -84,7 +36,7 @@ def replay(
     among: Sequence[Case] | None = None,
     processes: int = 1,
     on_sweep: OnSweep | None = None,
-) -> Replayed:
+) -> ReplayDocument:
     """Searches every sweep among ``among`` (all ``cases``) with every sampler; what is left to chance with so many seeds.
 
     Factors are fitted to ``cases`` without the rows of the sweep that is searched.
@@ -97,14 +49,15 @@ def replay(
         law = f"hold no sweep: no {LEAST_ROWS} rows that differ in their layout alone, of which one ran"
         raise InputError("the published runs", law, "give a table of sweeps")
     searches: list[SearchRun] = []
-    sizes: dict[str, tuple[int, int]] = {}
+    sweeps: list[ReplayedSweep] = []
     searched = _searched(cases, list(groups.values()), processes, samplers, seeds)
     for done, (sweep, found) in enumerate(searched, start=1):
-        sizes[sweep.name] = sweep.rows, len(sweep.cases)
+        sweeps.append(ReplayedSweep(name=sweep.name, rows=sweep.rows, candidates=len(sweep.cases)))
         searches += found
         if on_sweep is not None:
             on_sweep(sweep.name, done, len(groups))
-    return Replayed(searches=tuple(searches), summaries=tuple(summary(searches, sampler) for sampler in samplers), sweeps=sizes)
+    summaries = tuple(summary(searches, sampler) for sampler in samplers)
+    return ReplayDocument(samplers=summaries, sweeps=tuple(sweeps), searches=tuple(searches))
 
 
 def _searched(
@@ -153,7 +106,7 @@ def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStud
         sweep=sweep.name,
         sampler=sampler,
         seed=seed,
-        regret=tuple(regret),
+        regret=tuple(share if isfinite(share) else None for share in regret),
         failed=len(seen) - len(ran),
         device_hours=sweep.devices * (len(seen) * START_SECONDS + STEPS * sum(ran)) / 3600,
     )

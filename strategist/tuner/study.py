@@ -2,102 +2,24 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 
 from strategist.contract import codec
-from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.goals import Goals
+from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.study import Study, StudyStatus, StudySummary, StudyTrial, TrialState
 from strategist.errors import FileError
 from strategist.ledger import address as addresses
 from strategist.ledger.address import ADDRESS_FILE
 from strategist.ledger.ledger import Ledger, studies_on
-from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.rows import TrialRow
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.search.goals import PLAIN, Goals
 from strategist.tuner.finalists import finalists, front, nearest
-from strategist.tuner.study_folder import CALIBRATION, goals_of, kind_of
-from strategist.tuner.warm_start import WarmStartSummary, warm_start_summaries
-
-
-class StudyStatus(StrEnum):
-    """State of a study: a trial runs, some wait for a tuner, or all are finished."""
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    FINISHED = "finished"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyTrial:
-    """One trial. ``owner`` runs it or ran it last; times are seconds since 1970, of its last attempt, and None before it.
-    ``misses`` are the constraints that it does not keep to; ``front`` says whether no other dominates it, None where there is one
-    objective."""
-
-    number: int
-    proposed_by: str
-    state: str
-    outcome: Outcome | None
-    attempts: int
-    owner: str | None
-    started: float | None
-    ended: float | None
-    plan: Plan
-    measurement: Measurement | None
-    misses: tuple[str, ...] = ()
-    front: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``front`` are those that no
-    other dominates, where there are several objectives, and ``nearest`` is the one which misses the constraints by least, where
-    none keeps to them. ``warmed_by`` is what other studies tell it."""
-
-    study: str
-    request: Request
-    kind: Kind
-    status: StudyStatus
-    best: int | None
-    trials: tuple[StudyTrial, ...]
-    warmed_by: tuple[WarmStartSummary, ...] = codec.added(())
-    goals: Goals = PLAIN
-    front: tuple[int, ...] = ()
-    nearest: int | None = None
-
-    @property
-    def finished(self) -> tuple[StudyTrial, ...]:
-        return tuple(trial for trial in self.trials if trial.state == State.FINISHED)
-
-    @property
-    def best_trial(self) -> StudyTrial | None:
-        return None if self.best is None else self.trials[self.best - 1]
-
-    @property
-    def calibration(self) -> Path | None:
-        """The file of what it taught, which plans take; None before a tuning of it has ended, and where only a server has it."""
-        path = Path(self.study) / CALIBRATION
-        return path if path.is_file() else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudySummary:
-    """A line of a list; ``problem`` says why a study cannot be read, and then the rest says nothing."""
-
-    study: str
-    model: str = ""
-    gpus: str = ""
-    objective: str = ""
-    status: StudyStatus | None = None
-    trials: int = 0
-    finished: int = 0
-    best: int | None = None
-    best_step_seconds: float | None = None
-    best_tokens_per_second: float | None = None
-    best_peak_memory_bytes: int | None = None
-    problem: str = ""
+from strategist.tuner.study_folder import goals_of, kind_of
+from strategist.tuner.warm_start import warm_start_summaries
 
 
 def read(place: str | Path) -> Study:
@@ -149,7 +71,7 @@ def _status(rows: tuple[TrialRow, ...], now: float) -> StudyStatus:
     """By the clock of the ledger: a tuner whose lease has expired is gone."""
     if any(row.lease_until is not None and row.lease_until >= now for row in rows):
         return StudyStatus.RUNNING
-    return StudyStatus.FINISHED if all(row.state is State.FINISHED for row in rows) else StudyStatus.WAITING
+    return StudyStatus.FINISHED if all(row.state is TrialState.FINISHED for row in rows) else StudyStatus.WAITING
 
 
 def summary(place: str | Path) -> StudySummary:

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.study import TrialState
 from strategist.errors import InputError
 from strategist.executors.processes import started
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import Claim, State
+from strategist.ledger.rows import Claim
 from strategist.profiles.situation import Situation
-from strategist.search.goals import Goals
-
-HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.json", "calibration.json"
-"""The files of a study that people and other commands read."""
 
 
 def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
@@ -114,7 +112,7 @@ def _machine() -> str:
 def release_abandoned(ledger: Ledger) -> None:
     """Ends as lost what tuners of this machine ran when they were killed, so that no tuner waits for their leases."""
     for row in ledger.trials():
-        if row.state is State.RUNNING and row.owner and _is_gone(row.owner):
+        if row.state is TrialState.RUNNING and row.owner and _is_gone(row.owner):
             message = f"the tuner that ran it ({row.owner}) is gone"
             lost = Measurement(
                 plan_id=codec.loads(Plan, row.plan_json).id,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from strategist.contract.measurement import RAN, Kind
 from strategist.cost.calibration import Calibration
 from strategist.planning.planner import price_candidate
+from strategist.search.tuning_result import TrialResult
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
-from strategist.tuner.result import TrialResult
 from strategist.tuner.study_state import StudyState
 
 

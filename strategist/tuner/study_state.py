@@ -6,18 +6,19 @@ from functools import cached_property
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
+from strategist.contract.study import TrialState
 from strategist.cost.calibration import Calibration
-from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
-from strategist.search.goals import Goals
 from strategist.search.study import Tried
+from strategist.search.tuning_result import CrashCause, TrialResult
 from strategist.tuner.crash_bisection import crash_causes, excluded
 from strategist.tuner.finalists import Finalist, finalists
-from strategist.tuner.result import CrashCause, TrialResult
 from strategist.tuner.warm_start import PricedWarmStart
 
 CANDIDATES = 5000
@@ -71,7 +72,7 @@ class StudyState:
     @property
     def waiting(self) -> list[TrialRow]:
         """Trials that have not ended."""
-        return [row for row in self.rows if row.state is not State.FINISHED]
+        return [row for row in self.rows if row.state is not TrialState.FINISHED]
 
     @cached_property
     def finalists(self) -> tuple[Finalist[TrialResult], ...]:

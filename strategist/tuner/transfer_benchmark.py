@@ -3,60 +3,21 @@
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import permutations, repeat
 from math import sqrt
 from multiprocessing import get_context
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by
+from strategist.contract.replay import AFTER, FEW_DOUBLINGS, STARTS, TRIALS, Savings, Transfer, TransferDocument
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
-from strategist.tuner.replay_benchmark import SearchRun, prospects_of, search_run, seen_at
-
-TRIALS = 10
-"""Trials of the search that came before: as many as a tuning has by default."""
-
-FEW_DOUBLINGS = 2.0
-"""Sweeps that are so many doublings apart, in GPUs or in the FLOPs of a token, are near."""
-
-STARTS = ("profiles", "other sources")
-"""What is known of a sweep when no row of its source is: what profiles say, or factors that were fitted to all other sources."""
-
-AFTER = ("nothing", f"{TRIALS} trials", "all rows")
-"""What of the other sweep was seen before."""
+from strategist.tuner.replay_benchmark import prospects_of, search_run, seen_at
 
 MODEL, DEVICES = 1, 3
 """Places in a sweep's name of what may differ."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
-    """A sweep searched after ``before``, another one of the same source: ``changed`` is what they differ in, ``near`` whether by
-    little, and ``searches`` are one search for each of ``AFTER``."""
-
-    before: str
-    sweep: str
-    start: str
-    changed: str
-    near: bool
-    searches: tuple[SearchRun, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Savings:
-    """Searches of one kind: how many, and for each of ``AFTER`` the trials until near the best, and the share that failed."""
-
-    start: str
-    changed: str
-    near: bool
-    pairs: int
-    median_trials: tuple[float, ...]
-    mean_trials: tuple[float, ...]
-    most_trials: tuple[int, ...]
-    failed_shares: tuple[float, ...]
 
 
 OnPair = Callable[[str, int, int], None]
@@ -64,7 +25,7 @@ OnPair = Callable[[str, int, int], None]
 
 def transfer(
     cases: Sequence[Case], *, among: Sequence[Case] | None = None, processes: int = 1, on_pair: OnPair | None = None
-) -> tuple[Transfer, ...]:
+) -> TransferDocument:
     """Searches every sweep among ``among`` (all ``cases``) after every other one that differs from it in its model or in its GPUs
     alone, from each of ``STARTS``. No row of their source says anything of either but what the search before has seen.
 
@@ -84,7 +45,7 @@ def transfer(
             found += both
             if on_pair is not None:
                 on_pair(f"{both[0].sweep} after {both[0].before}", done, len(pairs))
-    return tuple(found)
+    return TransferDocument(after=AFTER, saved=tuple(savings(found)), transfers=tuple(found))
 
 
 def savings(found: Sequence[Transfer]) -> Iterator[Savings]:

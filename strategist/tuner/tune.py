@@ -9,32 +9,34 @@ from pathlib import Path
 
 from strategist.cards.deck import Deck
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.request import Request
+from strategist.contract.study import BEST, CALIBRATION, HISTORY, REPEAT, RESULT, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
 from strategist.executors.deadlines import RUNNING, STARTING
-from strategist.executors.executor import Executor, Progress
+from strategist.executors.executor import Executor
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import Claim, State, TrialRow
+from strategist.ledger.rows import Claim, TrialRow
 from strategist.planning.planner import answer
 from strategist.profiles import history
 from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
-from strategist.search.goals import Goals
+from strategist.search.tuning_result import TrialResult, TuningResult
 from strategist.tuner.event import EventType, TuneEvent
-from strategist.tuner.finalists import REPEAT, REPEAT_LENGTH, confirmation, front, nearest
+from strategist.tuner.finalists import REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.learning import card_warnings, errors, errors_left_out, trials_of
 from strategist.tuner.limits import Limits
 from strategist.tuner.proposals import Proposed, latest_trial, next_trial, repeated_trial
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
-from strategist.tuner.result import TrialResult, TuningResult
-from strategist.tuner.study_folder import BEST, CALIBRATION, HISTORY, RESULT, owner, release_abandoned, set_goals, set_request
+from strategist.tuner.study_folder import owner, release_abandoned, set_goals, set_request
 from strategist.tuner.study_state import Rankings, StudyState
 from strategist.tuner.warm_start import PricedWarmStart, WarmStart, add_warm_starts
 
@@ -167,7 +169,7 @@ class _Loop:
         self.tell(EventType.BEGUN)
         while True:
             self.refresh()
-            if not any(row.state is State.QUEUED for row in self.waiting):
+            if not any(row.state is TrialState.QUEUED for row in self.waiting):
                 self.enqueue()
             claim = self.ledger.claim(owner(), LEASE_SECONDS, last=self.last)
             if claim is not None:
@@ -196,7 +198,7 @@ class _Loop:
         """Takes in what the ledger holds, and learns when more trials are finished than before."""
         known, rows = self.state, self.ledger.trials()
         self.state = replace(known, rows=rows)
-        fresh = {row.number: _result(row) for row in rows if row.state is State.FINISHED and row.number not in known.results}
+        fresh = {row.number: _result(row) for row in rows if row.state is TrialState.FINISHED and row.number not in known.results}
         if not fresh:
             return
         self.ledger.export_jsonl(self.folder / HISTORY)

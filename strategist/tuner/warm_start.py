@@ -10,6 +10,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.study import WarmStartSummary
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
@@ -34,16 +35,6 @@ class WarmStart:
     study: str
     request: Request
     records: tuple[Record, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmStartSummary:
-    """Summary of a warm start."""
-
-    study: str
-    model: str
-    gpus: str
-    trials: int
 
 
 def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmStart, ...]:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from strategist.contract.study import RESULT, Study, StudyStatus, StudyTrial
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.study import Study, StudyStatus, StudyTrial, seen
-from strategist.tuner.study_folder import RESULT
+from strategist.tuner.study import seen
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 30.0

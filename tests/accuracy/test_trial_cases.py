@@ -7,11 +7,12 @@ import pytest
 from strategist.accuracy.sweep import Sweep, grouped, priced_without
 from strategist.accuracy.trial_cases import cases_of
 from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.replay import NEAR
 from strategist.cost.calibration import NEUTRAL
 from strategist.paths import data_dir
 from strategist.profiles import history
 from strategist.profiles.history import Record
-from strategist.tuner.replay_benchmark import NEAR, search_run
+from strategist.tuner.replay_benchmark import search_run
 
 LAYOUTS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
 RECORDS = history.read(LAYOUTS).records

@@ -10,7 +10,7 @@ from agent.calls import Caller, answered, refused, serving
 from tuner.studies import tuned
 
 from strategist import api
-from strategist.agent.trials import PLAIN_WORDS, attempts, counted_trials, run_settings
+from strategist.agent.trials import PLAIN_WORDS, run_settings
 from strategist.agent.workspace import Workspace
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import Training
@@ -111,7 +111,7 @@ def test_a_tuning_continues_after_the_trials_that_ran_and_counts_no_simulated_on
         status = ended(dispatcher, job)
     assert (status["items"][0]["exit_code"], status["trials_left"]) == (2, 2)
     study = api.study(workspace / "studies" / "known")
-    assert (counted_trials(study), attempts(study)) == (2, 2)
+    assert (study.counted, study.attempts) == (2, 2)
 
 
 @pytest.fixture

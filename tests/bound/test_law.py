@@ -21,10 +21,10 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.profiles.stacks import load_stack, stack_names
 from strategist.programs.backends import load_backend
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 REQUESTS = (
     ("8b", "8xH100", 4096, 64),
@@ -89,7 +89,7 @@ def situations(kinds: tuple[str, ...]) -> Iterator[Situation]:
 
 def drawn(at: Situation, count: int, generator: np.random.Generator) -> Columns:
     """So many candidates of some layouts."""
-    blocks = space(at.model, at.cluster, at.workload, Bounds(fix={}, allow=(), backend=load_backend("any")))
+    blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
     chosen = [blocks[each] for each in generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)]
     columns = candidate_table(chosen)
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))

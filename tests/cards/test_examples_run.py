@@ -8,8 +8,8 @@ import pytest
 
 from strategist.cards.card import Card
 from strategist.cards.deck import load_deck
-from strategist.contract.example import ScriptOutcome
-from strategist.executors.card_tests import CardTest, run_tests
+from strategist.contract.example import CardTest, ScriptOutcome
+from strategist.executors.card_tests import run_tests
 from strategist.paths import data_dir
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

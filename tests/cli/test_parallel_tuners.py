@@ -13,7 +13,8 @@ from executors.test_engines import wait_until
 from slurm_cluster import SlurmCluster, missing
 
 from strategist.cli.main import main
-from strategist.tuner.study import StudyTrial, read
+from strategist.contract.study import StudyTrial
+from strategist.tuner.study import read
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 TUNE = ("tune", "--model", "tiny", "--gpus", "1xcpu", "--seq-len", "64", "--global-batch", "8", "--steps", "3", "--confirm", "0")

@@ -12,7 +12,7 @@ from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.executors import processes
-from strategist.tuner.result import TuningResult
+from strategist.search.tuning_result import TuningResult
 
 TRAINER = Path(__file__).parents[1] / "programs" / "trainer.py"
 TEXT = """

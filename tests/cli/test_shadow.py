@@ -9,7 +9,7 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.tuner.result import TuningResult
+from strategist.search.tuning_result import TuningResult
 
 MANY = ["--model", "tiny", "--gpus", "64xcpu", "--seq-len", "64", "--global-batch", "64", "--precision", "fp32"]
 FIXED = ["--fix", "dp_shard=64", "--fix", "reshard_after_forward=true", "--fix", "compile=false"]

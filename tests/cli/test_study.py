@@ -10,10 +10,11 @@ from tuner.studies import REQUEST, tuned
 
 from strategist.cli.main import main
 from strategist.cli.study import SECTIONS as STUDY_SECTIONS
-from strategist.cli.study_report import SECTIONS
 from strategist.contract import codec
-from strategist.search.goals import Goals
-from strategist.tuner.study import Study, read
+from strategist.contract.goals import Goals
+from strategist.contract.study import Study
+from strategist.report.study import SECTIONS
+from strategist.tuner.study import read
 
 COMMAND = (sys.executable, "-m", "strategist.cli.main")
 ASKED = ["--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--global-batch", "16", "--precision", "fp32"]

@@ -6,8 +6,7 @@ from executors.conftest import plan  # noqa: F401 - a fixture
 from strategist.cli import render
 from strategist.cli.training_progress import TrainingProgress
 from strategist.contract.plan import Plan
-from strategist.contract.progress import Stage
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress, Stage
 
 LATEST = {"loss": 5.791, "grad_norm": 4.532, "evaluation_loss": 6.274, "seconds": 0.02, "memory_bytes": 62.3 * 2**20}
 

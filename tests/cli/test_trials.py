@@ -16,11 +16,12 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.study import TrialState
 from strategist.executors import processes
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.rows import TrialRow
 from strategist.profiles import history
-from strategist.tuner.result import TuningResult
+from strategist.search.tuning_result import TuningResult
 
 COMMAND = (sys.executable, "-m", "strategist.cli.main")
 TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "4"]
@@ -163,7 +164,7 @@ def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process
     assert (tuner.returncode, err) == (130, "strategist: interrupted\n")
     assert processes.tagged(tag) == {}
     with Ledger.open(study) as ledger:
-        assert [row.state for row in ledger.trials()] == [State.QUEUED]
+        assert [row.state for row in ledger.trials()] == [TrialState.QUEUED]
 
 
 @pytest.mark.torch

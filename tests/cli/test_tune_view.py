@@ -21,8 +21,8 @@ from strategist.cli.tune_view import TuningView
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.study import TrialState
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import tune
@@ -61,7 +61,7 @@ def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
         assert "Trial 2 of 2  " in terminal.main.text
         assert terminal.main.text.endswith("strategist: interrupted")
     with Ledger.open(tmp_path / "study") as ledger:
-        assert [row.state for row in ledger.trials()] == [State.FINISHED, State.QUEUED]
+        assert [row.state for row in ledger.trials()] == [TrialState.FINISHED, TrialState.QUEUED]
 
 
 def test_at_the_end_the_report_stands_where_the_command_was_given(tmp_path: Path) -> None:

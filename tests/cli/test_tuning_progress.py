@@ -20,10 +20,10 @@ from strategist.cli.tuning_progress import json_lines
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.study import TrialState
 from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.json_lines import LineType, TuneLine
 from strategist.tuner.limits import Limits
@@ -78,7 +78,7 @@ def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, n
     assert (tuner.returncode, err) == (130, "strategist: interrupted\n")
     assert processes.tagged(f"{(tmp_path / 'study').resolve()}.") == {}
     with Ledger.open(tmp_path / "study") as ledger:
-        assert [row.state for row in ledger.trials()] == [State.QUEUED]
+        assert [row.state for row in ledger.trials()] == [TrialState.QUEUED]
 
 
 def test_where_nobody_reads_any_more_the_trial_is_given_back(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_where_nobody_reads_any_more_the_trial_is_given_back(tmp_path: Path) -> 
     assert tuner.stderr.read() == ""
     assert tuner.wait() == 141
     with Ledger.open(tmp_path / "study") as ledger:
-        assert State.RUNNING not in {row.state for row in ledger.trials()}
+        assert TrialState.RUNNING not in {row.state for row in ledger.trials()}
 
 
 def test_a_quiet_tuning_says_nothing_before_its_report(tmp_path: Path, capsys: Captured) -> None:

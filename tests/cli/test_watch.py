@@ -17,7 +17,7 @@ from tuner_stand_in import StandIn
 
 from strategist.cli.watch_view import StudyView
 from strategist.contract.measurement import Outcome
-from strategist.ledger.rows import State
+from strategist.contract.study import TrialState
 from strategist.tuner import study as studies
 
 COMMAND = (sys.executable, "-m", "strategist.cli.main")
@@ -57,7 +57,7 @@ def test_a_tuning_of_another_process_is_seen_as_it_goes_until_it_ends(tmp_path: 
 def test_what_runs_is_shown_with_whoever_runs_it(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     *others, last = study.trials
-    running = replace(last, state=State.RUNNING.value, outcome=None, measurement=None, ended=None, owner="node-7:41")
+    running = replace(last, state=TrialState.RUNNING.value, outcome=None, measurement=None, ended=None, owner="node-7:41")
     text = drawn(replace(study, trials=(*others, running), status=studies.StudyStatus.RUNNING))
     assert re.match(r"Trial 3  for .* by node-7:41$", text[2]), text
     assert text[3].startswith("  predicted ")
@@ -67,7 +67,7 @@ def test_what_runs_is_shown_with_whoever_runs_it(tmp_path: Path) -> None:
 def test_more_than_fit_are_counted(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     (*_, last) = study.trials
-    running = [replace(last, number=number, state=State.RUNNING.value, measurement=None) for number in range(4, 11)]
+    running = [replace(last, number=number, state=TrialState.RUNNING.value, measurement=None) for number in range(4, 11)]
     text = drawn(replace(study, trials=(*study.trials, *running)), height=60)
     assert "and 3 more" in text
     short = drawn(study, height=12)

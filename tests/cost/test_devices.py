@@ -16,9 +16,9 @@ from strategist.expr.columns import Columns
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 SIZES = np.logspace(7, 15, 200)
 WORKLOAD = Workload(seq_len=4096, global_batch=256)
@@ -37,7 +37,7 @@ def cluster(device: str, nodes: int = 2) -> Cluster:
 def candidates(model: str, on: Cluster, count: int, seed: int = 0) -> Columns:
     """Some candidates of all kinds; whether they fit is no matter here."""
     generator = np.random.default_rng(seed)
-    blocks = space(resolve_model(model).shape, on, WORKLOAD, Bounds(fix={}, allow=(), backend=load_backend("any")))
+    blocks = space(resolve_model(model).shape, on, WORKLOAD, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
     columns = candidate_table([blocks[at] for at in generator.choice(len(blocks), min(len(blocks), 40), replace=False)])
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))
 

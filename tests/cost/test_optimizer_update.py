@@ -10,7 +10,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.options import Options
 from strategist.contract.stack import FOREACH, TORCH, Stack, native_stack
 from strategist.contract.workload import Workload
-from strategist.cost.optimizer_update import layer_matrices, newton_schulz_flops
+from strategist.cost.muon import layer_matrices, newton_schulz_flops
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
 
@@ -73,4 +73,5 @@ def test_muon_leaves_ends_and_routed_experts_to_adamw() -> None:
     ends = DENSE.embedding_parameters + DENSE.head_parameters
     kept = situations.estimate(EIGHT, workload=workload).memory.optimizer
     assert kept == pytest.approx((4 * DENSE.parameters + 4 * ends) / 8, rel=NORM)
-    assert sum(count * rows * columns for count, rows, columns in layer_matrices(EXPERTS)) == EXPERTS.attention_parameters
+    router = EXPERTS.hidden_size * EXPERTS.moe.experts
+    assert sum(count * rows * columns for count, rows, columns in layer_matrices(EXPERTS)) == EXPERTS.attention_parameters + router

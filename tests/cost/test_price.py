@@ -12,21 +12,21 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.cost.price import CHUNK_ROWS, Priced, price
 from strategist.expr.columns import Columns, row_of, table
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 SPACES = {
-    "one node": (DENSE, cluster(), WORKLOAD, Bounds(allow=("reduce_dtype",))),
-    "two nodes, experts": (EXPERTS, cluster(2, 4), replace(WORKLOAD, global_batch=16), Bounds()),
-    "three nodes, adapters": (DENSE, cluster(3, 2), replace(WORKLOAD, global_batch=24, train="lora"), Bounds()),
-    "4-bit base": (DENSE, cluster(1, 4), replace(WORKLOAD, train="qlora"), Bounds()),
-    "streamed": (DENSE, cluster(1, 4), WORKLOAD, Bounds(fix={"offload": "streamed"})),
-    "nothing overlaps": (DENSE, cluster(1, 4, kind="cpu", overlaps=False), replace(WORKLOAD, precision="fp32"), Bounds()),
-    "slow links": (DENSE, replace(cluster(2, 4), intra=cluster().inter), WORKLOAD, Bounds()),
+    "one node": (DENSE, cluster(), WORKLOAD, SpaceConstraints(allow=("reduce_dtype",))),
+    "two nodes, experts": (EXPERTS, cluster(2, 4), replace(WORKLOAD, global_batch=16), SpaceConstraints()),
+    "three nodes, adapters": (DENSE, cluster(3, 2), replace(WORKLOAD, global_batch=24, train="lora"), SpaceConstraints()),
+    "4-bit base": (DENSE, cluster(1, 4), replace(WORKLOAD, train="qlora"), SpaceConstraints()),
+    "streamed": (DENSE, cluster(1, 4), WORKLOAD, SpaceConstraints(fix={"offload": "streamed"})),
+    "nothing overlaps": (DENSE, cluster(1, 4, kind="cpu", overlaps=False), replace(WORKLOAD, precision="fp32"), SpaceConstraints()),
+    "slow links": (DENSE, replace(cluster(2, 4), intra=cluster().inter), WORKLOAD, SpaceConstraints()),
 }
-Case = tuple[ModelShape, Cluster, Workload, Bounds]
+Case = tuple[ModelShape, Cluster, Workload, SpaceConstraints]
 
 
 @pytest.fixture(params=SPACES.values(), ids=list(SPACES))
@@ -35,8 +35,8 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def priced(case: Case) -> tuple[Columns, Priced]:
-    model, on, workload, bounds = case
-    columns = candidate_table(space(model, on, workload, bounds))
+    model, on, workload, constraints = case
+    columns = candidate_table(space(model, on, workload, constraints))
     return columns, price(model, on, workload, columns)
 
 
@@ -80,8 +80,8 @@ def test_one_candidate_costs_alone_what_it_costs_among_many(case: Case) -> None:
 
 
 def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
-    model, on, workload, bounds = SPACES["one node"]
-    columns, found = priced((model, on, workload, bounds))
+    model, on, workload, constraints = SPACES["one node"]
+    columns, found = priced((model, on, workload, constraints))
     assert columns.rows > CHUNK_ROWS
     for begin in (0, CHUNK_ROWS - 1, columns.rows - 3):
         few = price(model, on, workload, columns.take(np.arange(begin, begin + 3)))
@@ -91,9 +91,9 @@ def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
 
 @pytest.mark.parametrize("memory", [4 << 30, 16 << 30], ids=["few fit", "most fit"])
 def test_what_fits_costs_the_same_when_nothing_else_is_timed(memory: int) -> None:
-    model, on, workload, bounds = SPACES["one node"]
+    model, on, workload, constraints = SPACES["one node"]
     on = replace(on, device=replace(on.device, usable_memory_bytes=memory))
-    columns = candidate_table(space(model, on, workload, bounds))
+    columns = candidate_table(space(model, on, workload, constraints))
     every, some = price(model, on, workload, columns), price(model, on, workload, columns, confidence=0.9)
     fits = every.fits_with(0.9)
     np.testing.assert_array_equal(some.fits_with(0.9), fits)
@@ -105,22 +105,24 @@ def test_what_fits_costs_the_same_when_nothing_else_is_timed(memory: int) -> Non
 
 
 def test_an_empty_table_has_no_prices() -> None:
-    columns = candidate_table(space(DENSE, cluster(), WORKLOAD, Bounds())).take(np.arange(0))
+    columns = candidate_table(space(DENSE, cluster(), WORKLOAD, SpaceConstraints())).take(np.arange(0))
     found = price(DENSE, cluster(), WORKLOAD, columns)
     assert len(found.step_seconds) == len(found.peak_memory_bytes) == 0
 
 
 def test_money_is_time_on_all_devices() -> None:
     rented = cluster(price_per_hour=3.6)
-    columns = candidate_table(space(DENSE, rented, WORKLOAD, Bounds(fix={"tp": 8})))
+    columns = candidate_table(space(DENSE, rented, WORKLOAD, SpaceConstraints(fix={"tp": 8})))
     found = price(DENSE, rented, WORKLOAD, columns).estimate(0)
     assert found.price_per_step == pytest.approx(8 * 3.6 / 3600 * found.step_seconds)
     assert price(DENSE, cluster(), WORKLOAD, columns).estimate(0).price_per_step is None
 
 
 def test_hosts_bound_only_where_somebody_said_how_much_they_have() -> None:
-    open_end = price(DENSE, cluster(), WORKLOAD, candidate_table(space(DENSE, cluster(), WORKLOAD, Bounds(fix={"offload": "all"}))))
+    open_end = price(
+        DENSE, cluster(), WORKLOAD, candidate_table(space(DENSE, cluster(), WORKLOAD, SpaceConstraints(fix={"offload": "all"})))
+    )
     assert open_end.fits_host.all()
     small = replace(cluster(), host_memory_bytes=2**30)
-    bound = price(DENSE, small, WORKLOAD, candidate_table(space(DENSE, small, WORKLOAD, Bounds(fix={"offload": "all"}))))
+    bound = price(DENSE, small, WORKLOAD, candidate_table(space(DENSE, small, WORKLOAD, SpaceConstraints(fix={"offload": "all"}))))
     assert not bound.fits_host.any()

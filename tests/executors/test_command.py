@@ -13,10 +13,10 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.errors import InputError
 from strategist.executors import processes
 from strategist.executors.command import CommandExecutor
-from strategist.executors.executor import Progress
 from strategist.files import yaml_file
 from strategist.programs.program_file import read_program
 

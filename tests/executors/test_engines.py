@@ -21,12 +21,12 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.options import Options
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Hosts, Slurm, hosts
-from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
 from strategist.files import yaml_file

@@ -20,9 +20,9 @@ from executors.messes import places
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.errors import FileError, InputError
 from strategist.executors.deadlines import Watch
-from strategist.executors.executor import Progress
 from strategist.executors.host_memory import floor_bytes
 from strategist.executors.local import RANK_START_BYTES, LocalExecutor, threads, trial_environment
 from strategist.executors.processes import tagged

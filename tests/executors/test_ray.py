@@ -16,10 +16,10 @@ from ray_cluster import RAY, RayCluster, missing
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.errors import InputError
 from strategist.executors.command import CommandExecutor
 from strategist.executors.engine import Ray
-from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import sweep, tagged
 from strategist.files import yaml_file

@@ -11,7 +11,7 @@ from executors.test_sockets import LOOPBACK, listening
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.processes import tagged
 

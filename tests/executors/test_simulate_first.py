@@ -9,8 +9,8 @@ import pytest
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.errors import InputError
-from strategist.executors.executor import Progress
 from strategist.executors.local import LocalExecutor
 from strategist.executors.shadow import ShadowExecutor
 from strategist.executors.simulate_first import SimulateFirstExecutor

@@ -7,9 +7,9 @@ from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns, Gathered
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.space import IN_BLOCK, space
+from strategist.search.space_constraints import SpaceConstraints
 
 
 def whole(columns: Columns) -> dict[str, list[object]]:
@@ -18,7 +18,7 @@ def whole(columns: Columns) -> dict[str, list[object]]:
 
 def drawn() -> Columns:
     on = replace(CLUSTER, nodes=2, gpus_per_node=2)
-    return candidate_table(space(replace(MODEL, moe=MOE), on, Workload(seq_len=64, global_batch=8), Bounds()))
+    return candidate_table(space(replace(MODEL, moe=MOE), on, Workload(seq_len=64, global_batch=8), SpaceConstraints()))
 
 
 def test_rows_are_taken_by_number_by_mask_and_one_after_the_other() -> None:

@@ -15,10 +15,10 @@ from ledger.workers import start
 from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import FileError
 from strategist.ledger.database import Database, Row, Transaction
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 
 KEYS = ("a", "b", "c")
 LEASE_SECONDS = 0.0
@@ -123,9 +123,9 @@ def check(ledger: Ledger, done: Done) -> None:
     trials = {trial.number: trial for trial in ledger.trials()}
     assert sorted(trials) == list(range(1, len(trials) + 1))
     for number, measurement in done.items():
-        assert (trials[number].state, trials[number].measurement_json) == (State.FINISHED, measurement)
+        assert (trials[number].state, trials[number].measurement_json) == (TrialState.FINISHED, measurement)
     for trial in trials.values():
-        assert sum(attempt.outcome is Outcome.OK for attempt in trial.attempts) == (trial.state is State.FINISHED)
+        assert sum(attempt.outcome is Outcome.OK for attempt in trial.attempts) == (trial.state is TrialState.FINISHED)
 
 
 def go_on(folder: Path, done: Done, server: str = "") -> None:
@@ -134,7 +134,7 @@ def go_on(folder: Path, done: Done, server: str = "") -> None:
         check(after, done)
         work(after, done.add)
         check(after, done)
-        assert [trial.state for trial in after.trials()] == [State.FINISHED] * len(KEYS)
+        assert [trial.state for trial in after.trials()] == [TrialState.FINISHED] * len(KEYS)
 
 
 @server_in_full

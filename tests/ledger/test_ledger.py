@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import MAX_ATTEMPTS, AttemptRow, State, TrialRow
+from strategist.ledger.rows import MAX_ATTEMPTS, AttemptRow, TrialRow
 
 LONG, OVER = 1000.0, -1.0
 PLAN, RESULT = '{"plan": 1}', '{"result": 1}'
@@ -71,7 +72,7 @@ def test_a_result_comes_out_as_it_went_in(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     assert ledger.finish(ledger.claim("w", LONG), Outcome.OK, '{"text": "ü\\u0000 \\ud83d\\ude00"}')
     (trial,) = ledger.trials()
-    assert (trial.state, trial.outcome, trial.owner, trial.lease_until) == (State.FINISHED, Outcome.OK, None, None)
+    assert (trial.state, trial.outcome, trial.owner, trial.lease_until) == (TrialState.FINISHED, Outcome.OK, None, None)
     assert trial.measurement_json == '{"text": "ü\\u0000 \\ud83d\\ude00"}'
     assert trial.attempts[0].owner == "w"
     assert trial.attempts[0].started <= trial.attempts[0].ended
@@ -125,7 +126,7 @@ def test_a_trial_that_is_always_lost_ends_as_lost(ledger: Ledger):
         assert ledger.claim("dies", OVER).attempt == attempt
     assert ledger.claim("w", LONG) is None
     (trial,) = ledger.trials()
-    assert (trial.state, trial.outcome, trial.measurement_json) == (State.FINISHED, Outcome.LOST, None)
+    assert (trial.state, trial.outcome, trial.measurement_json) == (TrialState.FINISHED, Outcome.LOST, None)
     assert [attempt.outcome for attempt in trial.attempts] == [Outcome.LOST] * MAX_ATTEMPTS
 
 
@@ -163,10 +164,12 @@ def test_a_released_trial_is_queued_again_and_no_attempt_is_used_up(ledger: Ledg
 def adopted(outcome: Outcome | None, key: str = "a") -> TrialRow:
     """A trial of another study, finished at the second attempt, or queued."""
     if outcome is None:
-        return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=State.QUEUED)
+        return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=TrialState.QUEUED)
     lost = AttemptRow(trial=7, attempt=1, owner="x", started=1.0, ended=2.0, outcome=Outcome.LOST)
     last = AttemptRow(trial=7, attempt=2, owner="y", started=3.0, ended=4.5, outcome=outcome, measurement_json=RESULT)
-    return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=State.FINISHED, attempt=2, attempts=(lost, last))
+    return TrialRow(
+        number=7, key=key, plan_json=PLAN, proposed_by="far", state=TrialState.FINISHED, attempt=2, attempts=(lost, last)
+    )
 
 
 def test_a_trial_of_another_study_is_adopted_once_with_its_attempts(ledger: Ledger):
@@ -213,7 +216,7 @@ def test_whoever_asks_again_sees_what_changed_and_nothing_else(ledger: Ledger):
     assert ledger.trials() is first
     claims = [ledger.claim("w", OVER), ledger.claim("w", LONG)]
     second = ledger.trials()
-    assert [trial.state for trial in second] == [State.RUNNING, State.RUNNING, State.QUEUED, State.QUEUED]
+    assert [trial.state for trial in second] == [TrialState.RUNNING, TrialState.RUNNING, TrialState.QUEUED, TrialState.QUEUED]
     ledger.renew(claims[1], 2 * LONG)
     third = ledger.trials()
     assert third[0] is second[0]

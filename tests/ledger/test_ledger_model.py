@@ -12,8 +12,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, Claim, State
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, Claim
 
 ALIVE, EXPIRED = 1000.0, -1.0
 
@@ -22,7 +23,7 @@ class Modelled:
     """A trial as the model sees it: what its attempts came to, and whether the lease of the last one ran out."""
 
     def __init__(self) -> None:
-        self.state = State.QUEUED
+        self.state = TrialState.QUEUED
         self.expired = False
         self.outcomes: list[Outcome | None] = []
         self.late: dict[int, str] = {}
@@ -58,7 +59,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def holds(self, claim: Claim) -> bool:
         trial = self.trial(claim)
-        return trial.state is State.RUNNING and len(trial.outcomes) == claim.attempt
+        return trial.state is TrialState.RUNNING and len(trial.outcomes) == claim.attempt
 
     @rule(key=st.sampled_from("abcd"))
     def enqueue(self, key: str) -> None:
@@ -68,20 +69,20 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(target=claims, lease=st.sampled_from([ALIVE, EXPIRED]))
     def claim(self, lease: float) -> object:
         for trial in self.model.values():
-            if trial.state is State.RUNNING and trial.expired and trial.tries + 1 >= MAX_ATTEMPTS:
-                trial.state, trial.outcomes[-1] = State.FINISHED, Outcome.LOST
-        queued = [key for key, trial in self.model.items() if trial.state is State.QUEUED]
-        expired = [key for key, trial in self.model.items() if trial.state is State.RUNNING and trial.expired]
+            if trial.state is TrialState.RUNNING and trial.expired and trial.tries + 1 >= MAX_ATTEMPTS:
+                trial.state, trial.outcomes[-1] = TrialState.FINISHED, Outcome.LOST
+        queued = [key for key, trial in self.model.items() if trial.state is TrialState.QUEUED]
+        expired = [key for key, trial in self.model.items() if trial.state is TrialState.RUNNING and trial.expired]
         claim = self.ledger.claim("w", lease)
         if not queued + expired:
             assert claim is None
             return multiple()
         key = (queued + expired)[0]
         trial = self.model[key]
-        if trial.state is State.RUNNING:
+        if trial.state is TrialState.RUNNING:
             trial.outcomes[-1] = Outcome.LOST
         trial.outcomes.append(None)
-        trial.state, trial.expired = State.RUNNING, lease == EXPIRED
+        trial.state, trial.expired = TrialState.RUNNING, lease == EXPIRED
         number = list(self.model).index(key) + 1
         assert claim == Claim(number=number, attempt=len(trial.outcomes), plan_json=f'"{key}"', proposed_by="test")
         return claim
@@ -100,7 +101,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if held:
             trial.outcomes[-1], trial.results[claim.attempt] = outcome, text
             again = outcome in RETRIED and trial.tries < MAX_ATTEMPTS
-            trial.state = State.QUEUED if again else State.FINISHED
+            trial.state = TrialState.QUEUED if again else TrialState.FINISHED
         elif not repeated:
             trial.late.setdefault(claim.attempt, text)
 
@@ -110,7 +111,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.release(claim) == held
         if held:
             self.trial(claim).outcomes[-1] = Outcome.CANCELLED
-            self.trial(claim).state = State.QUEUED
+            self.trial(claim).state = TrialState.QUEUED
 
     @rule()
     def reopen(self) -> None:
@@ -126,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert [attempt.outcome for attempt in row.attempts] == trial.outcomes
             assert {a.attempt: a.late_json for a in row.attempts if a.late_json} == trial.late
             assert {a.attempt: a.measurement_json for a in row.attempts if a.measurement_json} == trial.results
-            finished = trial.state is State.FINISHED
+            finished = trial.state is TrialState.FINISHED
             assert row.outcome is (trial.outcomes[-1] if finished else None)
             assert row.measurement_json == (trial.results.get(len(trial.outcomes)) if finished else None)
         type(self).compared += 1

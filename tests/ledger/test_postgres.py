@@ -17,10 +17,11 @@ from ledger.workers import Work, audit, enqueue, finish, start
 from postgres_server import PostgresServer
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import FileError, InputError
 from strategist.ledger import address, postgres, schema
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import Claim, State
+from strategist.ledger.rows import Claim
 
 LONG = 1000.0
 
@@ -244,7 +245,7 @@ def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresSer
             process.join()
     with Ledger.open(tmp_path) as ledger:
         for trial in ledger.trials():
-            if trial.state is State.RUNNING:
+            if trial.state is TrialState.RUNNING:
                 ledger.renew(Claim(number=trial.number, attempt=trial.attempt, plan_json=trial.plan_json), -1.0)
     finish(replace(work, proposes=False, trial_seconds=0.0))
     found = audit(tmp_path, set(tuners.names))
@@ -299,7 +300,7 @@ def test_a_commit_whose_answer_is_lost_happens_once(tmp_path: Path, place: str, 
 
         cut()
         claim = ledger.claim("w", LONG)
-        assert [trial.state for trial in ledger.trials()] == [State.RUNNING, State.QUEUED]
+        assert [trial.state for trial in ledger.trials()] == [TrialState.RUNNING, TrialState.QUEUED]
         cut()
         assert ledger.finish(claim, Outcome.INFRASTRUCTURE, '{"x": 1}')
         assert [attempt.outcome for trial in ledger.trials() for attempt in trial.attempts] == [Outcome.INFRASTRUCTURE]

@@ -13,8 +13,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import MAX_ATTEMPTS, Claim, State, TrialRow
+from strategist.ledger.rows import MAX_ATTEMPTS, Claim, TrialRow
 
 FORK = multiprocessing.get_context("fork")
 
@@ -164,7 +165,7 @@ class Audit:
 def audit(folder: Path, killed: Set[str] = frozenset()) -> Audit:
     with Ledger.open(folder) as ledger:
         trials = ledger.trials()
-    results = {(trial.number, trial.attempt): trial.measurement_json for trial in trials if trial.state is State.FINISHED}
+    results = {(trial.number, trial.attempt): trial.measurement_json for trial in trials if trial.state is TrialState.FINISHED}
     acknowledged = notes(folder, "acknowledged")
     claims = Counter((number, attempt) for number, attempt, _ in notes(folder, "claimed"))
     given_up = [attempt.owner for trial in trials for attempt in trial.attempts if attempt.outcome is Outcome.LOST]
@@ -174,7 +175,7 @@ def audit(folder: Path, killed: Set[str] = frozenset()) -> Audit:
         of_living=sum(owner not in killed for owner in given_up),
         lost=sum(results.get((number, attempt)) != json.dumps(value) for number, attempt, value in acknowledged),
         doubled=sum(count > 1 for count in claims.values()) + sum(_done(trial) > 1 for trial in trials),
-        stuck=sum(trial.state is not State.FINISHED for trial in trials),
+        stuck=sum(trial.state is not TrialState.FINISHED for trial in trials),
         not_retried=sum(not _retried_once(trial) for trial in trials),
     )
 

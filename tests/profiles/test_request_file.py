@@ -3,9 +3,10 @@
 import pytest
 
 from strategist.contract.request import Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
-from strategist.profiles.request_file import load_request, parse_fix
+from strategist.profiles.request_file import load_request
 from strategist.units import GIB
 
 FULL = """

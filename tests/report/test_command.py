@@ -7,10 +7,10 @@ import pytest
 from strategist.cli import goal_options as goal_options
 from strategist.cli import request_options as request_options
 from strategist.cli.main import whole_parser
+from strategist.contract.goals import Goals
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.report.command import plan_command, tune_command
-from strategist.search.goals import Goals
 
 REQUESTS = (
     Request(model="32b", gpus="8x24GB"),

@@ -7,10 +7,10 @@ import pytest
 import strategist
 from strategist.contract.layout import Layout
 from strategist.contract.request import Request
+from strategist.contract.setting_parser import parse_fix
 from strategist.contract.simulation import Proof, Verdict
 from strategist.contract.workload import Workload
 from strategist.profiles.models import resolve_model
-from strategist.profiles.request_file import parse_fix
 from strategist.report.summary import answer_summary, bound_by, fit_words, fix_options
 from tests.report.samples import ANSWER, ESTIMATE, PLAN, look, plan_with
 

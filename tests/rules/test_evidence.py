@@ -4,12 +4,13 @@ from typing import Any
 
 from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
+from strategist.contract.evidence import Pair
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.options import Options
 from strategist.expr.columns import row_of
 from strategist.files import yaml_file
-from strategist.rules.evidence import Pair, Trial, evidence, survey
+from strategist.rules.evidence import Trial, evidence, survey
 
 HEAD = "StrategyCard:\n  id: A-1\n  module: tp\n  intent: a\n  policies:\n"
 

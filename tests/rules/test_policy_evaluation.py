@@ -17,10 +17,10 @@ from strategist.files import yaml_file
 from strategist.profiles.situation import situation
 from strategist.rules import policy_evaluation as judging
 from strategist.rules.policy_evaluation import judge, preferences, reasons
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 ROWS = [(tp, recompute) for tp in (1, 2, 4) for recompute in ("none", "selective", "full")]
 
@@ -152,7 +152,7 @@ def test_tables_that_shrink_and_come_in_parts_are_judged_as_whole_ones(monkeypat
     """The shipped deck over a space with experts: equal rows are left, and equal counts are dropped by equal policies."""
     asked = situation(Request(model="moonlight-16b-a3b", gpus="4xH100", workload=Workload(global_batch=8)))
     facts = situation_facts(asked.model, asked.cluster, asked.request.workload)
-    everything = candidate_table(space(asked.model, asked.cluster, asked.request.workload, Bounds()))
+    everything = candidate_table(space(asked.model, asked.cluster, asked.request.workload, SpaceConstraints()))
     shipped, weights = load_cards(), np.arange(everything.rows)
     found = []
     for least, at_a_time in ((everything.rows, everything.rows), (0, everything.rows), (0, everything.rows // 7), (0, 500)):

@@ -19,11 +19,11 @@ from strategist.errors import InputError
 from strategist.expr.columns import row_of
 from strategist.expr.evaluate import scalar
 from strategist.programs.backends import load_backend
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import candidate_table
 from strategist.search.facts import situation_facts
 from strategist.search.rank import candidate
 from strategist.search.space import space
+from strategist.search.space_constraints import SpaceConstraints
 
 from .plans import GROUPED, TINY, cluster, plan
 
@@ -50,7 +50,7 @@ LIBRARY = "which is not installed"
 def blocks(model, on, workload, fixed):
     """The space with all that may change convergence, but for what is fixed, which keeps it small."""
     try:
-        return space(model, on, workload, Bounds(allow=OPEN, fix=fixed))
+        return space(model, on, workload, SpaceConstraints(allow=OPEN, fix=fixed))
     except InputError:  # a law forbids what is fixed here
         return []
 

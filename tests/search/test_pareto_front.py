@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from search.plans import measured, plan
+from strategist.contract.goals import Goals
 from strategist.contract.plan import Plan
-from strategist.search.goals import Goals
 from strategist.search.pareto_front import expected_hypervolume_gain, spread_over_front, undominated
 from strategist.search.study import Tried, propose
 

@@ -11,7 +11,7 @@ from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
-from strategist.planning.ranking import bounds_of
+from strategist.planning.ranking import constraints_of
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.search.facts import situation_facts
@@ -47,7 +47,7 @@ def ranking(request: Request, **how: Any) -> Ranking:
     stack = stack_of(request.backend)
     facts = situation_facts(asked.model, asked.cluster, request.workload)
     return rank(
-        asked.model, asked.cluster, request.workload, bounds=bounds_of(request), deck=load_cards(), facts=facts,
+        asked.model, asked.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
         calibration=factors(None, asked.cluster, stack), objective=request.objective, confidence=request.confidence,
         **({"stack": stack} if stack else {}), **how,
     )  # fmt: skip

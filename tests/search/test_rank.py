@@ -11,9 +11,9 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
-from strategist.search.bounds import Bounds
 from strategist.search.facts import situation_facts
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, rank
+from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
 MODEL = resolve_model("8b").shape
@@ -22,12 +22,13 @@ WORKLOAD = Workload(global_batch=16)
 
 
 def ranking(
-    deck: Deck, objective: str = "throughput", bounds: Bounds | None = None, host_memory_bytes: int | None = None
+    deck: Deck, objective: str = "throughput", constraints: SpaceConstraints | None = None, host_memory_bytes: int | None = None
 ) -> Ranking:
     on = replace(ON, host_memory_bytes=host_memory_bytes)
     facts = situation_facts(MODEL, on, WORKLOAD)
     return rank(
-        MODEL, on, WORKLOAD, bounds=bounds or Bounds(), deck=deck, facts=facts, calibration=NEUTRAL, objective=objective
+        MODEL, on, WORKLOAD, constraints=constraints or SpaceConstraints(), deck=deck,
+        facts=facts, calibration=NEUTRAL, objective=objective,
     )  # fmt: skip
 
 
@@ -88,9 +89,9 @@ def test_hosts_with_too_little_memory_are_counted_apart(tmp_path: Path) -> None:
 
 
 def test_what_a_card_sets_yields_to_what_is_fixed_and_what_it_forbids_does_not(tmp_path: Path) -> None:
-    full = Bounds(fix={"recompute": "full"})
-    assert len(ranking(deck(tmp_path, "set: {recompute: none}"), bounds=full).order)
-    forbidden = ranking(deck(tmp_path, "forbid: {recompute: full}"), bounds=full)
+    full = SpaceConstraints(fix={"recompute": "full"})
+    assert len(ranking(deck(tmp_path, "set: {recompute: none}"), constraints=full).order)
+    forbidden = ranking(deck(tmp_path, "forbid: {recompute: full}"), constraints=full)
     assert len(forbidden.order) == 0
     assert [drop.rows for drop in forbidden.dropped] == [forbidden.candidates]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from search.plans import measured, plan
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.search.goals import Goals
 from strategist.search.settings import SAMPLERS
 from strategist.search.study import Tried, propose
 

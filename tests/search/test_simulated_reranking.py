@@ -11,10 +11,10 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.profiles.situation import Situation, situation
-from strategist.search.bounds import Bounds
 from strategist.search.facts import situation_facts
 from strategist.search.rank import Ranking, in_order, rank
 from strategist.search.simulated_reranking import FINALISTS, reranked
+from strategist.search.space_constraints import SpaceConstraints
 
 NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
 HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))
@@ -23,7 +23,7 @@ HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=
 def ranking(asked: Situation) -> Ranking:
     request = asked.request
     return rank(
-        asked.model, asked.cluster, request.workload, bounds=Bounds(fix=request.fix), deck=load_cards(),
+        asked.model, asked.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
         facts=situation_facts(asked.model, asked.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
     )  # fmt: skip
 

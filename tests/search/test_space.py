@@ -20,10 +20,10 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
-from strategist.search.bounds import Bounds
 from strategist.search.candidate_tables import block_table, candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, space
+from strategist.search.space_constraints import SpaceConstraints
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
 SMALL = Workload(seq_len=64, global_batch=8)
@@ -33,28 +33,28 @@ def cluster(nodes: int, gpus_per_node: int) -> Cluster:
     return replace(CLUSTER, nodes=nodes, gpus_per_node=gpus_per_node)
 
 
-def candidates(model: ModelShape, on: Cluster, workload: Workload, bounds: Bounds | None = None) -> list[Candidate]:
-    table = candidate_table(space(model, on, workload, bounds or Bounds()))
+def candidates(model: ModelShape, on: Cluster, workload: Workload, constraints: SpaceConstraints | None = None) -> list[Candidate]:
+    table = candidate_table(space(model, on, workload, constraints or SpaceConstraints()))
     return [candidate(table, row) for row in range(table.rows)]
 
 
 SITUATIONS = {
-    "one device": ("8b", "1x80GB", Workload(), Bounds()),
-    "six devices": ("8b", "6x24GB", Workload(global_batch=24), Bounds()),
-    "experts over two nodes": ("mixtral-8x7b", "2x4xH100", Workload(global_batch=16), Bounds()),
-    "three nodes": ("70b", "3x8x80GB", Workload(global_batch=48, train="qlora"), Bounds()),
-    "a size without factors": ("8b", "5x24GB", Workload(global_batch=10), Bounds()),
-    "all allowed": ("32b", "8x24GB", Workload(global_batch=12), Bounds(allow=("reduce_dtype",))),
-    "streamed": ("32b", "8x24GB", Workload(), Bounds(fix={"offload": "streamed"})),
-    "native": ("tiny", "4xcpu", Workload(seq_len=128, global_batch=16), Bounds(backend=load_backend("native"))),
-    "fixed": ("8b", "8x24GB", Workload(global_batch=48), Bounds(fix={"micro_batch": 3, "reshard_group_size": 2})),
+    "one device": ("8b", "1x80GB", Workload(), SpaceConstraints()),
+    "six devices": ("8b", "6x24GB", Workload(global_batch=24), SpaceConstraints()),
+    "experts over two nodes": ("mixtral-8x7b", "2x4xH100", Workload(global_batch=16), SpaceConstraints()),
+    "three nodes": ("70b", "3x8x80GB", Workload(global_batch=48, train="qlora"), SpaceConstraints()),
+    "a size without factors": ("8b", "5x24GB", Workload(global_batch=10), SpaceConstraints()),
+    "all allowed": ("32b", "8x24GB", Workload(global_batch=12), SpaceConstraints(allow=("reduce_dtype",))),
+    "streamed": ("32b", "8x24GB", Workload(), SpaceConstraints(fix={"offload": "streamed"})),
+    "native": ("tiny", "4xcpu", Workload(seq_len=128, global_batch=16), SpaceConstraints(backend=load_backend("native"))),
+    "fixed": ("8b", "8x24GB", Workload(global_batch=48), SpaceConstraints(fix={"micro_batch": 3, "reshard_group_size": 2})),
 }
 
 
-@pytest.mark.parametrize(("model", "gpus", "workload", "bounds"), SITUATIONS.values(), ids=list(SITUATIONS))
-def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, bounds: Bounds) -> None:
+@pytest.mark.parametrize(("model", "gpus", "workload", "constraints"), SITUATIONS.values(), ids=list(SITUATIONS))
+def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, constraints: SpaceConstraints) -> None:
     shape, on = resolve_model(model).shape, resolve_cluster(gpus)
-    table = candidate_table(space(shape, on, workload, bounds))
+    table = candidate_table(space(shape, on, workload, constraints))
     for row in range(0, table.rows, max(1, table.rows // 500)):
         one, values = candidate(table, row), table.row(row)
         assert one.violations(shape, workload, on.devices) == ()
@@ -62,7 +62,7 @@ def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, bou
         assert one.layout.model_shards == values["layout.model_shards"]
         assert one.layout.fsdp_ranks == values["layout.fsdp_ranks"]
         settings = {**vars(one.layout), **vars(one.knobs)}
-        assert bounds.fix.items() <= settings.items()
+        assert constraints.fix.items() <= settings.items()
 
 
 def degrees(devices: int, moe: bool) -> Iterator[Layout]:
@@ -131,7 +131,7 @@ def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: in
     legal = {one for one in every if not one.violations(model, SMALL, 4) and not idle(one, SMALL, on)}
     both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
     legal |= {with_settings(one, {"axis_order": AXIS_ORDERS[1]}) for one in both}
-    found = candidates(model, on, SMALL, Bounds(backend=backend))
+    found = candidates(model, on, SMALL, SpaceConstraints(backend=backend))
     assert len(set(found)) == len(found)
     assert set(found) == legal
 
@@ -158,13 +158,13 @@ def test_the_walked_parts_have_every_value_of_every_knob() -> None:
 
 
 def test_the_order_is_fixed() -> None:
-    first, second = (candidate_table(space(EXPERTS, cluster(2, 2), SMALL, Bounds())) for _ in range(2))
+    first, second = (candidate_table(space(EXPERTS, cluster(2, 2), SMALL, SpaceConstraints())) for _ in range(2))
     for name, column in first.values.items():
         np.testing.assert_array_equal(column, second.values[name])
 
 
 def test_the_table_of_blocks_has_a_row_each() -> None:
-    blocks = space(MODEL, cluster(1, 4), SMALL, Bounds())
+    blocks = space(MODEL, cluster(1, 4), SMALL, SpaceConstraints())
     table = block_table(blocks)
     assert table.rows == len(blocks)
     assert [table.row(row)["layout.tp"] for row in range(table.rows)] == [block.layout.tp for block in blocks]
@@ -172,8 +172,8 @@ def test_the_table_of_blocks_has_a_row_each() -> None:
 
 
 def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None:
-    def types(**bounds: Any) -> set[str]:
-        return {one.knobs.reduce_dtype for one in candidates(MODEL, cluster(1, 2), SMALL, Bounds(**bounds))}
+    def types(**constraints: Any) -> set[str]:
+        return {one.knobs.reduce_dtype for one in candidates(MODEL, cluster(1, 2), SMALL, SpaceConstraints(**constraints))}
 
     assert types() == {"fp32"}
     assert types(allow=("reduce_dtype",)) == {"fp32", "bf16"}
@@ -182,7 +182,7 @@ def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None
 
 def test_float8_is_for_bf16_and_full_training() -> None:
     def types(**workload: Any) -> set[str]:
-        found = candidates(MODEL, cluster(1, 2), replace(SMALL, **workload), Bounds(allow=("float8",)))
+        found = candidates(MODEL, cluster(1, 2), replace(SMALL, **workload), SpaceConstraints(allow=("float8",)))
         return {one.knobs.float8 for one in found}
 
     assert types() == {"none", "tensorwise", "rowwise"}
@@ -190,7 +190,7 @@ def test_float8_is_for_bf16_and_full_training() -> None:
 
 
 def test_gradients_are_compressed_between_plain_replicas_only() -> None:
-    found = candidates(MODEL, cluster(1, 2), SMALL, Bounds(allow=("comm_hook",)))
+    found = candidates(MODEL, cluster(1, 2), SMALL, SpaceConstraints(allow=("comm_hook",)))
     assert {one.layout.dp_replicate for one in found if one.knobs.comm_hook != "none"} == {2}
     assert {one.knobs.comm_hook for one in found} == set(CHOICES["comm_hook"])
 
@@ -198,7 +198,7 @@ def test_gradients_are_compressed_between_plain_replicas_only() -> None:
 def test_activations_go_to_the_host_only_where_that_is_fixed() -> None:
     two = cluster(1, 2)
     assert not any(one.knobs.activation_offload for one in candidates(MODEL, two, SMALL))
-    away = candidates(MODEL, two, SMALL, Bounds(fix={"activation_offload": True}))
+    away = candidates(MODEL, two, SMALL, SpaceConstraints(fix={"activation_offload": True}))
     stays = [one for one in candidates(MODEL, two, SMALL) if not any(_with_activations_away(one).violations(MODEL, SMALL, 2))]
     assert away == [_with_activations_away(one) for one in stays]
 
@@ -213,19 +213,23 @@ def test_streamed_stages_are_dealt_to_all_devices_and_computed_again() -> None:
 
 
 def test_streamed_stages_are_updated_beside_the_backward_pass_whatever_the_micro_batches() -> None:
-    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True}, allow=("async_optimizer_step",)))
+    beside = candidates(
+        MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True}, allow=("async_optimizer_step",))
+    )
     streamed = [one for one in beside if one.knobs.offload == "streamed"]
     assert {one.accumulation(SMALL) for one in streamed} >= {1, 2, 4}
     assert not any(one.violations(MODEL, SMALL, 4) for one in beside)
 
 
 def test_hosts_update_beside_the_backward_pass_whatever_the_micro_batches() -> None:
-    beside = candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"optimizer_in_backward": True, "recompute": "full"}))
+    beside = candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True, "recompute": "full"}))
     times = {offload: {one.accumulation(SMALL) for one in beside if one.knobs.offload == offload} for offload in CHOICES["offload"]}
     assert times["none"] == {1}
     assert times["optimizer"] == times["all"] >= {1, 2, 4}
     assert {one.layout.pp for one in beside if one.knobs.offload != "streamed"} == {1}
-    later = [one for one in candidates(MODEL, cluster(1, 4), SMALL, Bounds(fix={"recompute": "full"})) if one.layout.pp == 1]
+    later = [
+        one for one in candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"recompute": "full"})) if one.layout.pp == 1
+    ]
     legal = [replace(one, knobs=replace(one.knobs, optimizer_in_backward=True)) for one in later]
     legal = [one for one in legal if not one.violations(MODEL, SMALL, 4)]
     assert [one for one in beside if one.layout.pp == 1] == legal
@@ -251,7 +255,7 @@ def test_what_is_fixed_stays_and_loses_nothing_else(model: ModelShape, fixes: tu
     workload = replace(SMALL, global_batch=12)
     whole = [(one, _settings(one).items()) for one in candidates(model, cluster(1, 4), workload)]
     for fix in fixes:
-        found = candidates(model, cluster(1, 4), workload, Bounds(fix=fix))
+        found = candidates(model, cluster(1, 4), workload, SpaceConstraints(fix=fix))
         assert found, fix
         assert all(fix.items() <= _settings(one).items() for one in found), fix
         assert {one for one, settings in whole if fix.items() <= settings} <= set(found), fix
@@ -260,7 +264,9 @@ def test_what_is_fixed_stays_and_loses_nothing_else(model: ModelShape, fixes: tu
 def test_a_large_micro_batch_is_walked_only_when_fixed() -> None:
     many = replace(SMALL, global_batch=512)
     assert max(one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many)) == 64
-    assert {one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many, Bounds(fix={"micro_batch": 256}))} == {256}
+    assert {
+        one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many, SpaceConstraints(fix={"micro_batch": 256}))
+    } == {256}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +278,7 @@ def test_a_large_micro_batch_is_walked_only_when_fixed() -> None:
 )  # fmt: skip
 def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        space(MODEL, cluster(1, 4), SMALL, Bounds(fix=fix))
+        space(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix=fix))
     text = str(caught.value)
     assert "\n" not in text
     assert all(f"{name}={show_value(value)}" in text for name, value in fix.items())
@@ -281,12 +287,12 @@ def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
 def test_a_fixed_schedule_is_not_blamed_for_what_it_needs() -> None:
     fix = {"pp": 2, "pp_schedule": "zbv_zero_bubble", "recompute": "selective"}
     with pytest.raises(InputError, match="recompute must not be selective"):
-        space(MODEL, cluster(1, 4), SMALL, Bounds(fix=fix))
+        space(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix=fix))
 
 
 def test_a_back_end_limits_the_space() -> None:
     limits = {"layout.pp": (1,), "knobs.offload": ("none",), "knobs.recompute": ("full", "none")}
-    found = candidates(MODEL, cluster(1, 4), SMALL, Bounds(backend=Backend(name="mine", limits=limits)))
+    found = candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(backend=Backend(name="mine", limits=limits)))
     assert {one.layout.pp for one in found} == {1}
     assert {one.knobs.offload for one in found} == {"none"}
     assert {one.knobs.recompute for one in found} == {"none", "full"}

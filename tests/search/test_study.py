@@ -5,8 +5,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plans import measured, plan
+from strategist.contract.goals import PLAIN, Goals
 from strategist.contract.measurement import Outcome
-from strategist.search.goals import PLAIN, Goals
 from strategist.search.study import Tried, choices_of, observed_candidates, propose
 from strategist.search.study import build as build_study
 

@@ -12,9 +12,10 @@ from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
+from strategist.contract.study import TrialState
 from strategist.contract.workload import Workload
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import AttemptRow, State, TrialRow
+from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.planning.planner import enumerated, price_candidate
 from strategist.profiles.situation import Situation, situation
 from strategist.search.rank import Ranking, candidate
@@ -57,8 +58,8 @@ def finished(plan: Plan, slowness: float) -> TrialRow:
         trial=1, attempt=1, owner="w", started=1.0, ended=2.0, outcome=Outcome.OK, measurement_json=codec.one_line(measured)
     )
     return TrialRow(
-        number=1, key=plan.candidate.key, plan_json=codec.one_line(plan), proposed_by="search", state=State.FINISHED, attempt=1,
-        attempts=(attempt,),
+        number=1, key=plan.candidate.key, plan_json=codec.one_line(plan), proposed_by="search", state=TrialState.FINISHED,
+        attempt=1, attempts=(attempt,),
     )  # fmt: skip
 
 

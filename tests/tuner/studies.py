@@ -10,9 +10,9 @@ from tuner_stand_in import REQUEST as SMALL
 from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.cards.deck import Deck, load_deck
+from strategist.contract.goals import Goals
 from strategist.contract.request import Request
 from strategist.paths import data_dir
-from strategist.search.goals import Goals
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import OnTuneEvent, tune
 

@@ -10,12 +10,12 @@ import pytest
 from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.cli.main import main
+from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.settings import with_settings
 from strategist.files import yaml_file
 from strategist.paths import data_dir
 from strategist.profiles import history
-from strategist.rules.evidence import PolicyEvidence
 from strategist.tuner.card_evidence import collect_evidence, sources
 from tests.contract.samples import MEASUREMENT, PLAN
 

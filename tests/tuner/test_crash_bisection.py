@@ -7,8 +7,8 @@ from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
+from strategist.search.tuning_result import TrialResult
 from strategist.tuner.crash_bisection import crash_causes, excluded, next_question
-from strategist.tuner.result import TrialResult
 
 NUMBERS = count(1)
 GUILTY = "knobs.recompute"

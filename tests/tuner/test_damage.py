@@ -10,10 +10,11 @@ import pytest
 from chaos import Chaos
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.recovery import recover
-from strategist.ledger.rows import AttemptRow, State, TrialRow, seal
+from strategist.ledger.rows import AttemptRow, TrialRow, seal
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import repair
 
@@ -119,7 +120,7 @@ def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, s
             continue
         found = {trial.key: trial for trial in contents(folder / "new")[:-1]}
         for key, trial in found.items():
-            assert as_said(trial) in (as_said(known[key]), as_said(replace(known[key], state=State.QUEUED)))
+            assert as_said(trial) in (as_said(known[key]), as_said(replace(known[key], state=TrialState.QUEUED)))
         due = whole_trials(trials, whole)
         asked, kept = asked + len(due), kept + sum(key in found and found[key].state is known[key].state for key in due)
     assert (kept, asked > 0) == (asked, True)

@@ -12,8 +12,8 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 from tuner_stand_in import StandIn
 
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Outcome
-from strategist.search.goals import Goals
 from strategist.tuner.export import export
 from strategist.tuner.study import read
 from tuner.studies import WIDE, tuned

@@ -5,11 +5,12 @@ from itertools import count
 
 from search.plans import measured, plan
 
+from strategist.contract.goals import PLAIN
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.search.goals import PLAIN
-from strategist.tuner.finalists import REPEAT, ROUNDS, confirmation, finalists, next_repeat
-from strategist.tuner.result import TrialResult
+from strategist.contract.study import REPEAT
+from strategist.search.tuning_result import TrialResult
+from strategist.tuner.finalists import ROUNDS, confirmation, finalists, next_repeat
 
 NUMBERS = count(1)
 A, B, C = plan(1.0, dp_shard=4), plan(1.0, dp_shard=2, tp=2), plan(1.0, dp_shard=1, tp=4)

@@ -12,19 +12,19 @@ from postgres_server import server_in_full
 from tuner_stand_in import SETTINGS, StandIn, truth
 
 from strategist.contract import codec
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement, Outcome
 from strategist.contract.plan import Plan
+from strategist.contract.study import REPEAT
 from strategist.errors import InputError
 from strategist.ledger.ledger import Ledger
 from strategist.planning.planner import ranked
 from strategist.profiles.situation import situation
-from strategist.search.goals import Goals
 from strategist.search.pareto_front import undominated
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.export import export
-from strategist.tuner.finalists import REPEAT
 from strategist.tuner.import_trials import import_file, merge
 from strategist.tuner.limits import Limits
-from strategist.tuner.result import TuningResult
 from strategist.tuner.study import read
 from strategist.tuner.tune import tune
 from tuner.studies import DECK, REQUEST, WIDE, tuned

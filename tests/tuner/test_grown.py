@@ -13,8 +13,8 @@ from chaos import Chaos
 from search.plans import measured, plan
 
 from strategist.contract import codec
+from strategist.contract.goals import PLAIN
 from strategist.ledger.ledger import Ledger
-from strategist.search.goals import PLAIN
 from strategist.search.study import MAX_SURROGATE_TRIALS, Tried, informative_trials
 from tuner.grown import CONSIDERED, finished, plans
 

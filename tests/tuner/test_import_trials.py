@@ -10,9 +10,9 @@ from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome
+from strategist.contract.study import TrialState
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 from strategist.tuner.export import export
 from strategist.tuner.import_trials import import_file, merge
 from strategist.tuner.limits import Limits
@@ -182,7 +182,7 @@ def test_a_trial_that_said_nothing_gives_way_to_one_that_did_and_an_open_one_is_
     merge([two, one], tmp_path / "both")
     with Ledger.open(tmp_path / "both") as ledger:
         assert [(row.key, row.state, row.outcome) for row in ledger.trials()] == [
-            (row.key, State.FINISHED, Outcome.OK), ("open", State.QUEUED, None),
+            (row.key, TrialState.FINISHED, Outcome.OK), ("open", TrialState.QUEUED, None),
         ]  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 from search.plans import measured, plan
 
 from strategist.contract.measurement import Kind, Outcome, TrialSettings
-from strategist.executors.executor import Progress
+from strategist.contract.progress import Progress
+from strategist.search.tuning_result import TrialResult
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
-from strategist.tuner.result import TrialResult
 
 PLAN = plan(1.0)
 BEST = TrialResult(number=4, proposed_by="search", plan=PLAN, measurement=measured(PLAN, step_seconds=1.0))

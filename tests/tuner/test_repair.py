@@ -12,9 +12,10 @@ from strategist.cli.main import main
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
 from strategist.contract.request import Request
+from strategist.contract.study import TrialState
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State, TrialRow
+from strategist.ledger.rows import TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import HISTORY, Repaired, repair
 from tuner.studies import tuned
@@ -77,7 +78,7 @@ def test_a_result_that_is_nowhere_is_measured_again(study: Path, tmp_path: Path)
     (study / HISTORY).unlink()
     found = repair(study, tmp_path / "new")
     assert (found.kept, found.queued, found.lost) == (TRIALS, (2,), ())
-    assert trials(tmp_path / "new")[1].state is State.QUEUED
+    assert trials(tmp_path / "new")[1].state is TrialState.QUEUED
 
 
 def test_a_trial_of_which_nothing_is_left_is_named(study: Path, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_a_running_trial_is_queued_again(study: Path, tmp_path: Path) -> None:
         assert ledger.claim("somebody", 1000.0) is not None
     repair(study, tmp_path / "new")
     last = trials(tmp_path / "new")[-1]
-    assert (last.state, last.attempts) == (State.QUEUED, ())
+    assert (last.state, last.attempts) == (TrialState.QUEUED, ())
 
 
 @pytest.mark.full
@@ -103,7 +104,7 @@ def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
         trials(study)
     repair(study, tmp_path / "new")
     tuned(tmp_path / "new", TRIALS + 1, StandIn())
-    assert [row.state for row in trials(tmp_path / "new")] == [State.FINISHED] * (TRIALS + 1)
+    assert [row.state for row in trials(tmp_path / "new")] == [TrialState.FINISHED] * (TRIALS + 1)
 
 
 def test_what_a_study_was_asked_can_be_said_again(study: Path, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from accuracy.test_sweep import SWEEP, priced
 
 from strategist.accuracy.sweep import Sweep
 from strategist.cli.main import main
-from strategist.cli.replay_report import replayed_plot
+from strategist.contract.replay import START_SECONDS, STEPS, ReplayDocument, ReplayedSweep, SearchRun
+from strategist.report.replay import replayed_plot
 from strategist.search.settings import SAMPLERS
-from strategist.tuner.replay_benchmark import START_SECONDS, STEPS, Replayed, SearchRun, search_run, summary
-from strategist.tuner.replay_documents import replay_document
+from strategist.tuner.replay_benchmark import search_run, summary
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep:
     seconds[0] = np.inf
     found = search_run(replace(sweep, step_seconds=seconds), "order", 0)
     assert (found.trials, found.failed) == (2, 1)
-    assert found.regret == (np.inf, 0.0)
+    assert found.regret == (None, 0.0)
     assert found.device_hours == pytest.approx(8 * (2 * START_SECONDS + STEPS * seconds[1]) / 3600)
 
 
@@ -56,8 +56,8 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
     searches = (made("surrogate", (0.0,), 0), made("surrogate", (1.0, 0.5, 0.0), 2), made("order", (1.0,) * 9, 9))
     found = summary(searches, "surrogate")
     assert (found.median_trials, found.most_trials, found.failed_share, found.searches) == (2, 3, 0.5, 2)
-    replayed = Replayed(searches=searches, summaries=(found, summary(searches, "order")), sweeps={"s": (20, 18)})
-    assert replay_document(replayed).samplers[0].most_trials == 3
+    sweep = ReplayedSweep(name="s", rows=20, candidates=18)
+    replayed = ReplayDocument(searches=searches, samplers=(found, summary(searches, "order")), sweeps=(sweep,))
     plot = replayed_plot(replayed)
     assert "best so far against trials" in plot.lower()
     assert plot.count("<title>") == 2

@@ -8,10 +8,11 @@ from tuner_stand_in import StandIn
 
 from strategist.contract import codec
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import Study, StudyStatus
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
 from strategist.ledger.sqlite import FILE_NAME
-from strategist.tuner.study import Study, StudyStatus, find, read, summary
+from strategist.tuner.study import find, read, summary
 from tuner.studies import REQUEST, tuned
 
 

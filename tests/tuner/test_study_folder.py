@@ -7,8 +7,8 @@ from pathlib import Path
 from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
+from strategist.contract.study import TrialState
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import State
 from strategist.tuner.study_folder import owner, release_abandoned
 from tuner.studies import tuned
 
@@ -24,5 +24,5 @@ def test_only_what_a_dead_process_of_this_machine_held_is_freed(tmp_path: Path, 
             ledger.enqueue(holder, ledger.trials()[0].plan_json, "test")
             assert ledger.claim(holder, 1000.0) is not None
         release_abandoned(ledger)
-        assert [trial.state for trial in ledger.trials()[1:]] == [State.RUNNING, State.QUEUED, State.RUNNING]
+        assert [trial.state for trial in ledger.trials()[1:]] == [TrialState.RUNNING, TrialState.QUEUED, TrialState.RUNNING]
         assert ledger.trials()[2].attempts[0].outcome is Outcome.LOST

@@ -12,11 +12,11 @@ from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import grouped, priced_by
 from strategist.api.documents import schema_of
 from strategist.cli.main import main
-from strategist.cli.transfer_report import transfer_report
 from strategist.contract import codec
+from strategist.contract.replay import AFTER, STARTS
 from strategist.cost.calibration import NEUTRAL
-from strategist.tuner.replay_documents import transfer_document
-from strategist.tuner.transfer_benchmark import AFTER, STARTS, savings, transfer, transfer_search
+from strategist.report.transfer import transfer_report
+from strategist.tuner.transfer_benchmark import savings, transfer, transfer_search
 
 
 def sweep_of(devices: int) -> list[Case]:
@@ -37,13 +37,12 @@ def test_every_pair_that_differs_in_one_thing_is_walked_from_each_start(cases: l
     assert len(grouped(cases)) == 2
     said: list[str] = []
     found = transfer(cases, on_pair=lambda name, done, count: said.append(f"{done} of {count}"))
-    assert [item.start for item in found] == [*STARTS, *STARTS]
-    assert {(item.before, item.sweep) for item in found} == set(permutations(grouped(cases)))
+    assert [item.start for item in found.transfers] == [*STARTS, *STARTS]
+    assert {(item.before, item.sweep) for item in found.transfers} == set(permutations(grouped(cases)))
     assert said == ["1 of 2", "2 of 2"]
-    assert {(item.changed, item.near) for item in found} == {("GPUs", True)}
-    document = transfer_document(found)
-    assert document.saved[0].pairs == 2
-    jsonschema.validate(json.loads(codec.dumps(document)), schema_of("transfer"))
+    assert {(item.changed, item.near) for item in found.transfers} == {("GPUs", True)}
+    assert found.saved[0].pairs == 2
+    jsonschema.validate(json.loads(codec.dumps(found)), schema_of("transfer"))
     assert "GPUs, little" in look(transfer_report(found), width=120)
 
 

@@ -10,11 +10,12 @@ from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
+from strategist.contract.progress import Progress
 from strategist.contract.request import Request
 from strategist.errors import InputError
-from strategist.executors.executor import Executor, OnEvent, Progress
+from strategist.executors.executor import Executor, OnEvent
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.limits import Limits
-from strategist.tuner.result import TuningResult
 from strategist.tuner.tune import BREAKER, tune
 from tuner.studies import ANY, DECK, REQUEST
 

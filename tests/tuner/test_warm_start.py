@@ -10,14 +10,14 @@ from postgres_server import server_in_full
 from report.samples import look
 from tuner_stand_in import SETTINGS, StandIn
 
-from strategist.cli.study_report import study_report
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import FileError, InputError
 from strategist.ledger.ledger import Ledger
+from strategist.report.study import study_report
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.limits import Limits
-from strategist.tuner.result import TuningResult
 from strategist.tuner.study import read as read_study
 from strategist.tuner.tune import tune
 from strategist.tuner.warm_start import read

@@ -7,9 +7,9 @@ from ledger.workers import start
 from postgres_server import server_in_full
 from tuner_stand_in import StandIn
 
+from strategist.contract.study import StudyStatus
 from strategist.errors import FileError
 from strategist.ledger.ledger import Ledger
-from strategist.tuner.study import StudyStatus
 from strategist.tuner.watch import watch
 from tuner.studies import tuned
 

@@ -9,6 +9,7 @@ from browser import browser, needs_browser
 from tuner.studies import tuned
 
 from strategist import api
+from strategist.contract.goals import Goals
 from strategist.contract.measurement import Evidence
 from strategist.contract.report import Influence, StudyReport
 from strategist.report.page.predicted_vs_measured import measured
@@ -16,7 +17,6 @@ from strategist.report.page.setting_importance import influence
 from strategist.report.page.study_page import study_page
 from strategist.report.page.study_progress import course, front
 from strategist.report.page.trials import spent
-from strategist.search.goals import Goals
 from tests.report.page.reader import Reader
 
 EVIL = "</pre><script>alert(1)</script>"

@@ -16,7 +16,7 @@ from strategist.contract.knobs import Knobs
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.options import Options
 from strategist.cost.model_states import OPTIMIZER_BYTES
-from strategist.cost.optimizer_update import newton_schulz_flops
+from strategist.cost.muon import newton_schulz_flops
 
 from ..fake_cuda import DEVICE, FakeCuda, FakeStream
 from ..plans import WORKLOAD, plan

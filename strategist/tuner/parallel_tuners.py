@@ -1,27 +1,20 @@
-"""Parallel tuners: starts the same tune command again as silent processes on the same study."""
+"""Parallel tuners: more processes that work on the same study, and end with this one."""
 
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from strategist.cli import render
-from strategist.cli.exit_codes import USER_ERROR
 from strategist.executors.processes import die_with_parent
-
-SAID = ("--json", "--json-lines", "--quiet")
-"""Options that say what a tuner prints."""
 
 END_SECONDS = 60.0
 """Until a tuner that was told to has ended its trial and given back its claim."""
 
 
 @contextmanager
-def extra_tuners(count: int, arguments: Sequence[str]) -> Iterator[None]:
-    """``count`` more tuners of the command line ``arguments``, which end when their study does, or when this one is interrupted."""
-    plain = [argument for argument in arguments if argument not in SAID]
-    command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]
+def parallel_tuners(command: Sequence[str], count: int, on_end: Callable[[int, str], None]) -> Iterator[None]:
+    """``count`` more tuners, each of this silent command, which end when their study does, or when this one is interrupted;
+    ``on_end`` hears each one's exit code and what it said."""
     tuners = [_tuner(command) for _ in range(count)]
     try:
         yield
@@ -31,7 +24,7 @@ def extra_tuners(count: int, arguments: Sequence[str]) -> Iterator[None]:
         raise
     finally:
         for tuner in tuners:
-            _told(tuner)
+            on_end(*_ended(tuner))
 
 
 def _tuner(command: Sequence[str]) -> "subprocess.Popen[str]":
@@ -52,12 +45,11 @@ def _interrupted() -> None:
     die_with_parent(signal.SIGTERM)
 
 
-def _told(tuner: "subprocess.Popen[str]") -> None:
-    """Waits for its end, and says why it had to."""
+def _ended(tuner: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Waits for its end."""
     try:
         _, said = tuner.communicate(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
         tuner.kill()
         _, said = tuner.communicate()
-    if tuner.returncode == USER_ERROR:
-        render.print_note(f"a tuner beside this one ended: {said.strip()}")
+    return tuner.returncode, said

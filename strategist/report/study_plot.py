@@ -1,14 +1,14 @@
-"""A study as a plot; in ``cli`` because ``report`` may not import the tuner's values."""
+"""A study as a plot."""
 
 from collections.abc import Sequence
 
+from strategist.contract.study import Study, StudyTrial
 from strategist.errors import InputError
 from strategist.report.goals import figure, shown
 from strategist.report.setting_text import change_words
 from strategist.report.study_progress import UNITS, best_so_far, place
 from strategist.report.trial_plot import Dot, plane
 from strategist.search.pareto_front import undominated
-from strategist.tuner.study import Study, StudyTrial
 
 
 def study_plot(study: Study) -> str:

@@ -1,4 +1,4 @@
-"""Studies as tables and lines; in ``cli`` because ``report`` may not import the tuner's values."""
+"""Studies as tables and lines."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from strategist.cli.trial_table import best_line, fastest
-from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.contract.measurement import Kind, Outcome
+from strategist.contract.study import Study, StudySummary, StudyTrial
 from strategist.report.goals import FRONT, MARKS, ended, goal_words, goals_report, marked
-from strategist.report.setting_text import change_words, tokens
+from strategist.report.setting_text import change_words
 from strategist.report.text_blocks import FoldingTable, chosen, columns, commands, heading, section
-from strategist.tuner.study import Study, StudySummary, StudyTrial
+from strategist.report.trial_table import best_line, cell_words, cells, fastest
 from strategist.units import show_bytes, show_seconds
 
 
@@ -30,11 +30,8 @@ def studies_report(found: Sequence[StudySummary]) -> Group:
 
 
 def _best(item: StudySummary) -> tuple[str, str, str, str]:
-    step, speed, peak = item.best_step_seconds, item.best_tokens_per_second, item.best_peak_memory_bytes
-    return (
-        str(item.best or "-"), show_seconds(step) if step else "-", tokens(speed) if speed else "-",
-        show_bytes(peak) if peak else "-",
-    )  # fmt: skip
+    figures = cell_words(item.best_step_seconds, item.best_tokens_per_second, item.best_peak_memory_bytes)
+    return str(item.best or "-"), *figures
 
 
 def study_report(study: Study, sections: Collection[str] = ()) -> Group:
@@ -89,7 +86,7 @@ def _table(study: Study) -> RenderableType:
 
 def _row(trial: StudyTrial, study: Study) -> dict[str, str]:
     estimate = trial.plan.estimate
-    step, speed, peak = _figures(trial.measurement)
+    step, speed, peak = cells(trial.measurement)
     return {
         "#": marked(trial.number, study.best, study.front),
         "settings": change_words(trial.plan),
@@ -107,17 +104,9 @@ def _end(trial: StudyTrial) -> str:
     return ended(trial.outcome.value, trial.misses) if trial.outcome else trial.state
 
 
-def _figures(measured: Measurement | None) -> tuple[str, str, str]:
-    """Step, tokens/s and peak, as far as the trial ran well."""
-    if measured is None or measured.outcome not in RAN:
-        return "-", "-", "-"
-    step, speed, peak = measured.step_seconds, measured.tokens_per_second, max(measured.peak_memory_bytes, default=0)
-    return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
-
-
 def trial_line(trial: StudyTrial, best: int | None) -> str:
     """One finished trial in one line, by the number of the ``best``."""
-    step, speed, peak = _figures(trial.measurement)
+    step, speed, peak = cells(trial.measurement)
     said = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
     if trial.outcome is not Outcome.OK:
         message = trial.measurement.evidence.message if trial.measurement else ""

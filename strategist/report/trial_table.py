@@ -7,11 +7,12 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist.contract.goals import peak_bytes
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
+from strategist.contract.study import StudyTrial
 from strategist.report.setting_text import change_words, counted, tokens
 from strategist.report.text_blocks import columns, heading, section
-from strategist.tuner.result import TrialResult
-from strategist.tuner.study import StudyTrial
+from strategist.search.tuning_result import TrialResult
 from strategist.units import show_bytes, show_seconds
 
 WIDE = 110
@@ -45,7 +46,7 @@ def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
         ends = Counter(outcome(other) for other in trials)
         said = ", ".join(f"{count} {name}" for name, count in ends.most_common())
         return Text(f"No best trial: {said or 'none has finished'}.", "bold")
-    step, peak, speed = trial.measurement.step_seconds, _peak(trial.measurement), trial.measurement.tokens_per_second
+    step, peak, speed = trial.measurement.step_seconds, peak_bytes(trial.measurement), trial.measurement.tokens_per_second
     parts = [
         *([f"{tokens(speed)} tokens/s"] if speed else []), *([f"step {show_seconds(step)}"] if step else []),
         *([f"peak memory {show_bytes(peak)}"] if peak else []),
@@ -77,8 +78,20 @@ def figures(measured: Measurement) -> Iterator[str]:
         yield show_seconds(measured.step_seconds)
     if measured.tokens_per_second:
         yield f"{tokens(measured.tokens_per_second)} tokens/s"
-    if peak := _peak(measured):
+    if peak := peak_bytes(measured):
         yield show_bytes(peak)
+
+
+def cells(measured: Measurement | None) -> tuple[str, str, str]:
+    """The same for a table; a dash where one is not known, and for a trial that did not run."""
+    if measured is None or measured.outcome not in RAN:
+        return cell_words(None, None, None)
+    return cell_words(measured.step_seconds, measured.tokens_per_second, peak_bytes(measured))
+
+
+def cell_words(step: float | None, speed: float | None, peak: int | None) -> tuple[str, str, str]:
+    """Step time, tokens/s and peak memory in words."""
+    return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
 
 
 def outcome(trial: Trial) -> str:
@@ -105,18 +118,10 @@ def _table(*, wide: bool) -> Table:
 
 
 def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
-    measured = trial.measurement
-    ran = measured if measured is not None and measured.outcome in RAN else None
+    step, speed, peak = cells(trial.measurement)
     yield f"{trial.number}*" if best else str(trial.number)
     yield truncate(change_words(trial.plan))
     yield outcome(trial)
     yield show_seconds(trial.plan.estimate.step_seconds)
-    yield show_seconds(ran.step_seconds) if ran and ran.step_seconds else "-"
-    if wide:
-        yield tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-"
-        yield show_bytes(peak) if ran and (peak := _peak(ran)) else "-"
+    yield from (step, speed, peak) if wide else (step,)
     yield proposer(trial.proposed_by)
-
-
-def _peak(measured: Measurement) -> int | None:
-    return max(measured.peak_memory_bytes or measured.peak_reserved_bytes, default=None)

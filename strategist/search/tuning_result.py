@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from strategist.contract.evidence import PolicyEvidence
+from strategist.contract.goals import PLAIN, Goals
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan, Reason
 from strategist.contract.request import Request
 from strategist.cost.calibration import Calibration
-from strategist.rules.evidence import PolicyEvidence
-from strategist.search.goals import PLAIN, Goals
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Result of a tuning as a report; in ``cli`` because ``report`` may not import the tuner's results."""
+"""Result of a tuning as a report."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -8,19 +8,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.cli.trial_table import best_line, fastest
-from strategist.contract.measurement import PLUMBING, RAN, Outcome
+from strategist.contract.evidence import PolicyEvidence
+from strategist.contract.goals import Goals
+from strategist.contract.measurement import PLUMBING, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
 from strategist.report.goals import FRONT, MARKS, ended, goals_report, marked
 from strategist.report.plan import plan_report
-from strategist.report.setting_text import change_words, percent, tokens
+from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
 from strategist.report.trial import comparison
-from strategist.rules.evidence import PolicyEvidence
-from strategist.search.goals import Goals
-from strategist.tuner.result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
-from strategist.units import show_bytes, show_seconds
+from strategist.report.trial_table import best_line, cells, fastest, proposer
+from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
+from strategist.units import show_seconds
 
 
 def tuning_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
@@ -142,16 +142,10 @@ def _trials(result: TuningResult) -> Table:
 
 
 def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
-    measured, predicted = trial.measurement, show_seconds(trial.plan.estimate.step_seconds)
     name = marked(trial.number, result.best.number if result.best else None, result.front)
-    start = (name, change_words(trial.plan), _outcome(trial, result.goals), predicted)
-    by = trial.proposed_by.removeprefix("card:").partition("/")[0]  # the card; its policy would take the place of figures
-    if measured is None or measured.outcome not in RAN:
-        return (*start, "-", "-", "-", by)
-    speed = tokens(measured.tokens_per_second) if measured.tokens_per_second else "-"
-    step = show_seconds(measured.step_seconds) if measured.step_seconds else "-"
-    peaks = measured.peak_memory_bytes or measured.peak_reserved_bytes
-    return (*start, step, speed, show_bytes(max(peaks)) if peaks else "-", by)
+    predicted = show_seconds(trial.plan.estimate.step_seconds)
+    outcome, by = _outcome(trial, result.goals), proposer(trial.proposed_by)  # the card; its policy would take the place of figures
+    return name, change_words(trial.plan), outcome, predicted, *cells(trial.measurement), by
 
 
 def _outcome(trial: TrialResult, goals: Goals) -> str:

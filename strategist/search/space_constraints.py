@@ -1,4 +1,4 @@
-"""Bounds: what narrows a space, and the values that it leaves of a setting."""
+"""Constraints of a search space: what narrows a space, and the values that it leaves of a setting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ Values = tuple[KnobValue, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class SpaceConstraints:
     """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
 
     Knobs that change convergence keep their neutral value unless allowed, fixed, or decided by the back end.
@@ -28,7 +28,7 @@ class Bounds:
         """Names that the user fixed or allowed to change."""
         return frozenset({*self.fix, *self.allow})
 
-    def of_settings(self) -> "Bounds":
+    def of_settings(self) -> "SpaceConstraints":
         """Less what is allowed to change of the workload, which narrows no space."""
         return replace(self, allow=tuple(name for name in self.allow if name in CONVERGENCE_SETTINGS))
 

@@ -1,5 +1,6 @@
-"""A replay as a report and as a plot; in ``cli`` because ``report`` may not import the tuner's results."""
+"""A replay as a report and as a plot."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -7,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, Summary
 from strategist.report.line_plot import curves
 from strategist.report.text_blocks import columns, heading, pairs, section
-from strategist.tuner.replay_benchmark import NEAR, START_SECONDS, STEPS, Replayed, Summary
 
 TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
 """The columns of the table of samplers."""
@@ -28,14 +29,14 @@ MOST_CURVE = 60
 """Trials that the plot shows."""
 
 
-def replayed_report(found: Replayed) -> Group:
+def replayed_report(found: ReplayDocument) -> Group:
     """A line a sampler, then a line a sweep."""
     return Group(*_blocks(found))
 
 
-def replayed_plot(found: Replayed) -> str:
+def replayed_plot(found: ReplayDocument) -> str:
     """How much slower than the best the best so far is, after so many trials: the median of all walks, as an SVG file."""
-    series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.summaries}
+    series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
     return curves(series, "Best so far against trials", "trials", "slower than the best row, median of all searches")
 
 
@@ -52,35 +53,36 @@ def _range(least: float, most: float) -> str:
     return f"{least:.0f}" if round(least) == round(most) else f"{least:.0f} to {most:.0f}"
 
 
-def trials_of(found: Replayed, sweep: str) -> tuple[str, ...]:
+def trials_of(found: ReplayDocument, sweep: str) -> tuple[str, ...]:
     """The median trials of each sampler in a sweep."""
-    return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.summaries)
+    return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.samplers)
 
 
-def _blocks(found: Replayed) -> Iterator[RenderableType]:
-    rows = sum(count for count, _ in found.sweeps.values())
+def _blocks(found: ReplayDocument) -> Iterator[RenderableType]:
+    rows = sum(sweep.rows for sweep in found.sweeps)
     yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(found.sweeps)} sweeps of {rows:,} rows")
     table = columns("sampler", *TITLES)
-    for summary in found.summaries:
+    for summary in found.samplers:
         table.add_row(summary.sampler, *cells(summary))
     yield section(heading("Samplers"), table)
     yield section(heading("Sweeps", "median trials by sampler"), _sweeps(found))
     yield section(heading("Columns"), pairs(LEGEND))
 
 
-def _sweeps(found: Replayed) -> Table:
-    table = columns("sweep", "rows", *(item.sampler for item in found.summaries), wrap=["sweep"])
-    for name, (rows, _) in found.sweeps.items():
-        table.add_row(name, str(rows), *trials_of(found, name))
+def _sweeps(found: ReplayDocument) -> Table:
+    table = columns("sweep", "rows", *(item.sampler for item in found.samplers), wrap=["sweep"])
+    for sweep in found.sweeps:
+        table.add_row(sweep.name, str(sweep.rows), *trials_of(found, sweep.name))
     return table
 
 
-def _trials(found: Replayed, sweep: str, sampler: str) -> list[int]:
+def _trials(found: ReplayDocument, sweep: str, sampler: str) -> list[int]:
     return [run.trials for run in found.searches if (run.sweep, run.sampler) == (sweep, sampler)]
 
 
-def _median_regret(found: Replayed, sampler: str) -> Sequence[float]:
+def _median_regret(found: ReplayDocument, sampler: str) -> Sequence[float]:
     """After each trial; searches that have ended keep their last value."""
-    regrets = [run.regret for run in found.searches if run.sampler == sampler]
+    searches = [run for run in found.searches if run.sampler == sampler]
+    regrets = [[math.inf if share is None else share for share in run.regret] for run in searches]
     longest = min(max(map(len, regrets)), MOST_CURVE)
     return [statistics.median(own[min(number, len(own) - 1)] for own in regrets) for number in range(longest)]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from strategist.cli import tune
-from strategist.cli.tuning_report import SECTIONS, tuning_report
+from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.measurement import Outcome
 from strategist.contract.request import Request
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.rules.evidence import PolicyEvidence
-from strategist.tuner.result import Errors, TrialResult, TuningResult
+from strategist.report.tuning import SECTIONS, tuning_report
+from strategist.search.tuning_result import Errors, TrialResult, TuningResult
 from tests.contract.samples import MEASUREMENT
 from tests.report.samples import OTHER, PLAN, look
 

@@ -5,12 +5,12 @@ from math import inf
 from typing import Any
 
 import pytest
-
 from search.plans import measured, plan
+
 from strategist.contract import codec
+from strategist.contract.goals import Goals, cost, energy
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.search.goals import Goals, cost, energy
 
 PLAN = plan(2.0, peak=400.0)
 

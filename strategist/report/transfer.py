@@ -1,13 +1,12 @@
-"""Transfer benchmark (a search that starts from another study) as a report; in ``cli`` because it needs the tuner's results."""
+"""Transfer benchmark (a search that starts from another study) as a report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from strategist.contract.replay import AFTER, FEW_DOUBLINGS, NEAR, TRIALS, Savings, TransferDocument
 from strategist.report.text_blocks import columns, heading, pairs, section
-from strategist.tuner.replay_benchmark import NEAR
-from strategist.tuner.transfer_benchmark import AFTER, FEW_DOUBLINGS, TRIALS, Savings, Transfer, savings
 
 TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in AFTER))
 """The columns of the table."""
@@ -23,7 +22,7 @@ LEGEND = (
 )
 
 
-def transfer_report(found: Sequence[Transfer]) -> Group:
+def transfer_report(found: TransferDocument) -> Group:
     """A line a start and a kind of change."""
     return Group(*_blocks(found))
 
@@ -35,10 +34,10 @@ def cells(item: Savings) -> tuple[str, ...]:
     return item.start, f"{item.changed}, {'little' if item.near else 'much'}", str(item.pairs), *after
 
 
-def _blocks(found: Sequence[Transfer]) -> Iterator[RenderableType]:
-    yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found)} searches")
+def _blocks(found: TransferDocument) -> Iterator[RenderableType]:
+    yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found.transfers)} searches")
     table = columns(*TITLES, left=TITLES[:2])
-    for item in savings(found):
+    for item in found.saved:
         table.add_row(*cells(item))
     yield section(heading("Trials", "median, mean, most, failed"), table)
     yield section(heading("Columns"), pairs(LEGEND))

@@ -1,0 +1,79 @@
+"""Settings as people write them, such as ``tp=2``, and names of what may change convergence."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from strategist.contract.knobs import KnobValue, show_value
+from strategist.contract.request import CONVERGENCE
+from strategist.contract.settings import PARTS, SETTING_CHOICES, SETTING_NAMES, least
+from strategist.errors import InputError, near_miss, not_among
+
+MAX_DIGITS = 9
+
+
+def parse_fix(text: str) -> tuple[str, KnobValue]:
+    """``tp=2`` as a name and a typed value.
+
+    Raises:
+        InputError: not ``name=value``, an unknown name, or a value that the setting cannot take.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name or not value:
+        raise InputError(f"--fix {text}", "a setting and a value are needed", "write e.g. tp=2 or recompute=full")
+    return parsed_setting(name, {"true": True, "false": False}.get(value.lower(), value))
+
+
+def setting_name(name: str, shown: str) -> str:
+    """The bare name of a setting; ``layout.`` and the like in front may be left out. ``shown`` is what was written.
+
+    Raises:
+        InputError: there is no such setting.
+    """
+    part, _, key = name.rpartition(".")
+    key = key if part in PARTS else name
+    if key not in SETTING_NAMES:
+        near = get_close_matches(key, SETTING_NAMES, n=2)
+        do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
+        raise InputError(shown, f"{key!r} is no setting", do)
+    return key
+
+
+def parsed_setting(name: str, value: Any) -> tuple[str, KnobValue]:
+    """A setting by its bare name, with a value that it can take."""
+    shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
+    key = setting_name(name, shown)
+    if key in SETTING_CHOICES:
+        for choice in SETTING_CHOICES[key]:
+            if type(value) is type(choice) and value == choice:
+                return key, choice
+        options = [show_value(choice) for choice in SETTING_CHOICES[key]]
+        raise not_among(shown, str(value), options, f"is not a value of {key}")
+    number = str(value)
+    digits = number.isascii() and number.isdigit() and not isinstance(value, bool)
+    if digits and len(number) > MAX_DIGITS:
+        raise InputError(shown, f"a number has at most {MAX_DIGITS} digits", f"write e.g. {key}=2")
+    if not digits or int(number) < least(key):
+        raise InputError(shown, f"{key} is a {'positive whole number' if least(key) else 'whole number'}", f"write e.g. {key}=2")
+    return key, int(number)
+
+
+def parse_allow(text: str) -> Iterator[str]:
+    """``float8,comm_hook`` as names of what may change convergence.
+
+    Raises:
+        InputError: nothing of a name does.
+    """
+    return (check_allow(name.strip()) for name in text.split(","))
+
+
+def check_allow(name: Any) -> str:
+    """What may change convergence, by its name.
+
+    Raises:
+        InputError: nothing of that name does.
+    """
+    if name not in CONVERGENCE:
+        do = f"{near_miss(str(name), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
+        raise InputError(f"allow {name}", "is nothing that changes convergence", do)
+    return str(name)

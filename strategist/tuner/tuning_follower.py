@@ -1,0 +1,57 @@
+"""A tuning as its listeners follow it, from event to event."""
+
+from dataclasses import dataclass
+
+from strategist.contract.study import StudyTrial, TrialState
+from strategist.tuner.event import TuneEvent
+from strategist.tuner.finalists import front
+from strategist.tuner.study import trial_of
+from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_left
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSnapshot:
+    """A tuning at an event: the metrics of its study, the trials of any tuner that run, and those that have ``ended`` since the
+    event before, in the order in which they did."""
+
+    event: TuneEvent
+    metrics: StudyMetrics
+    running: tuple[StudyTrial, ...]
+    ended: tuple[StudyTrial, ...]
+
+    @property
+    def own(self) -> StudyTrial | None:
+        """The trial that the tuner itself runs."""
+        return next((trial for trial in self.running if trial.number == self.event.trial), None)
+
+    @property
+    def front(self) -> tuple[int, ...]:
+        """The trials that no other dominates, by number."""
+        return front(self.event.state.finalists, self.event.state.goals)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What the rest may take; None before a trial has ended."""
+        return seconds_left(self.event)
+
+
+class TuningFollower:
+    """Makes a snapshot of each event; what was known at the one before is not computed again."""
+
+    def __init__(self) -> None:
+        self._last: TuningSnapshot | None = None
+        self._told: set[int] = set()
+
+    def take(self, event: TuneEvent) -> TuningSnapshot:
+        """The tuning as it is at this event."""
+        last, state = self._last, event.state
+        if last is not None and last.event.state is state:
+            metrics, running = last.metrics, last.running
+        else:
+            metrics = metrics_at(event, last.metrics if last else None)
+            running = tuple(trial_of(row, state.goals) for row in state.rows if row.state is TrialState.RUNNING)
+        rows = [row for row in state.rows if row.number in state.results and row.number not in self._told]
+        self._told.update(row.number for row in rows)
+        ended = sorted((trial_of(row, state.goals) for row in rows), key=lambda trial: trial.ended or 0.0)
+        self._last = TuningSnapshot(event=event, metrics=metrics, running=running, ended=tuple(ended))
+        return self._last
