@@ -18,8 +18,9 @@ from strategist.cost.shipped_calibrations import ANY_STACK, shipped
 from strategist.paths import data_dir
 from strategist.profiles import history
 
-OURS = data_dir("profiles") / "measurements" / "h200.jsonl"
-PUBLISHED = data_dir("profiles") / "measurements" / "published"
+MEASUREMENTS = data_dir("profiles") / "measurements"
+OURS = MEASUREMENTS / "h200.jsonl"
+PUBLISHED = MEASUREMENTS / "published"
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +55,21 @@ def test_plans_take_beside_their_parts_what_trials_on_gpus_show() -> None:
     assert native(shipped().fits, []).calibration == published.calibration
 
 
-def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran() -> None:
-    """No fit saw these steps: only what they take beside their parts. Memory is what was allocated."""
-    found = [item for item in price_cases(cases_of(history.read(OURS).records, OURS.name)) if item.case.step_seconds]
-    errors = [abs(item.step_seconds / (item.case.step_seconds or inf) - 1) for item in found]
-    assert len(errors) >= 16
+@pytest.mark.parametrize(("device", "least"), [("h200", 16), ("h100-sxm", 5)])
+def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran(device: str, least: int) -> None:
+    """No fit saw these steps: only what they take beside their parts, on the H200. Memory is what was allocated.
+
+    What hosts update is left out on the H100: 16 cores of one were there, where two sockets are assumed.
+    """
+    path = MEASUREMENTS / f"{device}.jsonl"
+    cases = [case for case in cases_of(history.read(path).records, path.name) if case.step_seconds]
+    found = price_cases(cases)
+    errors = [
+        abs(item.step_seconds / (item.case.step_seconds or inf) - 1)
+        for item in found
+        if device == "h200" or item.case.candidate.knobs.offload == "none"
+    ]
+    assert len(errors) >= least
     assert median(errors) < 0.1
     assert max(errors) < 0.15
     held = [abs((item.peak_memory_bytes or 0) / (item.case.peak_memory_bytes or inf) - 1) for item in found]
