@@ -31,8 +31,18 @@ class Window:
     offsets: tuple[int, ...]
 
 
-def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, device: torch.device, folder: str = "") -> None:
+def materialise(
+    model: Decoder,
+    shape: ModelShape,
+    seq_len: int,
+    seed: int,
+    device: torch.device,
+    folder: str = "",
+    computes_on: torch.device | None = None,
+) -> None:
     """Gives the parameters of a meta model storage on ``device`` and their first values, or those in a folder of Hugging Face's.
+
+    Where the model ``computes_on`` another device than it lies on, its values are those that it would have there.
 
     Norms are 1, biases 0, matrices normal; those that write into the residual stream are scaled by 1 / sqrt(2 x layers), as GPT-2.
     """
@@ -57,10 +67,10 @@ def materialise(model: Decoder, shape: ModelShape, seq_len: int, seed: int, devi
             elif parameter.dim() == 3:  # experts, each drawn for itself
                 for expert, matrix in enumerate(local, offsets[0]):
                     window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
-                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape))
+                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), computes_on or device)
             elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
                 window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
-                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape))
+                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), computes_on or device)
 
     if folder:
         load([model], shape, folder)
@@ -79,10 +89,10 @@ def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: ran
     return random_rows(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
 
 
-def _draw(window: Window, name: str, deviation: float) -> None:
-    """Fills the window, block of rows by block of rows."""
+def _draw(window: Window, name: str, deviation: float, device: torch.device) -> None:
+    """Fills the window, block of rows by block of rows, which a large matrix has from a device."""
     first, count, columns = window.offsets[0], window.lengths[0], window.shape[1]
-    on = HOST if window.shape.numel() <= HOST_ELEMENTS else window.local.device
+    on = HOST if window.shape.numel() <= HOST_ELEMENTS else device
     for start, values in random_rows(name, columns, deviation, range(first, first + count), on):
         copy_rows(window.local, window.offsets, start, values)
 

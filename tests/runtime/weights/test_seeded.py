@@ -13,8 +13,10 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(("limit", "kinds"), [(0, {"meta"}), (2**20, {"cpu"})])
-def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread of the host would take minutes for a large model; a small one begins alike on the host and on a device."""
+@pytest.mark.parametrize("lies_on", ["meta", "cpu"])
+def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], lies_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread of the host would take minutes for a large model; a small one begins alike on the host and on a device. A model in
+    host memory begins as one on the device that computes does."""
     monkeypatch.setattr(seeded, "HOST_ELEMENTS", limit)
     asked: set[str] = set()
 
@@ -27,7 +29,7 @@ def test_large_matrices_are_drawn_on_the_device(limit: int, kinds: set[str], mon
     monkeypatch.setattr(seeded, "random_rows", drawn)
     with torch.device("meta"):
         model = Decoder(TINY)
-    seeded.materialise(model, TINY, 8, 0, torch.device("meta"))
+    seeded.materialise(model, TINY, 8, 0, torch.device(lies_on), computes_on=torch.device("meta"))
     assert asked == kinds
 
 
