@@ -71,14 +71,18 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     _safe_output()
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = list(sys.argv[1:] if argv is None else argv)
         waits = nullcontext() if OWN_SCREEN.intersection(arguments[:1]) else progress_bar.shown()
         with _ended_like_ctrl_c(), waits:
             code = _run(arguments)
             sys.stdout.flush()
         return code
     except StrategistError as error:
+        from strategist.cli.corrected_command import corrected_command
+
+        if command := corrected_command(error, arguments):
+            error.add_note(f"(next: {command})")
         render.print_error(error)
         return USER_ERROR
     except BrokenPipeError:

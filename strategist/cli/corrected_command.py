@@ -1,0 +1,34 @@
+"""The command with its misspelled word corrected, as an error's next step."""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from strategist import api
+from strategist.errors import InputError, StrategistError
+
+SUGGESTED = re.compile(r"did you mean (\S+?)(?: or |\?)")
+QUOTED = re.compile(r"'([^' ]+)'")
+
+
+def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
+    """With the first word that an error suggests; empty where it suggests none, or where the wrong word stands in no argument or in
+    several."""
+    suggested = SUGGESTED.search(str(error))
+    if suggested is None:
+        return ""
+    wrong = _misspelled(error)
+    places = [index for index, argument in enumerate(arguments) if wrong in argument]
+    if len(places) != 1:
+        return ""
+    words = [argument.replace(wrong, suggested[1], 1) for argument in arguments]
+    return shlex.join(["strategist", *map(api.redacted, words)])
+
+
+def _misspelled(error: StrategistError) -> str:
+    """Of a value what the law has in quotation marks, or else its last word, of a setting its value; of a command line's own error
+    the first word, without a value."""
+    if not isinstance(error, InputError):
+        return str(error).partition(" ")[0].partition("=")[0]
+    quoted = QUOTED.search(error.law)
+    return quoted[1] if quoted else error.value.split()[-1].rpartition("=")[2]

@@ -1,0 +1,31 @@
+"""The next step of a misspelled word is the whole command."""
+
+import pytest
+
+from strategist.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("typed", "corrected"),
+    [
+        ("plan --model lama3-8b --gpus 8xH100", "plan --model llama3-8b --gpus 8xH100"),
+        ("plan --model 8b --gpus 8xH10O", "plan --model 8b --gpus 8xh100"),
+        ("plan --model 8b --gpus 8xH100 --fix tpp=2,pp=1", "plan --model 8b --gpus 8xH100 --fix tp=2,pp=1"),
+        ("plan --model 8b --gpus 8xH100 --fix recompute=ful", "plan --model 8b --gpus 8xH100 --fix recompute=full"),
+        ("plan --modle 8b --gpus 8xH100", "plan --model 8b --gpus 8xH100"),
+        ("cards lnit", "cards list"),
+        ("plam --model 8b", "plan --model 8b"),
+        ("cards show 'OPT-0022 '", ""),
+    ],
+)
+def test_a_misspelled_word_is_corrected_in_the_whole_command(
+    typed: str, corrected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split(" ")) == 2
+    found = capsys.readouterr().err
+    assert (f"(next: strategist {corrected})" in found) if corrected else "(next:" not in found
+
+
+def test_what_a_shell_would_read_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--train", "lorra", "--data", "a b; rm x"]) == 2
+    assert "--train lora --data 'a b; rm x')" in capsys.readouterr().err
