@@ -91,7 +91,7 @@ def _says_fsdp(entries: Entries) -> bool:
 
 
 def _said(by: Launched, own: str) -> dict[str, str]:
-    """Names of the launcher's entries that count whoever shards."""
+    """Names of the launcher's entries that count whatever shards."""
     return {name: entry for name, entry in by.config.said.items() if name == "devices" or (name == "precision" and not own)}
 
 

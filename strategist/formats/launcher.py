@@ -75,7 +75,7 @@ def opened(source: Source) -> Source:
 
 
 def launched(entries: Entries, precision: str = "") -> Launched:
-    """What the launcher says beside a trainer that computes in ``precision``, where that says so."""
+    """What the launcher says beside a trainer that computes in ``precision``; empty where that does not say which."""
     source = entries.source
     inside = {name.removeprefix(PREFIX): entry for name, entry in source.entries.items() if name.startswith(PREFIX)}
     entries.get(*(f"{PREFIX}{name}" for name in inside))
