@@ -8,10 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from strategist.contract.diagnostic import Diagnostic
+from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
+from strategist.formats.named_files import unread, with_config
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
@@ -27,28 +29,33 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig
         FileError: the file cannot be read, is of no known format, or holds a value that is none.
         InputError: no format has the name.
     """
-    source = load(path)
-    chosen = find_format(name) if name else recognise(source)
+    script = load(path)
+    source = with_config(script)
+    try:
+        chosen = find_format(name) if name else recognise(source)
+    except FileError as error:
+        raise unread(source) or error from None
     source = chosen.opened(source)
-    return source, chosen, _found(source, chosen)
+    return source, chosen, _found(source, chosen, script)
 
 
 def parse_config(source: Source, chosen: Format) -> ParsedConfig:
     """What a source says, with a finding for each entry that nothing understands."""
-    return _found(chosen.opened(source), chosen)
+    return _found(chosen.opened(source), chosen, source)
 
 
-def _found(source: Source, chosen: Format) -> ParsedConfig:
+def _found(source: Source, chosen: Format, script: Source) -> ParsedConfig:
     entries = Entries(source)
     found = chosen.read(entries)
-    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen), *_unread(source, chosen)))
+    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen), *_unread(script, chosen)))
 
 
 def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:
     """Commands of a script that are not read, and flags that a plan depends on and by which they differ from what is read."""
+    read = {**source.entries, **(source.launch.options if source.launch else {})}
     for line, flags in source.unread.items():
-        both = sorted({*flags, *source.entries})
-        ones = [{name: entries[name].value for name in both if name in entries} for entries in (flags, source.entries)]
+        both = sorted({*flags, *read})
+        ones = [{name: entries[name].value for name in both if name in entries} for entries in (flags, read)]
         differ = [name for name in both if ones[0].get(name) != ones[1].get(name) and not _matches(name, chosen.ignores)]
         if differ:
             shown = ", ".join(differ[:SHOWN]) + (f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else "")

@@ -1,6 +1,5 @@
 """DeepSpeed's configuration as other systems' files have it: beside them by its path, in place below a name, or as a few values."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from strategist.formats import deepspeed
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
 from strategist.formats.finding_codes import finding
+from strategist.formats.named_files import beside
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Entry, Source, load
 
@@ -39,7 +39,7 @@ def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | 
         return replace(found, said=said, findings=tuple(_inside(found, name)))
     if value is None:
         return None
-    path = _beside(source, str(value))
+    path = beside(source.entries[name].path or source.path, str(value))
     found = _part(load(path), precision) if path else deepspeed_with(_named(str(value)), precision)
     findings = found.findings if path else (_missing(source, name, str(value)),)
     return replace(found, said=dict.fromkeys(found.settings, name), findings=findings)
@@ -70,14 +70,6 @@ def _below(source: Source, inside: dict[str, Entry]) -> Source:
 def _inside(found: ParsedConfig, name: str) -> Iterator[Diagnostic]:
     for item in found.findings:
         yield replace(item, message=f"{name}: {item.message}")
-
-
-def _beside(source: Source, value: str) -> Path | None:
-    """The file, from the folder that the naming file lies in, the folders above, or the working folder."""
-    folders = (*Path(source.path).resolve().parents, Path())
-    return next(
-        (path for path in (folder / value for folder in folders) if os.path.isfile(path)), None
-    )  # also of a name that no file can have
 
 
 def _named(value: str) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def unsupported_entry(source: Source, name: str, what: str) -> Diagnostic:
 def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "", about: str = "") -> Diagnostic:
     """A finding, at the entry of that name where a source has it; ``about`` names another entry, one that is missing."""
     entry = source.entries.get(name) if source and name else None
+    path = (entry.path if entry else "") or (source.path if source else "")
     return Diagnostic(
-        code=code, level=CODES[code][0], message=message, do=do, path=source.path if source else "",
+        code=code, level=CODES[code][0], message=message, do=do, path=path,
         line=entry.line if entry else None, column=entry.column if entry else None, entry=about or name,
     )  # fmt: skip

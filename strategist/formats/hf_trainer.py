@@ -20,7 +20,7 @@ from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
-from strategist.formats.launcher import left_to_launcher
+from strategist.formats.launcher import PREFIX, Launched, launched, opened, sharded
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source, load
 
@@ -63,24 +63,36 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """What the arguments say; devices are those of the launch."""
-    workload, unsaid = _workload(entries)
+    own = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
+    by = launched(entries, own)
+    workload, unsaid = _workload(entries, own, by.config)
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
-    elif entries.get("fsdp") not in (None, False, "", [], "False", "false"):
+    elif _says_fsdp(entries) and not by.shards_first:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
-        found = left_to_launcher(ParsedConfig(settings=kept, spare="dp_replicate"), entries.source)
+        found = sharded(ParsedConfig(settings=kept, spare="dp_replicate"), by, entries)
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
     model = entries.get("model_name_or_path", "model_name")
     return replace(
         found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid, model=model,
-        accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, said={**SAID, **found.said},
-        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries)),
+        accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=by.config.devices,
+        said={**SAID, **_said(by, own), **found.said},
+        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries, by)),
     )  # fmt: skip
+
+
+def _says_fsdp(entries: Entries) -> bool:
+    return entries.get("fsdp") not in (None, False, "", [], "False", "false")
+
+
+def _said(by: Launched, own: str) -> dict[str, str]:
+    """Names of the launcher's entries that count whatever shards."""
+    return {name: entry for name, entry in by.config.said.items() if name == "devices" or (name == "precision" and not own)}
 
 
 def _settings(entries: Entries) -> dict[str, KnobValue]:
@@ -121,11 +133,11 @@ def _optimizer(entries: Entries) -> tuple[str, str]:
     return OPTIMIZERS.get(name, ("adamw", "foreach"))
 
 
-def _workload(entries: Entries) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arithmetic, what is trained, and what the script decides."""
-    bf16, fp16 = entries.flag("bf16"), entries.flag("fp16")
-    found: dict[str, Any] = {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32", "optimizer": _optimizer(entries)[0]}
-    unsaid: tuple[str, ...] = () if bf16 or fp16 else ("precision",)
+def _workload(entries: Entries, precision: str, launcher: ParsedConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arithmetic, which the launcher says where the trainer does not; what is trained, and what the script decides."""
+    precision = precision or str(launcher.workload.get("precision", "fp32"))
+    found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
+    unsaid: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
     if length := entries.whole(*SEQUENCE):
         found["seq_len"] = length
     if entries.flag("use_peft") or entries.has("lora_r"):
@@ -210,8 +222,14 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
     return None, finding("FMT-011", message, "check it where it is", entries.source, name)
 
 
-def _findings(entries: Entries) -> Iterator[Diagnostic]:
+def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
     source = entries.source
+    if by.kind == "FSDP" and _says_fsdp(entries):
+        message = "fsdp is the trainer's and accelerate's: what the trainer leaves out and accelerate says is not priced"
+        yield finding("FMT-002", message, "say it in one of them", source, f"{PREFIX}distributed_type")
+    if source.launch and (config := entries.get("config")) is not None:
+        message = f"config {config} is not there from the script's folder up: what it says is assumed"
+        yield finding("FMT-011", message, "name it by a path that leads to it", source, "config")
     if entries.flag("bf16") and entries.flag("fp16"):
         yield finding("FMT-004", "bf16 and fp16 are both true", "choose one", source, "fp16")
     if mesh := [name for name in source.entries if name.partition(".")[0] == MESH and entries.get(name) is not None]:
@@ -255,12 +273,12 @@ IGNORES = (
     "remove_unused_columns", "report_to", "restore_*", "resume_from_checkpoint", "run_name", "save_*", "seed",
     "skip_memory_metrics", "tf32", "trackio_*", "train_sampling_strategy", "use_cache", "warmup_*", "weight_decay",
     "torch_dtype", "dtype", "attn_implementation", "model_revision", "trust_remote_code", "bnb_*", "use_bnb_nested_quant",
-    "nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "num_processes", "config_file", "rdzv*",
-    "standalone", "nproc-per-node", "chat_template", "hub_model_revision", "dataset_mixture.datasets",
+    "nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "num_processes", "rdzv*",
+    "standalone", "nproc-per-node", "chat_template", "eos_token", "hub_model_revision", "dataset_mixture.datasets",
     "dataset_mixture.test_split_size", "dataset_mixture.seed",
 )  # fmt: skip
 
 FORMAT = Format(
     name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="hf-trainer",
+    write=write, opened=opened, ignores=IGNORES, listed="hf-trainer",
 )  # fmt: skip

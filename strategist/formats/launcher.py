@@ -1,22 +1,150 @@
-"""What a trainer's file leaves to its launcher: accelerate's own file may shard what the trainer's does not."""
+"""What a trainer's file leaves to its launcher: accelerate may shard what the trainer's file does not.
 
-import re
-from dataclasses import replace
+Options of ``accelerate launch`` count over those of its file (accelerate 1.15.0, commands/launch.py: ``_validate_launch_command``).
+transformers 5.23.0 takes the launcher's types where its arguments say none, and the launcher's DeepSpeed where they hold no
+``deepspeed``, be there ``fsdp`` or not (training_args.py; accelerate's state.py); accumulation must be the same in both
+(integrations/deepspeed.py: ``trainer_config_finalize``).
+"""
 
+from dataclasses import dataclass, field, replace
+
+from strategist.contract.diagnostic import Diagnostic
+from strategist.contract.knobs import KnobValue
+from strategist.errors import FileError
+from strategist.formats import accelerate
+from strategist.formats.accelerate_export import DYNAMO, FSDP, PARALLELISM, ZERO
+from strategist.formats.config_entries import Entries
+from strategist.formats.config_reader import parse_config
 from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
+from strategist.formats.named_files import beside, named_entries
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.source import Source
+from strategist.formats.source import Entry, Source, load
 
-_ACCELERATE = re.compile(r"accelerate(\.commands\.launch|\s+launch)")
+PREFIX = "accelerate."
+"""Before the names of the launcher's entries, among those of the trainer."""
+
+_TYPE = "distributed_type"
+_FLAGS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU"}
+"""Options that say the type, over the file's."""
+
+_SECTIONS = {
+    **{f"{place.partition('.')[2]}_": place.partition(".")[0] for place in (FSDP, DYNAMO, PARALLELISM, accelerate.MEGATRON)},
+    **dict.fromkeys(("zero", "offload_", "gradient_", "deepspeed_"), ZERO),
+}
+"""Sections of the file by how the names of their options begin."""
+
+_OWN = {ZERO: "DEEPSPEED", FSDP.partition(".")[0]: "FSDP", accelerate.MEGATRON.partition(".")[0]: "MEGATRON_LM"}
+"""Sections that the launcher passes on to ranks of one type only."""
+
+_PLAIN = ("mixed_precision", "num_machines", "num_processes")
+_UNSET: dict[str, KnobValue] = {"recompute": "none", "compile": False, "fullgraph": False, "activation_offload": False}
+"""Settings by which the launcher leaves it to the trainer, at those values."""
 
 
-def left_to_launcher(found: ParsedConfig, source: Source) -> ParsedConfig:
-    """What is read of a file that does not shard, with an open finding that giving ``dp_shard`` settles. Nothing is left to the
-    launcher of a script that starts otherwise: torchrun and python shard nothing."""
-    if source.language == "command" and not _ACCELERATE.search(source.text):
-        return found
-    message = f"neither deepspeed nor fsdp is there: DDP is assumed, and {LAUNCH_FILE} may shard"
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What the launcher says; ``kind`` is its distributed type, empty where it is not known."""
+
+    kind: str = ""
+    config: ParsedConfig = field(default_factory=ParsedConfig)
+
+    @property
+    def shards_first(self) -> bool:
+        """Whether its sharding counts over the trainer's own ``fsdp``."""
+        return self.kind == "DEEPSPEED"
+
+
+def opened(source: Source) -> Source:
+    """A script with the entries of its launcher: those of the launcher's file, and its options over them."""
+    if source.launch is None or not source.launch.accelerate:
+        return source
+    file, _ = _file(source)
+    said = {entry.name: entry for entry in named_entries(file)} if file else {}
+    for option, entry in source.launch.options.items():
+        section = next((section for begins, section in _SECTIONS.items() if option.startswith(begins)), "")
+        if option in _FLAGS:
+            said[_TYPE] = replace(entry, value=_FLAGS[option])
+        elif section or option in _PLAIN:
+            name = f"{section}.{option}" if section else option
+            said[name] = entry
+    kind = said[_TYPE].value if _TYPE in said else ""
+    passed = {name: entry for name, entry in said.items() if _OWN.get(name.partition(".")[0], kind) == kind}
+    found = {f"{PREFIX}{name}": replace(entry, name=f"{PREFIX}{name}") for name, entry in passed.items()}
+    return replace(source, entries={**source.entries, **found})
+
+
+def launched(entries: Entries, precision: str = "") -> Launched:
+    """What the launcher says beside a trainer that computes in ``precision``; empty where that does not say which."""
+    source = entries.source
+    inside = {name.removeprefix(PREFIX): entry for name, entry in source.entries.items() if name.startswith(PREFIX)}
+    entries.get(*(f"{PREFIX}{name}" for name in inside))
+    if not inside:
+        return Launched()
+    kind = inside.get(_TYPE)
+    if precision:
+        inside["mixed_precision"] = replace(inside.get("mixed_precision") or Entry(name="", value=""), value=precision)
+    plain = {name: replace(entry, name=name) for name, entry in inside.items()}
+    path = (kind.path if kind else "") or source.path
+    found = parse_config(Source(path=path, text="", language="yaml", entries=plain), accelerate.FORMAT)
+    said = {setting: f"{PREFIX}{name}" for setting, name in found.said.items() if name in inside}
+    return Launched(kind=str(kind.value) if kind and kind.value in accelerate.KINDS else "", config=replace(found, said=said))
+
+
+def sharded(found: ParsedConfig, by: Launched, entries: Entries) -> ParsedConfig:
+    """What is read of a trainer that does not shard, as its launcher shards it; where that is not known, with an open finding that
+    giving ``dp_shard`` settles. Nothing is left to the launcher of a script that starts otherwise: torchrun shards nothing."""
+    source, config = entries.source, by.config
+    if not by.kind:
+        return found if source.launch and not source.launch.accelerate else _open(found, source)
+    left = {name for name, usual in _UNSET.items() if config.settings.get(name) == usual}
+    left |= {"no_sync"} if by.kind != "DEEPSPEED" else set()  # the trainer's own
+    left |= {"reduce_dtype"} if accelerate.KINDS[by.kind] == "replicas" else set()
+    told = {name: value for name, value in config.settings.items() if name not in left}
+    said = {name: entry for name, entry in config.said.items() if name in (*told, "devices")}
+    return replace(
+        found, settings={**{name: value for name, value in found.settings.items() if name != "dp_shard"}, **told},
+        workload={**found.workload, **{name: value for name, value in config.workload.items() if name == "global_batch"}},
+        spare=config.spare, devices=config.devices, said={**found.said, "dp_shard": f"{PREFIX}{_TYPE}", **said},
+        findings=(*found.findings, *config.findings, *_accumulated(config, entries)),
+    )  # fmt: skip
+
+
+def _accumulated(config: ParsedConfig, entries: Entries) -> tuple[Diagnostic, ...]:
+    """Micro-batches of a step of which launcher and trainer say different numbers."""
+    name, own = "gradient_accumulation_steps", entries.whole("gradient_accumulation_steps") or 1
+    if config.accumulation in (None, own):
+        return ()
+    text = f"{name} is {config.accumulation} of the launcher's DeepSpeed and {own} of the trainer, which ends on it"
+    do = "make them equal, or leave the launcher's out"
+    return (finding("FMT-004", text, do, entries.source, f"{PREFIX}{ZERO}.{name}"),)
+
+
+def _open(found: ParsedConfig, source: Source) -> ParsedConfig:
+    """DDP, with the finding that the launcher's file may shard, and which file that is."""
+    _, why = _file(source)
+    neither = f"{why}: " if why else "neither deepspeed nor fsdp is there: "
     do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
-    unread = finding("FMT-011", message, do, source, about=LAUNCH_FILE)
+    do = f"name the file by a path that leads to it, or {do}" if why else do
+    unread = finding("FMT-011", f"{neither}DDP is assumed, and {LAUNCH_FILE} may shard", do, source, about=LAUNCH_FILE)
+    named = source.launch.options.get("config_file") if source.launch else None
+    unread = replace(unread, line=named.line if named else None)
     return replace(found, said={**found.said, "dp_shard": LAUNCH_FILE}, findings=(*found.findings, unread))
+
+
+def _file(source: Source) -> tuple[Source | None, str]:
+    """The file that the launcher is given, and why it cannot be read where it is named."""
+    named = source.launch.options.get("config_file") if source.launch else None
+    if named is None:
+        return None, ""
+    value = str(named.value)
+    if "$" in value:
+        return None, f"--config_file {value} is known only where the script runs"
+    path = beside(source.path, value)
+    if path is None:
+        return None, f"--config_file {value} is not there from the script's folder up"
+    try:
+        file = load(path)
+    except FileError as error:
+        return None, f"--config_file {value} cannot be read ({error})"
+    return (file, "") if accelerate.recognises(file) else (None, f"--config_file {value} has no {_TYPE}")

@@ -21,7 +21,7 @@ from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script
-from strategist.formats.launcher import left_to_launcher
+from strategist.formats.launcher import launched, opened, sharded
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
@@ -93,26 +93,28 @@ def read(entries: Entries) -> ParsedConfig:
         "compile": bool(entries.flag("torch_compile")),
     }
     settings["activation_offload"] = settings["recompute"] == "full" and bool(entries.flag("use_unsloth_gc"))
-    sharded = deepspeed_of(entries, "deepspeed", str(workload["precision"])) or _fsdp(entries)
-    settings |= sharded.settings
+    precision = str(workload["precision"])
+    found = deepspeed_of(entries, "deepspeed", precision) or _fsdp(entries, precision)
+    settings |= found.settings
     if "reduce_dtype" not in settings:
-        halved = workload["precision"] != "fp32" and (sharded.spare == "dp_shard" or workload["precision"] == "bf16-true")
+        halved = workload["precision"] != "fp32" and (found.spare == "dp_shard" or workload["precision"] == "bf16-true")
         settings["reduce_dtype"] = "bf16" if halved else "fp32"
     model = entries.get("model_name_or_path")
     return ParsedConfig(
-        settings=settings, workload=workload, model=str(model) if model else None, spare=sharded.spare,
+        settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
         accumulation=entries.whole("gradient_accumulation_steps") or 1,
-        said={**SAID, **sharded.said},
-        findings=(*sharded.findings, *_unlike(entries, str(workload["train"]))),
+        devices=found.devices, said={**SAID, **found.said},
+        findings=(*found.findings, *_unlike(entries, str(workload["train"]))),
     )  # fmt: skip
 
 
-def _fsdp(entries: Entries) -> ParsedConfig:
-    """FSDP as the trainer takes it, a word or a list; else replicas."""
+def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
+    """FSDP as the trainer takes it, a word or a list; else replicas, unless the launcher shards."""
+    by = launched(entries, "" if precision == "fp32" else precision.removesuffix("-true"))
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
-    if not words - {"false", "False", "[]"}:
-        return left_to_launcher(ParsedConfig(settings={"no_sync": True}, spare="dp_replicate"), entries.source)
+    if by.shards_first or not words - {"false", "False", "[]"}:
+        return sharded(ParsedConfig(settings={"no_sync": True}, spare="dp_replicate"), by, entries)
     whole = "full_shard" in words or "true" in words or "True" in words or "hybrid_shard" in words
     findings: tuple[Diagnostic, ...] = ()
     if words & {"hybrid_shard", "hybrid_shard_zero2"}:
@@ -241,5 +243,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="llama_factory",
+    write=write, opened=opened, ignores=IGNORES, listed="llama_factory",
 )  # fmt: skip

@@ -70,13 +70,13 @@ def _split(words: Sequence[Word]) -> Iterator[Word]:
 
 _LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s+launch|deepspeed)\s")
 _PROGRAM = re.compile(r"[^\s'\"=]+\.py(?=\s|$)")
-_SHOWS = ("echo", "printf")
+SHOWS = ("echo", "printf")
 
 
 def program(command: Command) -> str:
     """The Python program that a command starts with options; one word for all that a launcher starts, and empty for none."""
     text = " ".join(word.text for word in command.words)
-    if not command.runs or command.words[0].text in _SHOWS or "--" not in text:
+    if not command.runs or command.words[0].text in SHOWS or "--" not in text:
         return ""
     if (launcher := _LAUNCHER.search(text)) and re.search(r"\.py\b|\s-m\s|\$", text[launcher.end() - 1 :]):
         return "launched"

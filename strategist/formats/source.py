@@ -10,26 +10,36 @@ from typing import Any
 
 from strategist.errors import FileError
 from strategist.files import yaml_file
-from strategist.formats import shell
+from strategist.formats import launch_words, shell
 
 MAX_BYTES, LONGEST_SHOWN = yaml_file.MAX_BYTES, 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A value by its dotted name, as in ``zero_optimization.stage``; a list is one value. Line and column count from 1."""
+    """A value by its dotted name, as in ``zero_optimization.stage``; a list is one value. Line and column count from 1. ``path`` is
+    the file that it stands in where that is not the source's own."""
 
     name: str
     value: Any
     line: int | None = None
     column: int | None = None
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a script starts its program: whether by ``accelerate launch``, with which options of its own, by names with ``_``."""
+
+    accelerate: bool
+    options: Mapping[str, Entry]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
     finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands of a script
-    that start such a program as well, by their lines."""
+    that start such a program as well, by their lines. ``launch`` is None of what is no script."""
 
     path: str
     text: str = field(repr=False)
@@ -37,6 +47,7 @@ class Source:
     entries: Mapping[str, Entry] = field(repr=False)
     part: str = ""
     unread: Mapping[int, Mapping[str, Entry]] = field(default_factory=dict, repr=False)
+    launch: Launch | None = field(default=None, repr=False)
 
     def has(self, *names: str) -> bool:
         """Whether each of ``names`` is an entry or has entries below it."""
@@ -45,7 +56,7 @@ class Source:
     def error(self, name: str, message: str) -> FileError:
         """An error that points at an entry."""
         entry = self.entries.get(name)
-        return FileError(self.path, message, *((entry.line, entry.column) if entry else ()))
+        return FileError(entry.path or self.path, message, entry.line, entry.column) if entry else FileError(self.path, message)
 
 
 _FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
@@ -81,7 +92,8 @@ def parse(text: str, path: str = "<text>") -> Source:
     language = _language(text, Path(path).suffix.lower())
     if language == "command":
         read, unread = _commands(text, path)
-        return Source(path=path, text=text, language=language, entries=_merged(read), unread=unread)
+        own, launch = _launch(read, text)
+        return Source(path=path, text=text, language=language, entries=own, unread=unread, launch=launch)
     try:
         entries = {entry.name: entry for entry in _READERS[language](text, path)}
     except FileError as error:
@@ -206,8 +218,22 @@ def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict
     programs = [shell.program(command) for command in every]
     last = {program: index for index, program in enumerate(programs) if program}
     read = [last.get(program, index) == index for index, program in enumerate(programs)]
-    unread = {command.line: _flags(command.words) for command, kept in zip(every, read, strict=True) if not kept}
+    unread = {command.line: _both(command) for command, kept in zip(every, read, strict=True) if not kept}
     return [command for command, kept in zip(every, read, strict=True) if kept], unread
+
+
+def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry], Launch]:
+    """The flags of the program that a script starts, and how it starts it."""
+    parts = [launch_words.split(command) for command in read]
+    own = _merged([part[1] if part else command for command, part in zip(read, parts, strict=True)])
+    options = {name.replace("-", "_"): entry for name, entry in _merged([part[0] for part in parts if part]).items()}
+    own |= {name: entry for name, entry in options.items() if "$" in name}  # may hold anything
+    return own, Launch(accelerate=any(parts) or launch_words.mentions_accelerate(text), options=options)
+
+
+def _both(command: shell.Command) -> dict[str, Entry]:
+    """The flags of a program and of its launcher."""
+    return {name: entry for part in launch_words.split(command) or (command,) for name, entry in _flags(part.words).items()}
 
 
 def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:

@@ -142,6 +142,26 @@ def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_ver
     assert "whatever the entries save that are not priced" in shown
 
 
+def test_check_of_a_script_reads_what_its_launcher_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zero3.yaml").write_text("distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {zero_stage: 3}\n")
+    (tmp_path / "sft.yaml").write_text(
+        "per_device_train_batch_size: 4\nmax_length: 4096\ngradient_checkpointing: true\nbf16: true\n"
+    )
+    script = tmp_path / "run.sh"
+
+    def checked(name: str, *options: str) -> tuple[int, str]:
+        script.write_text(f"accelerate launch --config_file {name} sft.py --config sft.yaml\n")
+        code = main(["check", str(script), "--model", "8b", "--gpus", "8xH100", "--train", "full", *options])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    code, shown = checked("zero3.yaml")
+    assert (code, "Findings" in shown) == (0, False)
+    code, shown = checked("gone.yaml")
+    assert (code, "--config_file gone.yaml is not there from the script's folder up" in shown) == (3, True)
+    code, shown = checked("gone.yaml", "--fix", "dp_shard=8")
+    assert (code, "FMT-011" in shown) == (0, False)
+
+
 def test_check_takes_the_confidence_of_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 2}))

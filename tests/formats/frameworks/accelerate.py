@@ -1,7 +1,8 @@
 """accelerate's own launcher: what it gives the ranks, and what its plugins make of that.
 
-``accelerate.py check FILE...`` prints what is understood of each file, or why it is refused; ``accelerate.py names`` all names that
-such a file may hold, as they stand in profiles/formats/names/accelerate.txt; ``accelerate.py shipped`` the files of TRL's package.
+``accelerate.py check FILE...`` prints what is understood of each file, or why it is refused; ``accelerate.py launch OPTIONS...``
+the same of a launch by each of these options, which name a file; ``accelerate.py names`` all names that such a file may hold, as
+they stand in profiles/formats/names/accelerate.txt; ``accelerate.py shipped`` the files of TRL's package.
 """
 
 import json
@@ -33,18 +34,16 @@ DEEPSPEED = (
 BEFORE = dict(os.environ)
 
 
-def check(path: str) -> dict[str, Any]:
-    """What is understood of a file."""
+def check(options: list[str]) -> dict[str, Any]:
+    """What is understood of a launch with a file."""
     os.environ.clear()
     os.environ.update(BEFORE)
     try:
         parser = launch_command_parser()
-        args, *_ = _validate_launch_command(
-            parser.parse_args(["--config_file", path, "--main_process_ip", "127.0.0.1", "train.py"])
-        )
+        args, *_ = _validate_launch_command(parser.parse_args([*options, "--main_process_ip", "127.0.0.1", "train.py"]))
         args.main_process_port = 0
         if args.use_deepspeed:
-            args.deepspeed_fields_from_accelerate_config = ",".join(load_config_from_file(path).deepspeed_config)
+            args.deepspeed_fields_from_accelerate_config = ",".join(load_config_from_file(args.config_file).deepspeed_config)
             environment = prepare_deepspeed_cmd_env(args)[1]
         else:
             environment = prepare_multi_gpu_env(args)
@@ -79,7 +78,7 @@ def _understood(args: Namespace) -> dict[str, Any]:
         config = DeepSpeedPlugin().deepspeed_config
         zero = config["zero_optimization"]
         found |= {
-            "stage": int(zero["stage"]), "accumulation": int(config["gradient_accumulation_steps"]),
+            "stage": int(zero["stage"]), "accumulation": config["gradient_accumulation_steps"],
             "optimizer_device": zero["offload_optimizer"]["device"], "parameter_device": zero["offload_param"]["device"],
         }  # fmt: skip
     return found
@@ -108,7 +107,9 @@ def shipped() -> list[str]:
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     if what == "check":
-        print(json.dumps([check(path) for path in rest]))
+        print(json.dumps([check(["--config_file", path]) for path in rest]))
+    elif what == "launch":
+        print(json.dumps([check(options.split()) for options in rest]))
     elif what == "names":
         print(json.dumps(sorted(set(names()))))
     else:

@@ -1,0 +1,57 @@
+"""Files that another file names by a path, and the settings of a trainer that its start script names so."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from strategist.errors import FileError
+from strategist.formats.launch_words import CONFIGS
+from strategist.formats.source import Entry, Source, load
+
+CONFIG = "config"
+"""The flag by which a script names the file of its trainer's settings (TRL's ``TrlParser``)."""
+
+
+def beside(path: str, value: str) -> Path | None:
+    """The file that is named in ``path``: from the folder which that lies in, the folders above up to the repository's root, or the
+    working folder."""
+    folders = Path(path).resolve().parents
+    root = next((index for index, folder in enumerate(folders) if os.path.exists(folder / ".git")), len(folders))
+    places = (folder / value for folder in (*folders[: root + 1], Path()))
+    found = next((place for place in places if os.path.isfile(place)), None)  # also of a name that no file can have
+    here = Path.cwd()
+    return found.relative_to(here) if found and found.is_relative_to(here) else found
+
+
+def with_config(source: Source) -> Source:
+    """A script with the settings of the file that it names; the script's own flags count over them.
+
+    Raises:
+        FileError: the file is there, and cannot be read.
+    """
+    named = source.entries.get(CONFIG)
+    path = beside(source.path, str(named.value)) if source.launch and named and str(named.value).endswith(CONFIGS) else None
+    if path is None:
+        return source
+    own = {name: entry for name, entry in source.entries.items() if name != CONFIG}
+    said = {entry.name: entry for entry in named_entries(load(path)) if not any(_within(entry.name, name) for name in own)}
+    return replace(source, language="yaml", entries={**said, **own})
+
+
+def named_entries(file: Source) -> tuple[Entry, ...]:
+    """The entries of a file, each with the file that it stands in."""
+    return tuple(replace(entry, path=entry.path or file.path) for entry in file.entries.values())
+
+
+def unread(source: Source) -> FileError | None:
+    """The error of a script whose settings stand in a file that is not there; None of another."""
+    named = source.entries.get(CONFIG)
+    if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
+        return None
+    why = "is known only where the script runs" if "$" in str(named.value) else "is not there from the script's folder up"
+    law = f"--config {named.value}: the file {why}; write its path, or check that file itself"
+    return FileError(source.path, law, named.line)
+
+
+def _within(name: str, other: str) -> bool:
+    return name == other or name.startswith(f"{other}.")

@@ -1,0 +1,250 @@
+"""Scripts that start a trainer by ``accelerate launch``: what the launcher's file and options say joins what the trainer says."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.frameworks import parsed
+from strategist import api
+from strategist.contract.review import Review
+from strategist.contract.settings import value_of
+from strategist.errors import FileError
+from strategist.formats.setup import GivenValues
+
+TRAINER = (
+    "per_device_train_batch_size: 2\nbf16: true\ngradient_checkpointing: true\nmax_length: 4096\ngradient_accumulation_steps: 4\n"
+)
+ZERO3 = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 3\n"
+FSDP = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n"
+FSDP += "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: true\n"
+FILES = {
+    "recipes/acc/zero3.yaml": ZERO3,
+    "recipes/acc/fsdp.yaml": FSDP,
+    "recipes/acc/ddp.yaml": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8\n",
+    "recipes/x/config.yaml": TRAINER,
+    "recipes/x/unsaid.yaml": TRAINER.replace("bf16: true\n", ""),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def checked(folder: Path, text: str, *, name: str = "run.sh", gpus: str = "8xH100") -> Review:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return api.import_plan(folder / name, GivenValues(gpus=gpus, model="8b", workload={"train": "full"}, settings={}))
+
+
+def launch(options: str, program: str = "scripts/sft.py --config recipes/x/config.yaml") -> str:
+    return f"accelerate launch {options} {program}\n"
+
+
+def said(review: Review, *names: str) -> tuple[object, ...]:
+    assert review.plan is not None
+    return tuple(value_of(review.plan.candidate, name) for name in names)
+
+
+def told(review: Review) -> list[tuple[str, str, int | None]]:
+    return [(found.code, Path(found.path).name, found.line) for found in review.findings]
+
+
+def same(one: Review, other: Review) -> bool:
+    assert one.plan is not None
+    assert other.plan is not None
+    return (one.plan.candidate, one.plan.workload, one.plan.estimate, one.uncertainties) == (
+        other.plan.candidate, other.plan.workload, other.plan.estimate, other.uncertainties,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["--config_file recipes/acc/zero3.yaml", "--config-file=recipes/acc/zero3.yaml"])
+def test_a_file_of_zero_3_gives_the_verdict_of_the_same_deepspeed_beside_the_trainer(folder: Path, form: str) -> None:
+    by_trainer = checked(folder, TRAINER + "deepspeed: {zero_optimization: {stage: 3}}\n", name="recipes/x/own.yaml")
+    by_launcher = checked(folder, launch(form))
+    assert same(by_launcher, by_trainer)
+    assert told(by_launcher) == []
+    assert said(by_launcher, "dp_shard", "reshard_after_forward", "micro_batch", "recompute") == (8, True, 2, "full")
+
+
+def test_a_file_of_fsdp_gives_the_verdict_of_the_same_fsdp_beside_the_trainer(folder: Path) -> None:
+    by_trainer = checked(folder, TRAINER + "fsdp: true\nfsdp_config: {reshard_after_forward: true}\n", name="recipes/x/own.yaml")
+    assert same(checked(folder, launch("--config_file recipes/acc/fsdp.yaml")), by_trainer)
+
+
+def test_a_file_of_replicas_settles_that_nothing_shards(folder: Path) -> None:
+    review = checked(folder, launch("--config_file recipes/acc/ddp.yaml"))
+    assert said(review, "dp_shard", "dp_replicate", "reduce_dtype") == (1, 8, "fp32")
+    assert review.uncertainties == ()
+
+
+@pytest.mark.parametrize("place", ["run.sh", "slurm/jobs/run.sh"])
+def test_the_file_is_looked_for_from_the_folder_of_the_script_up(folder: Path, place: str) -> None:
+    assert said(checked(folder, launch("--config_file recipes/acc/zero3.yaml"), name=place), "dp_shard") == (8,)
+
+
+def test_nothing_above_the_root_of_the_repository_is_read(folder: Path) -> None:
+    (folder / "inner" / ".git").mkdir(parents=True)
+    flags = "train.py --per_device_train_batch_size 2 --bf16 --max_length 4096"
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml", flags), name="inner/run.sh")
+    assert [found.entry for found in review.findings if found.code == "FMT-011"] == ["accelerate launch --config_file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("recipes/acc/none.yaml", "--config_file recipes/acc/none.yaml is not there"),
+        ("recipes/x/config.yaml", "--config_file recipes/x/config.yaml has no distributed_type"),
+        ("broken.yaml", "--config_file broken.yaml cannot be read"),
+        ("$ACCELERATE_FILE", "--config_file $ACCELERATE_FILE is known only where the script runs"),
+    ],
+)
+def test_without_the_file_the_verdict_stays_open_and_says_what_settles_it(folder: Path, name: str, words: str) -> None:
+    (folder / "broken.yaml").write_text("a: [1\n", encoding="utf-8")
+    review = checked(folder, f"# a comment\n{launch(f'--config_file {name}')}")
+    (left,) = (found for found in review.findings if found.code == "FMT-011")
+    assert words in left.message
+    assert left.do.startswith("name the file by a path that leads to it, or give --fix dp_shard=GPUS")
+    assert (Path(left.path).name, left.line) == ("run.sh", 2)
+    assert [doubt.partition(" could")[0] for doubt in review.uncertainties] == ["accelerate launch --config_file"]
+
+
+def test_variables_that_the_script_sets_are_followed(folder: Path) -> None:
+    text = "KIND=zero3\nexport FILE=recipes/acc/${KIND}.yaml\nCONFIG=recipes/x/config.yaml\n"
+    text += launch('--config_file "$FILE" --num_processes $((2*4))', "scripts/sft.py --config $CONFIG")
+    review = checked(folder, text)
+    assert said(review, "dp_shard") == (8,)
+    assert told(review) == []
+
+
+def test_a_launch_in_a_quoted_command_is_read(folder: Path) -> None:
+    text = 'LAUNCHER="accelerate launch --config_file recipes/acc/zero3.yaml --gradient_accumulation_steps 4"\n'
+    text += 'CMD="scripts/sft.py --config recipes/x/config.yaml"\nsrun --nodes=1 bash -c "$LAUNCHER $CMD"\n'
+    review = checked(folder, text)
+    assert said(review, "dp_shard") == (8,)
+    assert told(review) == []
+
+
+OPTIONS: dict[str, dict[str, object]] = {
+    "--config_file recipes/acc/zero3.yaml": {"dp_shard": 8, "reshard_after_forward": True, "offload": "none"},
+    "--config_file recipes/acc/zero3.yaml --zero_stage 2": {"dp_shard": 8, "reshard_after_forward": False},
+    "--config_file recipes/acc/zero3.yaml --offload_optimizer_device cpu": {"offload": "optimizer"},
+    "--config_file recipes/acc/zero3.yaml --multi_gpu": {"dp_shard": 1},
+    "--config_file recipes/acc/ddp.yaml --use_deepspeed --zero-stage=3": {"dp_shard": 8, "reshard_after_forward": True},
+    "--config_file recipes/acc/fsdp.yaml --fsdp_offload_params true": {"dp_shard": 8, "offload": "all"},
+    "--config_file recipes/acc/fsdp.yaml --fsdp_activation_checkpointing true": {"recompute": "full"},
+    "--config_file recipes/acc/fsdp.yaml --fsdp-reshard-after-forward false": {"reshard_after_forward": False},
+    "--config_file recipes/acc/fsdp.yaml --dynamo_backend inductor": {"compile": True},
+    "--config_file recipes/acc/ddp.yaml --use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy SIZE_BASED_WRAP": {"dp_shard": 8},
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), OPTIONS.items())
+def test_options_of_the_launcher_count_over_its_file(folder: Path, options: str, expected: dict[str, object]) -> None:
+    assert said(checked(folder, launch(options)), *expected) == tuple(expected.values())
+
+
+def test_sections_of_another_type_say_nothing(folder: Path) -> None:
+    for options in ("zero3.yaml --multi_gpu", "fsdp.yaml --multi_gpu", "ddp.yaml --gradient_accumulation_steps 8 --zero_stage 3"):
+        review = checked(folder, launch(f"--config_file recipes/acc/{options}"))
+        assert not {"FMT-002", "FMT-004", "FMT-009"} & {code for code, _, _ in told(review)}, options
+
+
+@pytest.mark.parametrize("value", ["null", "$KIND"])
+def test_a_type_that_is_not_said_leaves_it_open(folder: Path, value: str) -> None:
+    (folder / "recipes/acc/zero3.yaml").write_text(ZERO3.replace("DEEPSPEED", value), encoding="utf-8")
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
+    assert "accelerate launch --config_file" in [found.entry for found in review.findings]
+
+
+@pytest.mark.full
+def test_accelerate_itself_takes_options_over_its_file(folder: Path) -> None:
+    """What its launcher gives the ranks, as its plugins read it, is what is read here."""
+    asked = [options.replace("recipes/", f"{folder}/recipes/") for options in OPTIONS]
+    for options, found in zip(OPTIONS, parsed("accelerate", ["launch", *asked]), strict=True):
+        assert "refused" not in found, (options, found)
+        review = checked(folder, launch(options))
+        whole, offload = said(review, "reshard_after_forward", "offload")
+        assert (said(review, "dp_shard") == (8,)) == (found["kind"] in ("fsdp", "deepspeed")), options
+        if found["kind"] == "deepspeed":
+            assert (whole, offload == "optimizer") == (found["stage"] == 3, found["optimizer_device"] == "cpu"), options
+        if found["kind"] == "fsdp":
+            assert (whole, offload == "all") == (found["reshard"], found["offload"] == "CPUOffloadPolicy"), options
+
+
+def test_an_earlier_launch_is_told_with_what_is_otherwise(folder: Path) -> None:
+    first = "ACCELERATE_LOG_LEVEL=info " + launch("--config_file recipes/acc/ddp.yaml --tee 3")
+    review = checked(folder, first + launch("--config_file recipes/acc/zero3.yaml --tee 3"))
+    assert said(review, "reshard_after_forward") == (True,)
+    (left,) = (found for found in review.findings if found.code == "FMT-011")
+    assert "the command at line 1 is not read: the last command counts, and they differ in config_file" in left.message
+
+
+@pytest.mark.parametrize(
+    ("options", "precision"), [("", "bf16"), ("--mixed_precision fp16", "fp16"), ("--mixed_precision no", "fp32")]
+)
+def test_the_launcher_says_the_type_where_the_trainer_does_not(folder: Path, options: str, precision: str) -> None:
+    config = "scripts/sft.py --config recipes/x/unsaid.yaml"
+    review = checked(folder, launch(f"--config_file recipes/acc/zero3.yaml {options}", config))
+    assert review.plan is not None
+    assert review.plan.workload.precision == precision
+    own = checked(folder, launch(f"--config_file recipes/acc/zero3.yaml {options}"))
+    assert own.plan is not None
+    assert own.plan.workload.precision == "bf16"
+
+
+def test_devices_of_the_launcher_are_held_against_those_given(folder: Path) -> None:
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"), gpus="4xH100")
+    assert told(review) == [("FMT-008", "zero3.yaml", 3)]
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml --num_processes 7"))
+    assert told(review) == [("FMT-008", "run.sh", 1)]
+
+
+def test_deepspeed_of_the_trainer_counts_over_that_of_the_launcher(folder: Path) -> None:
+    trainer = TRAINER + "deepspeed: {zero_optimization: {stage: 2}}\n"
+    (folder / "recipes/x/config.yaml").write_text(trainer, encoding="utf-8")
+    for file in ("zero3", "fsdp", "ddp"):
+        assert said(checked(folder, launch(f"--config_file recipes/acc/{file}.yaml")), "reshard_after_forward") == (False,)
+
+
+def test_fsdp_of_the_trainer_counts_but_over_deepspeed_of_the_launcher(folder: Path) -> None:
+    (folder / "recipes/x/config.yaml").write_text(TRAINER + "fsdp: shard_grad_op\nfsdp_config: {version: 1}\n", encoding="utf-8")
+    review = checked(folder, launch("--config_file recipes/acc/fsdp.yaml"))
+    assert said(review, "reshard_after_forward") == (False,)
+    assert ("FMT-002", "fsdp.yaml", 1) in told(review)
+    assert said(checked(folder, launch("--config_file recipes/acc/zero3.yaml")), "reshard_after_forward") == (True,)
+
+
+def test_micro_batches_of_which_both_say_different_numbers_are_an_error(folder: Path) -> None:
+    (folder / "recipes/acc/zero3.yaml").write_text(ZERO3 + "  gradient_accumulation_steps: 1\n", encoding="utf-8")
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
+    assert told(review) == [("FMT-004", "zero3.yaml", 6)]
+    assert "gradient_accumulation_steps is 1 of the launcher's DeepSpeed and 4 of the trainer" in review.findings[0].message
+    right = checked(folder, launch("--config_file recipes/acc/zero3.yaml --gradient_accumulation_steps 4"))
+    assert told(right) == []
+
+
+def test_a_finding_names_the_file_in_which_its_entry_stands(folder: Path) -> None:
+    (folder / "recipes/acc/zero3.yaml").write_text(ZERO3 + "  zero_stge: 2\n", encoding="utf-8")
+    (folder / "recipes/x/config.yaml").write_text(TRAINER + "neftune_noise_alpha: 5\n", encoding="utf-8")
+    program = "scripts/sft.py --config recipes/x/config.yaml \\\n  --packing"
+    review = checked(folder, launch("--config_file recipes/acc/zero3.yaml", program))
+    assert set(told(review)) == {("FMT-001", "zero3.yaml", 6), ("FMT-002", "config.yaml", 6), ("FMT-002", "run.sh", 2)}
+
+
+def test_a_wrong_value_in_the_file_is_one_line_at_its_place(folder: Path) -> None:
+    (folder / "recipes/acc/zero3.yaml").write_text(ZERO3.replace("zero_stage: 3", "zero_stage: many"), encoding="utf-8")
+    with pytest.raises(FileError, match=r"zero3\.yaml:5:3: deepspeed_config\.zero_stage is 'many': a whole number"):
+        checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
+
+
+def test_a_trainer_of_llama_factory_is_sharded_by_the_launcher_too(folder: Path) -> None:
+    text = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\nbf16: true\npacking: true\nper_device_train_batch_size: 1\n"
+    (folder / "train.yaml").write_text(text, encoding="utf-8")
+    review = checked(folder, launch("--config_file recipes/acc/fsdp.yaml", "src/train.py train.yaml"))
+    assert review.format == "llama-factory"
+    assert said(review, "dp_shard", "reshard_after_forward", "reduce_dtype") == (8, True, "bf16")
+    assert "FMT-011" not in [found.code for found in review.findings]
