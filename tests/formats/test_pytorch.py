@@ -236,7 +236,7 @@ def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
     assert "fully_shard" not in plain
     assert "parallelize_module" in tensor
     assert "parallelize_module" not in pipeline
-    assert "get_schedule_class" in pipeline
+    assert "ScheduleInterleaved1F1B" in pipeline
     for name in CASES:
         for text in texts_of(name).values():
             assert not re.search(r"^\s*# (if|end): ", text, re.MULTILINE)
