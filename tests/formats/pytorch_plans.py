@@ -53,7 +53,7 @@ Case = tuple[dict, ...]
 """Layout, knobs, options and what is trained."""
 
 CASES: dict[str, Case] = {
-    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {"reshard_root": True}, ADAMW),
+    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {"reshard_root": True, "optimizer_kernel": "fused"}, ADAMW),
     "fsdp, subgroup": (
         {"dp_shard": 4}, {"reshard_after_forward": "subgroup", "reshard_group_size": 2}, {"optimizer_kernel": "for_loop"},
     ),

@@ -16,7 +16,8 @@ def draw_weights(parameters):
         piece, window = parameter, [slice(0, size) for size in parameter.shape]
         # end: not fsdp
         # if: moe
-        deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight", "experts.down")) else 0.02  # as GPT-2
+        ends_branch = name.endswith(("output.weight", "down.weight", "experts.down"))
+        deviation = 0.02 * (2 * LAYERS) ** -0.5 if ends_branch else 0.02  # as in GPT-2
         # end: moe
         # if: not moe
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2

@@ -8,15 +8,15 @@ import torch.distributed.checkpoint as dcp
 
 def state_of(parameters, optimizer, counts):
     """Everything that a checkpoint holds, by names that no layout changes: any plan of this model can resume from it."""
-    state = {"training.counts": counts, **{f"model.{name}": parameter.detach() for name, parameter in parameters.items()}}
-    # if: fp16
-    state["training.loss_scale"] = LossScale.state
-    # end: fp16
+    state = {f"model.{name}": parameter.detach() for name, parameter in parameters.items()}
     # if: not sgd
     for name, parameter in parameters.items():
         state |= {f"optimizer.{name}.{key}": value for key, value in optimizer.state.get(parameter, {}).items()}
     # end: not sgd
-    return state
+    # if: fp16
+    state["training.loss_scale"] = LossScale.state
+    # end: fp16
+    return {"training.counts": counts, **state}
 
 
 def save(folder, keep, parameters, optimizer, counts):

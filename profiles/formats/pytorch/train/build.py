@@ -76,12 +76,12 @@ def build(device):
     # if: not fsdp and not lora and not fp32
     part.forward = torch.autocast(device.type, dtype=DTYPES[PRECISION])(part.forward)
     # end: not fsdp and not lora and not fp32
-    # if: fills and offload
-    part.to_empty(device="cpu")
-    # end: fills and offload
-    # if: fills and not offload
+    # if: offload
+    device = "cpu"  # from which FSDP2 takes each layer as it is used
+    # end: offload
+    # if: fills
     part.to_empty(device=device)
-    # end: fills and not offload
+    # end: fills
     # if: tied
     part.head.weight = part.embedding.weight
     # end: tied
@@ -92,9 +92,6 @@ def build(device):
     # if: fills
     return part
     # end: fills
-    # if: not fills and offload
-    return part.to_empty(device="cpu")
-    # end: not fills and offload
-    # if: not fills and not offload
+    # if: not fills
     return part.to_empty(device=device)
-    # end: not fills and not offload
+    # end: not fills

@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
-    parser.add_argument("--data", type=Path, help="token ids: .bin or .npy file, or folder of Dataset.save_to_disk (default: synthetic)")
+    parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
     parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
     # if: hugging_face
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
@@ -111,26 +111,27 @@ def main():
         with context_parallel(meshes["cp"], **cut):
             loss = run(inputs, targets)
         # end: ring and not loss_parallel
-        # if: gathers and loss_parallel
+        # if: loss_parallel and not ring
         with loss_parallel():
+            # if: gathers
             loss = run(inputs, targets)
-        # end: gathers and loss_parallel
+            # end: gathers
+            # if: not cp
+            loss = run(rows[:, :-1], rows[:, 1:])
+            # end: not cp
+        # end: loss_parallel and not ring
         # if: gathers and not loss_parallel
         loss = run(inputs, targets)
         # end: gathers and not loss_parallel
-        # if: not cp and loss_parallel
-        with loss_parallel():
-            loss = run(rows[:, :-1], rows[:, 1:])
-        # end: not cp and loss_parallel
         # if: cp
         loss, norm = update(parameters, optimizer, loss)
         # end: cp
-        # if: not cp and loss_parallel
+        # if: loss_parallel and not cp
         loss, norm = update(parameters, optimizer, loss)
-        # end: not cp and loss_parallel
-        # if: not cp and not loss_parallel
+        # end: loss_parallel and not cp
+        # if: not loss_parallel and not cp
         loss, norm = update(parameters, optimizer, run(rows[:, :-1], rows[:, 1:]))
-        # end: not cp and not loss_parallel
+        # end: not loss_parallel and not cp
         counts += torch.tensor([1, GLOBAL_BATCH])
         if dist.get_rank() == 0:
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
