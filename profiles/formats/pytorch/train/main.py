@@ -1,6 +1,7 @@
 import argparse
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import DistributedDataParallel
 
 
 def arguments():
@@ -52,13 +54,19 @@ def main():
     # if: meshes and not more_meshes
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
     # end: meshes and not more_meshes
-    # if: meshes
+    # if: pp
     parts, run = make_stages(meshes, device)
-    # end: meshes
-    # if: not meshes
-    parts, run = make_stages(device)
-    # end: not meshes
     parameters = {name: parameter for part in parts for name, parameter in part.named_parameters()}
+    # end: pp
+    # if: not pp and meshes
+    model = build(meshes, device)
+    # end: not pp and meshes
+    # if: not pp and not meshes
+    model = build(device)
+    # end: not pp and not meshes
+    # if: not pp
+    parameters = dict(model.named_parameters())
+    # end: not pp
     draw_weights(parameters)
     # if: hugging_face
     if options.weights:
@@ -66,7 +74,12 @@ def main():
     # end: hugging_face
     optimizer = make_optimizer(parameters)
     # if: balance_bias
+    # if: pp
     parameters |= {name: buffer for part in parts for name, buffer in part.named_buffers()}  # which checkpoints hold, too
+    # end: pp
+    # if: not pp
+    parameters |= dict(model.named_buffers())  # which checkpoints hold, too
+    # end: not pp
     # end: balance_bias
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
     if begin := newest(options.save) or options.resume:
@@ -79,6 +92,13 @@ def main():
         # if: not fp16
         dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
         # end: not fp16
+    # if: ddp
+    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
+    run = partial(run_micro_batches, DistributedDataParallel(model, static_graph=STATIC_GRAPH, **buckets))
+    # end: ddp
+    # if: not pp and not ddp
+    run = partial(run_micro_batches, model)
+    # end: not pp and not ddp
     tokens = open_tokens(options.data, options.data_type) if options.data else None
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
     # if: gathers
