@@ -120,7 +120,7 @@ def main():
         inputs, targets = rows[:, :-1][:, positions], rows[:, 1:][:, positions]
         # end: gathers
         # if: ring
-        inputs, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+        inputs, targets = rows[:, :-1].clone(), rows[:, 1:].clone()  # torch cuts them in place
         cut = {"buffers": [inputs, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {inputs, targets}}
         # end: ring
         # if: ring and loss_parallel
