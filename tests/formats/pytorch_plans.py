@@ -78,7 +78,10 @@ CASES: dict[str, Case] = {
     "gpipe": ({"pp": 2}, {**PIPELINE, "pp_schedule": "gpipe", "recompute": "full"}),
     "pp x fsdp": ({"pp": 2, "dp_shard": 2}, PIPELINE),
     "pp x replicas": ({"pp": 2, "dp_replicate": 2}, PIPELINE),
-    "interleaved": ({"pp": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}, {}, ADAMW),
+    "interleaved": (
+        {"pp": 2, "dp_shard": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2},
+        {"optimizer_kernel": "fused"}, ADAMW,
+    ),
     "pp x tp": ({"pp": 2, "tp": 2}, {**PIPELINE, **BOTH}),
     "offload": ({"dp_shard": 2}, {"offload": "all"}, {}, ADAMW),
     "cp x fsdp, gathered": ({"cp": 2, "dp_shard": 2}, {"recompute": "selective", "micro_batch": 2}, GATHERED),
