@@ -42,6 +42,9 @@ SETTINGS = (
 )  # fmt: skip
 """Settings that are constants of ``plan.py``, in capitals."""
 
+DEGREES = SETTINGS[:6]
+"""Those that are left out where they are 1, which is how they are read, and no reason is given."""
+
 WORKLOAD = ("seq_len", "precision", "optimizer", "lora_rank")
 SHAPE = (
     "layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "rope_theta", "norm_epsilon",
@@ -174,6 +177,8 @@ def conditions(plan: Plan) -> frozenset[str]:
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
         "loss_parallel": knobs.loss_parallel, "fp32": workload.precision == "fp32",
         "fused": plan.candidate.options.optimizer_kernel == "fused",
+        "gpipe": knobs.pp_schedule == "gpipe", "qkv_bias": plan.model.qkv_bias,
+        "fills": plan.model.tied_embeddings or (plan.model.moe is not None and plan.model.moe.router_balance_bias),
         "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "offload": knobs.offload == "all",
         "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
         "every_second_layer": knobs.recompute == "every_second_layer", "fp16": workload.precision == "fp16",
@@ -216,8 +221,8 @@ def has_hugging_face_type(model: ModelShape) -> bool:
 def _values(plan: Plan) -> dict[str, Any]:
     """All constants by name, in the order in which they are written."""
     knobs, scaling, usual = plan.candidate.knobs, plan.model.rope_scaling, TrialSettings()
-    shape = {name: getattr(plan.model, name) for name in SHAPE}
-    shape["rope_scaling"] = scaling and {name: getattr(scaling, name) for name in LLAMA3}
+    shape = {name: value for name in SHAPE if (value := getattr(plan.model, name))}
+    shape |= {} if scaling is None else {"rope_scaling": {name: getattr(scaling, name) for name in LLAMA3}}
     shape |= {} if plan.model.moe is None else asdict(plan.model.moe)
     workload = {name: getattr(plan.workload, name) for name in WORKLOAD}
     values: dict[str, Any] = {name: value_of(plan.candidate, name) for name in SETTINGS}
@@ -231,7 +236,6 @@ def _values(plan: Plan) -> dict[str, Any]:
         "accumulation": plan.accumulation,
         "mesh": _mesh(plan),
         "pp_layers": plan.stage_layers,
-        "device": plan.cluster.device.kind,
     }
     return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
 
@@ -246,8 +250,9 @@ def _mesh(plan: Plan) -> dict[str, int]:
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
     """``plan.py``: the constants that the other files use, then those that chose the code, with the reason of each setting."""
     always = {"model", *SHAPE, *EXPERTS, *WORKLOAD} - ({"lora_rank"} if plan.workload.train == "full" else set())
+    chosen = {name for name in SETTINGS if plan.matters(name) and (name in reasons or name not in DEGREES or values[name] > 1)}
     live = [name for name in values if name.upper() in used]
-    fixed = [name for name in values if name not in live and (name in always or (name in SETTINGS and plan.matters(name)))]
+    fixed = [name for name in values if name not in live and name in always | chosen]
 
     def lines(names: Sequence[str]) -> Iterator[str]:
         for name in names:

@@ -19,19 +19,20 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "model": (
         "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
         {
-            "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe", "decoder": "",
+            "dtypes": "", "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe",
+            "decoder": "",
         },
     ),
     "data": ("Samples of token ids, in the order of ``strategist run``.", {"order": "", "tokens": ""}),
     "checkpoint": (
         "First weights, weights of Hugging Face, and checkpoints from which any plan of the same model can resume.",
-        {"first_weights": "", "hugging_face": "hugging_face", "save": ""},
+        {"names": "hugging_face", "first_weights": "", "hugging_face": "hugging_face", "save": ""},
     ),
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
             "meshes": "more_meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
-            "recompute": "recompute", "fsdp": "fsdp", "build": "", "loss": "", "micro_batches": "not pp", "pipeline": "pp",
+            "recompute": "recompute", "build": "", "loss": "", "micro_batches": "not pp", "pipeline": "pp",
             "update": "", "main": "",
         },
     ),
@@ -53,7 +54,8 @@ def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str],
     for name, body in bodies.items():
         tree = ast.parse(body)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        files[name] = f'"""{FILES[name][0]}"""\n\n{_imports(imports[name], names, defined)}\n\n\n{body}\n'
+        gap = "\n\n" if isinstance(tree.body[0], ast.Assign) else "\n\n\n"
+        files[name] = f'"""{FILES[name][0]}"""\n\n{_imports(imports[name], names, defined)}{gap}{body}\n'
         defined[name] = set(_defined(tree))
         used |= names & constants
     return files, used

@@ -54,7 +54,7 @@ def decoder() -> None:
     for shape, more in (*((shape, {}) for shape in SHAPES), (QWEN, LORA), (SPARSE, LORA)):
         train = script({"model": shape, **more}, "train")
         part, reference = train.build(torch.device("cpu")), ours(shape, more)
-        train.draw_weights([part])
+        train.draw_weights(dict(part.named_parameters()))
         names = dict(part.named_parameters())
         assert names.keys() == dict(reference.named_parameters()).keys(), shape.name
         for name, parameter in reference.named_parameters():
@@ -82,14 +82,14 @@ def data() -> None:
         shape = {"seq_len": 64, "vocab_size": DENSE.vocab_size}
         text = mixture([open_tokens(place, dtype, **shape)], [None], 0) if place else Synthetic(seed=0, **shape)
         expected = Reader(text=text, rank=0, ranks=1).read(3, 25)
-        here = found.Tokens(place, dtype or None) if place else found.Synthetic()
-        rows, targets = found.read_rows(here, 3, 25)
-        assert torch.equal(rows, expected.tokens), place
-        assert torch.equal(targets, expected.targets), place
+        here = found.open_tokens(Path(place), dtype or None) if place else None
+        rows = torch.stack([found.sample(here, number) for number in range(3, 28)])
+        assert torch.equal(rows[:, :-1], expected.tokens), place
+        assert torch.equal(rows[:, 1:], expected.targets), place
     for wrong, words in ((tokens + DENSE.vocab_size, "is not in the vocabulary"), (tokens[:10], "has fewer than 65 tokens")):
         wrong.astype("uint16").tofile("wrong.bin")
         try:
-            found.Tokens("wrong.bin").sample(0)
+            found.sample(found.open_tokens(Path("wrong.bin"), None), 0)
         except SystemExit as error:
             assert words in str(error)  # noqa: PT017
         else:
@@ -102,10 +102,10 @@ def names() -> None:
 
     for kind, shape in {"llama": DENSE, "qwen3": QWEN, "qwen2": BIASED, "mixtral": MIXTRAL, "qwen3_moe": QWEN_MOE}.items():
         found = script({"model": shape}, "checkpoint")
-        for name, _ in ours(shape, {}).named_parameters():
+        for name, parameter in ours(shape, {}).named_parameters():
             place = NAMES[kind].place(shape, name)
             assert place is not None
-            assert found.their_name(name) == place.name.replace(EXPERT, "{}"), name
+            assert next(iter(found.hugging_face_state({name: parameter}))) == place.name.replace(EXPERT, "0"), name
 
 
 def loss_scale() -> None:

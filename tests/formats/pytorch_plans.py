@@ -53,7 +53,7 @@ Case = tuple[dict, ...]
 """Layout, knobs, options and what is trained."""
 
 CASES: dict[str, Case] = {
-    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {"reshard_root": True}, ADAMW),
+    "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {"reshard_root": True, "optimizer_kernel": "fused"}, ADAMW),
     "fsdp, subgroup": (
         {"dp_shard": 4}, {"reshard_after_forward": "subgroup", "reshard_group_size": 2}, {"optimizer_kernel": "for_loop"},
     ),
@@ -78,7 +78,10 @@ CASES: dict[str, Case] = {
     "gpipe": ({"pp": 2}, {**PIPELINE, "pp_schedule": "gpipe", "recompute": "full"}),
     "pp x fsdp": ({"pp": 2, "dp_shard": 2}, PIPELINE),
     "pp x replicas": ({"pp": 2, "dp_replicate": 2}, PIPELINE),
-    "interleaved": ({"pp": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}, {}, ADAMW),
+    "interleaved": (
+        {"pp": 2, "dp_shard": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2},
+        {"optimizer_kernel": "fused"}, ADAMW,
+    ),
     "pp x tp": ({"pp": 2, "tp": 2}, {**PIPELINE, **BOTH}),
     "offload": ({"dp_shard": 2}, {"offload": "all"}, {}, ADAMW),
     "cp x fsdp, gathered": ({"cp": 2, "dp_shard": 2}, {"recompute": "selective", "micro_batch": 2}, GATHERED),

@@ -37,6 +37,7 @@ from formats.pytorch_plans import (
     run_alone,
     trained,
 )
+from strategist.cli.main import main
 from strategist.formats.pytorch import FIXED, write
 
 pytestmark = pytest.mark.torch
@@ -236,7 +237,7 @@ def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
     assert "fully_shard" not in plain
     assert "parallelize_module" in tensor
     assert "parallelize_module" not in pipeline
-    assert "get_schedule_class" in pipeline
+    assert "ScheduleInterleaved1F1B" in pipeline
     for name in CASES:
         for text in texts_of(name).values():
             assert not re.search(r"^\s*# (if|end): ", text, re.MULTILINE)
@@ -267,6 +268,15 @@ def test_what_the_constants_say_is_what_the_code_does() -> None:
 def test_no_file_of_a_script_has_400_lines() -> None:
     longest = max((len(text.splitlines()), name, file) for name in CASES for file, text in texts_of(name).items())
     assert longest < (400,), longest
+
+
+@pytest.mark.parametrize("model", ["8b", "1b"])
+def test_the_python_of_a_dense_plan_is_under_400_lines(model: str, tmp_path: Path) -> None:
+    """Of 8B with pipelines, of 1B without; whole files, blank lines and comments, too."""
+    assert main(["plan", "--model", model, "--gpus", "8xH100", "--to", "pytorch", "--job-output", str(tmp_path / "job")]) == 0
+    counts = {path.name: len(path.read_text().splitlines()) for path in (tmp_path / "job").glob("*.py")}
+    assert len(counts) == 5
+    assert sum(counts.values()) < 400, counts
 
 
 def test_the_configuration_is_hugging_faces_where_it_has_the_architecture() -> None:

@@ -1,7 +1,6 @@
 """Samples of token ids, in the order of ``strategist run``."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,73 +10,47 @@ from plan import SEED, SEQ_LEN, VOCAB_SIZE
 
 def scramble(value):
     """64 bits made of 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014)."""
-    word = 2**64 - 1
-    value = (value + 0x9E3779B97F4A7C15) & word
-    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & word
-    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & word
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
     return value ^ value >> 31
 
 
 def shuffle(place, count, epoch):
     """The sample at a place of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
-    half = max(1, ((count - 1).bit_length() + 1) // 2)
-    key, mask = scramble(scramble(SEED) ^ epoch), (1 << half) - 1
-    while True:
-        left, right = place >> half, place & mask
-        for turn in range(6):
-            left, right = right, left ^ (scramble(key + (turn << 32) + right) & mask)
-        place = left << half | right
-        if place < count:
-            return place
+    half = 2 ** max(1, ((count - 1).bit_length() + 1) // 2)
+    key, (left, right) = scramble(scramble(SEED) ^ epoch), divmod(place, half)
+    for turn in range(6):
+        left, right = right, left ^ scramble(key + (turn << 32) + right) % half
+    place = left * half + right
+    return place if place < count else shuffle(place, count, epoch)
 
 
-class Synthetic:
-    """Text that can be learned: each sample counts up by a small step of its own, modulo the vocabulary."""
-
-    def sample(self, number):
-        drawn = scramble(scramble(SEED) ^ number)
-        return (drawn % VOCAB_SIZE + (1 + (drawn >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
-
-
-class Tokens:
-    """One text of token ids, read from the disk as it is needed, in samples of SEQ_LEN + 1 that overlap by one token."""
-
-    def __init__(self, path, dtype=None):
-        self.chunks = open_chunks(Path(path), dtype)
-        self.ends = np.cumsum([len(chunk) for chunk in self.chunks])
-        self.samples = (int(sum(map(len, self.chunks))) - 1) // SEQ_LEN
-        if self.samples < 1:
-            raise SystemExit(f"{path} has fewer than {SEQ_LEN + 1} tokens")
-
-    def sample(self, number):
-        first = SEQ_LEN * shuffle(number % self.samples, self.samples, number // self.samples)
-        last, parts = first + SEQ_LEN + 1, []
-        for index in range(*np.searchsorted(self.ends, (first, last - 1), side="right") + (0, 1)):
-            begin = self.ends[index] - len(self.chunks[index])
-            parts.append(self.chunks[index][max(0, first - begin) : last - begin])
-        found = np.concatenate(parts).astype(np.int64)
-        if found.min() < 0 or found.max() >= VOCAB_SIZE:
-            raise SystemExit(f"token {found.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")
-        return torch.from_numpy(found)
-
-
-def open_chunks(path, dtype):
-    """Arrays of token ids: of a folder of ``Dataset.save_to_disk`` with input_ids, of a .npy file, or of a file of numbers."""
+def open_tokens(path, dtype):
+    """Token ids of a folder of ``Dataset.save_to_disk`` with input_ids, a .npy file, or a file of numbers; none is read yet."""
     if path.is_dir():
         import pyarrow
 
-        files = [path / item["filename"] for item in json.loads((path / "state.json").read_text())["_data_files"]]
-        tables = [pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all() for file in files]
-        chunks = [chunk for table in tables for chunk in table["input_ids"].chunks]
-        return [(chunk.flatten() if hasattr(chunk, "flatten") else chunk).to_numpy() for chunk in chunks]
+        files = [str(path / item["filename"]) for item in json.loads((path / "state.json").read_text())["_data_files"]]
+        rows = pyarrow.concat_tables(pyarrow.ipc.open_stream(pyarrow.memory_map(file)).read_all() for file in files)["input_ids"]
+        return pyarrow.chunked_array([chunk.flatten() if hasattr(chunk, "flatten") else chunk for chunk in rows.chunks])
     if path.suffix == ".npy":
-        return [np.load(path, mmap_mode="r")]
+        return np.load(path, mmap_mode="r")
     beside = path.with_suffix(".json")
     said = json.loads(beside.read_text()).get("dtype") if beside.is_file() else None
-    return [np.memmap(path, dtype=dtype or said or ("uint16" if VOCAB_SIZE <= 2**16 else "uint32"), mode="r")]
+    return np.memmap(path, dtype=dtype or said or ("uint16" if VOCAB_SIZE <= 2**16 else "uint32"), mode="r")
 
 
-def read_rows(text, first, count):
-    """``count`` samples from the ``first`` of the training on: tokens and the tokens that follow them, [count, SEQ_LEN] each."""
-    rows = torch.stack([text.sample(number) for number in range(first, first + count)])
-    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+def sample(tokens, number):
+    """SEQ_LEN + 1 token ids: samples overlap by one token, and each epoch has an order of its own."""
+    if tokens is None:  # synthetic text that can be learned: it counts up by a small step, modulo the vocabulary
+        drawn = scramble(scramble(SEED) ^ number)
+        return (drawn % VOCAB_SIZE + (1 + (drawn >> 48) % 4) * torch.arange(SEQ_LEN + 1)) % VOCAB_SIZE
+    samples = (len(tokens) - 1) // SEQ_LEN
+    if samples < 1:
+        raise SystemExit(f"the data has fewer than {SEQ_LEN + 1} tokens")
+    first = SEQ_LEN * shuffle(number % samples, samples, number // samples)
+    found = np.array(tokens[first : first + SEQ_LEN + 1], dtype=np.int64)
+    if found.min() < 0 or found.max() >= VOCAB_SIZE:
+        raise SystemExit(f"token {found.max()} is not in the vocabulary of {VOCAB_SIZE}: check tokenizer and --data-type")
+    return torch.from_numpy(found)

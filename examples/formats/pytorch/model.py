@@ -4,15 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from plan import (
-    FFN_SIZE, HEADS, HEAD_SIZE, HIDDEN_SIZE, KV_HEADS, LAYERS, NORM_EPSILON, QKV_BIAS, ROPE_THETA, VOCAB_SIZE,
-)
+from plan import FFN_SIZE, HEADS, HEAD_SIZE, HIDDEN_SIZE, KV_HEADS, LAYERS, NORM_EPSILON, ROPE_THETA, VOCAB_SIZE
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def rotate(x, positions):
+def rotate(x):
     """``x`` [B, T, heads, HEAD_SIZE] with pairs (i, i + HEAD_SIZE / 2) rotated by angles of their positions (arXiv 2104.09864)."""
     frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=x.device, dtype=torch.float32) / HEAD_SIZE)
-    angles = torch.outer(positions.float(), frequencies).unsqueeze(-2)
+    angles = torch.outer(torch.arange(x.shape[1], device=x.device).float(), frequencies).unsqueeze(-2)
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
@@ -23,16 +23,14 @@ class Attention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=QKV_BIAS)
-        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
-        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=False)
+        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=False)
+        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=False)
         self.output = nn.Linear(HEADS * HEAD_SIZE, HIDDEN_SIZE, bias=False)
 
     def forward(self, x):
         query, key, value = (part.unflatten(-1, (-1, HEAD_SIZE)) for part in (self.query(x), self.key(x), self.value(x)))
-        positions = torch.arange(query.shape[1], device=x.device)
-        query, key = rotate(query, positions), rotate(key, positions)
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        query, key, value = (part.transpose(1, 2) for part in (rotate(query), rotate(key), value))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=KV_HEADS < HEADS)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
@@ -48,9 +46,6 @@ class FeedForward(nn.Module):
 
     def forward(self, x):
         return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Layer(nn.Module):

@@ -13,7 +13,6 @@ FFN_SIZE = 384
 VOCAB_SIZE = 512
 ROPE_THETA = 10000.0
 NORM_EPSILON = 1e-05
-QKV_BIAS = False
 SEQ_LEN = 128
 PRECISION = "fp32"
 LEARNING_RATE = 0.001
@@ -31,15 +30,10 @@ CHECKPOINT_INTERVAL = 1000
 GLOBAL_BATCH = 16
 ACCUMULATION = 1
 MESH = {'dp_shard': 2, 'tp': 2}
-DEVICE = "cpu"
 
 # What the code of the other files does; for other values plan and export again.
 MODEL = "tiny"
-TIED_EMBEDDINGS = False
-QK_NORM = False
-ROPE_SCALING = None
 OPTIMIZER = "adamw"
-DP_REPLICATE = 1
 DP_SHARD = 2
 OPTIMIZER_KERNEL = "fused"  # OPT-002: One kernel updates parameter and moments together; one for each operation passes over them about ten times.
 RECOMPUTE = "none"  # AC-001: State and activations take less than half the device, at 34 bytes a token and hidden unit of each layer.

@@ -5,24 +5,24 @@ import math
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module,
 )
 
-from checkpoint import draw_weights, export_weights, load_weights, named, newest, save, state_of
-from data import Synthetic, Tokens, read_rows
+from checkpoint import draw_weights, export_weights, hugging_face_state, newest, save, state_of
+from data import open_tokens, sample
 from model import DTYPES, Decoder
 from plan import (
-    ACCUMULATION, CHECKPOINT_INTERVAL, CLIP_NORM, CP, DEVICE, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PP,
-    PRECISION, REDUCE_DTYPE, RESHARD_AFTER_FORWARD, RESHARD_ROOT, SEQ_LEN, TP, WEIGHT_DECAY,
+    ACCUMULATION, CHECKPOINT_INTERVAL, CLIP_NORM, CP, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PP, PRECISION,
+    REDUCE_DTYPE, RESHARD_AFTER_FORWARD, RESHARD_ROOT, SEQ_LEN, TP, WEIGHT_DECAY,
 )
 
 
@@ -43,34 +43,21 @@ def apply_tensor_parallel(part, mesh):
         parallelize_module(layer, mesh, styles)
 
 
-def apply_fsdp(part, meshes):
-    """FSDP2: each layer is gathered by itself; embedding, last norm and head are gathered together (arXiv 2304.11277)."""
-    policy = MixedPrecisionPolicy(param_dtype=DTYPES[PRECISION], reduce_dtype=DTYPES[REDUCE_DTYPE])
-    how = {"mesh": meshes["dp_shard"], "mp_policy": policy}
-    for layer in part.layers.values():
-        fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)
-
-
 def build(meshes, device):
     """The model as this rank trains it, without values."""
     with torch.device("meta"):
         part = Decoder()
     apply_tensor_parallel(part, meshes["tp"])
-    apply_fsdp(part, meshes)
-    part.to_empty(device=device)
-    return part
+    how = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
+    for layer in part.layers.values():
+        fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
+    return part.to_empty(device=device)
 
 
 def loss_of(logits, targets):
     """Cross-entropy, its mean over the tokens of a micro-batch divided by the number of micro-batches of a step."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1)) / ACCUMULATION
-
-
-def make_stages(meshes, device):
-    """The whole model, and the function that runs a step on it."""
-    part = build(meshes, device)
-    return [part], partial(run_micro_batches, part)
 
 
 def run_micro_batches(model, tokens, targets):
@@ -84,32 +71,29 @@ def run_micro_batches(model, tokens, targets):
     return total
 
 
-def make_optimizer(parts):
+def make_optimizer(parameters):
     """Over the parameters that are trained; those on different meshes cannot share a kernel, so they are groups."""
-    parameters = [parameter for _, parameter in named(parts)]
     by_mesh = {}
-    for parameter in parameters:
+    for parameter in parameters.values():
         by_mesh.setdefault(parameter.device_mesh, []).append(parameter)
-    parameters = [{"params": members} for members in by_mesh.values()]
-    optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
-    # States from the beginning on, so that a checkpoint can be read into them.
-    for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
+    groups = [{"params": members} for members in by_mesh.values()]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    for parameter in parameters.values():  # states from the beginning on, so that a checkpoint can be read into them
         moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
         optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
     return optimizer
 
 
-def update(parts, optimizer, loss):
+def update(parameters, optimizer, loss):
     """Clips the whole gradient to CLIP_NORM and takes a step; the mean loss of the step, and the norm before clipping."""
-    gradients = [parameter.grad for _, parameter in named(parts) if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
     squares = [torch.linalg.vector_norm(gradient.to_local()) ** 2 * pieces(gradient) for gradient in gradients]
     gradients = [gradient.to_local() for gradient in gradients]
     # A gradient in n pieces, each on world size / n ranks, is counted n times a piece; a stage has gradients of its own.
     figures = PP * torch.stack((loss, torch.stack(squares).sum().to(loss.device))) / dist.get_world_size()
     dist.all_reduce(figures)
-    loss, square = figures.tolist()
-    norm = math.sqrt(square)
-    if not math.isfinite(loss + norm):
+    loss, norm = figures[0].item(), figures[1].sqrt().item()
+    if not figures.isfinite().all():
         raise SystemExit(f"training diverged: loss {loss}, gradient norm {norm}")
     if norm > CLIP_NORM:
         torch._foreach_mul_(gradients, CLIP_NORM / norm)
@@ -127,11 +111,11 @@ def pieces(gradient):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
-    parser.add_argument("--data", help="token ids: a .bin or .npy file, or a folder of Dataset.save_to_disk (default: synthetic)")
+    parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
     parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
     parser.add_argument("--export-weights", help="write such a folder at the end")
-    parser.add_argument("--save", help="write checkpoints into this folder, and go on from its newest one")
+    parser.add_argument("--save", type=Path, help="write checkpoints into this folder, and go on from its newest one")
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
@@ -140,35 +124,36 @@ def arguments():
 
 def main():
     options = arguments()
-    rank = int(os.environ["RANK"])
-    device = torch.device(DEVICE)
+    device = torch.device("cpu")
     dist.init_process_group("gloo")
-    meshes = init_device_mesh(DEVICE, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
-    parts, run = make_stages(meshes, device)
-    draw_weights(parts)
+    meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+    model = build(meshes, device)
+    parameters = dict(model.named_parameters())
+    draw_weights(parameters)
     if options.weights:
-        load_weights(options.weights, parts)
-    optimizer = make_optimizer(parts)
+        dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
+    optimizer = make_optimizer(parameters)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
     if begin := newest(options.save) or options.resume:
-        dcp.load(state_of(parts, optimizer, counts), checkpoint_id=begin)
-    text = Tokens(options.data, options.data_type) if options.data else Synthetic()
+        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
+    run = partial(run_micro_batches, model)
+    tokens = open_tokens(options.data, options.data_type) if options.data else None
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
-    data_rank = rank // (CP * TP) % (GLOBAL_BATCH // own)
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
-        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + data_rank * own, own))
+        first = int(counts[1]) + dist.get_rank() // (CP * TP) * own % GLOBAL_BATCH
+        rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
         with loss_parallel():
-            loss = run(tokens, targets)
-        loss, norm = update(parts, optimizer, loss)
+            loss = run(rows[:, :-1], rows[:, 1:])
+        loss, norm = update(parameters, optimizer, loss)
         counts += torch.tensor([1, GLOBAL_BATCH])
-        if rank == 0:
+        if dist.get_rank() == 0:
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
             print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}", flush=True)
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
-            save(options.save, options.keep, parts, optimizer, counts)
+            save(options.save, options.keep, parameters, optimizer, counts)
     if options.export_weights:
-        export_weights(options.export_weights, parts, options.weights)
+        export_weights(options.export_weights, parameters, options.weights)
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # torch 2.13 can wait for ever while it frees what a thread of gloo's still holds

@@ -4,50 +4,45 @@ import torch
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 
-def named(parts):
-    """The parameters of this rank with their names in the whole model."""
-    return [item for part in parts for item in part.named_parameters()]
-
-
-# if: fsdp
-def piece_of(parameter):
-    """What this rank holds of a parameter, and where it lies in the whole, as slices."""
-    sizes, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    return parameter.to_local(), [slice(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
-
-
-# end: fsdp
 @torch.no_grad()
-def draw_weights(parts):
+def draw_weights(parameters):
     """First values that depend on SEED and a parameter's name, not on the layout: all plans begin with the same model."""
-    for name, parameter in named(parts):
+    for name, parameter in parameters.items():
         # if: fsdp
-        piece, window = piece_of(parameter)
+        sizes, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+        piece, window = parameter.to_local(), [slice(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         # end: fsdp
         # if: not fsdp
         piece, window = parameter, [slice(0, size) for size in parameter.shape]
         # end: not fsdp
-        columns, deviation = parameter.shape[-1], 0.02
         # if: moe
-        if name.endswith(("attention.output.weight", "feed_forward.down.weight", "experts.down", "shared.down.weight")):
+        ends_branch = name.endswith(("output.weight", "down.weight", "experts.down"))
+        deviation = 0.02 * (2 * LAYERS) ** -0.5 if ends_branch else 0.02  # as in GPT-2
         # end: moe
         # if: not moe
-        if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+        deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
         # end: not moe
-            deviation *= (2 * LAYERS) ** -0.5  # what is added to the residual stream, as in GPT-2
         # if: lora
         if "lora_" in name:
-            deviation = columns**-0.5 if name.endswith("lora_a") else 0.0
+            deviation = parameter.shape[1] ** -0.5 if name.endswith("lora_a") else 0.0
         # end: lora
         if parameter.dim() == 1:
+            # if: qkv_bias
             piece.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+            # end: qkv_bias
+            # if: not qkv_bias and moe
+            piece.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+            # end: not qkv_bias and moe
+            # if: not qkv_bias and not moe
+            piece.fill_(1.0)
+            # end: not qkv_bias and not moe
         # if: moe
         elif parameter.dim() == 3:
             for expert, matrix in enumerate(piece, window[0].start):
-                draw(matrix, window[1:], columns, deviation, f"{SEED}/{name}/{expert}")
+                draw(matrix, window[1:], parameter.shape[2], deviation, f"{SEED}/{name}/{expert}")
         # end: moe
         else:
-            draw(piece, window, columns, deviation, f"{SEED}/{name}")
+            draw(piece, window, parameter.shape[1], deviation, f"{SEED}/{name}")
 
 
 def draw(piece, window, columns, deviation, name):

@@ -1,20 +1,16 @@
 def scramble(value):
     """64 bits made of 64 bits, by SplitMix64 (Steele, Lea and Flood, 2014)."""
-    word = 2**64 - 1
-    value = (value + 0x9E3779B97F4A7C15) & word
-    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & word
-    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & word
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
     return value ^ value >> 31
 
 
 def shuffle(place, count, epoch):
     """The sample at a place of an epoch: a permutation of ``range(count)`` by a Feistel network, which needs no table."""
-    half = max(1, ((count - 1).bit_length() + 1) // 2)
-    key, mask = scramble(scramble(SEED) ^ epoch), (1 << half) - 1
-    while True:
-        left, right = place >> half, place & mask
-        for turn in range(6):
-            left, right = right, left ^ (scramble(key + (turn << 32) + right) & mask)
-        place = left << half | right
-        if place < count:
-            return place
+    half = 2 ** max(1, ((count - 1).bit_length() + 1) // 2)
+    key, (left, right) = scramble(scramble(SEED) ^ epoch), divmod(place, half)
+    for turn in range(6):
+        left, right = right, left ^ scramble(key + (turn << 32) + right) % half
+    place = left * half + right
+    return place if place < count else shuffle(place, count, epoch)

@@ -5,7 +5,12 @@ import torch.nn.functional as F
 from torch import nn
 
 
+# if: cp
 def rotate(x, positions):
+# end: cp
+# if: not cp
+def rotate(x):
+# end: not cp
     """``x`` [B, T, heads, HEAD_SIZE] with pairs (i, i + HEAD_SIZE / 2) rotated by angles of their positions (arXiv 2104.09864)."""
     frequencies = ROPE_THETA ** -(torch.arange(0, HEAD_SIZE, 2, device=x.device, dtype=torch.float32) / HEAD_SIZE)
     # if: rope_scaling
@@ -14,7 +19,12 @@ def rotate(x, positions):
     kept = ((turns - low) / (high - low)).clamp(0, 1)
     frequencies = kept * frequencies + (1 - kept) * frequencies / ROPE_SCALING["factor"]
     # end: rope_scaling
+    # if: cp
     angles = torch.outer(positions.float(), frequencies).unsqueeze(-2)
+    # end: cp
+    # if: not cp
+    angles = torch.outer(torch.arange(x.shape[1], device=x.device).float(), frequencies).unsqueeze(-2)
+    # end: not cp
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
@@ -25,9 +35,16 @@ class Attention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=QKV_BIAS)
-        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
-        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=QKV_BIAS)
+        # if: qkv_bias
+        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=True)
+        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=True)
+        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=True)
+        # end: qkv_bias
+        # if: not qkv_bias
+        self.query = nn.Linear(HIDDEN_SIZE, HEADS * HEAD_SIZE, bias=False)
+        self.key = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=False)
+        self.value = nn.Linear(HIDDEN_SIZE, KV_HEADS * HEAD_SIZE, bias=False)
+        # end: not qkv_bias
         self.output = nn.Linear(HEADS * HEAD_SIZE, HIDDEN_SIZE, bias=False)
         # if: qk_norm
         self.query_norm = nn.RMSNorm(HEAD_SIZE, eps=NORM_EPSILON)
@@ -41,12 +58,11 @@ class Attention(nn.Module):
         # end: qk_norm
         # if: cp
         query, key = rotate(query, self.positions), rotate(key, self.positions)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         # end: cp
         # if: not cp
-        positions = torch.arange(query.shape[1], device=x.device)
-        query, key = rotate(query, positions), rotate(key, positions)
+        query, key, value = (part.transpose(1, 2) for part in (rotate(query), rotate(key), value))
         # end: not cp
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         # if: gathers
         mixed = self.attend(query, key, value)
         # end: gathers

@@ -1,8 +1,4 @@
-import torch
 from torch import nn
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Layer(nn.Module):
@@ -33,9 +29,7 @@ class Layer(nn.Module):
 
 # if: pp
 class Decoder(nn.Module):
-    """Layers ``first`` to ``last - 1``, with the embedding before the first layer of the model and the head after the last one.
-
-    Parameters have the same names in every part of the model."""
+    """Layers ``first`` to ``last - 1``, named as in the whole model; the embedding is with its first, the head with its last."""
 
     def __init__(self, first, last):
         super().__init__()

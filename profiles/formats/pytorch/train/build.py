@@ -1,4 +1,6 @@
 import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 
 # if: pp
@@ -34,23 +36,52 @@ def build(device):
     # if: recompute
     apply_activation_checkpointing(part)
     # end: recompute
-    # if: compile and not moe
+    # if: compile and not fsdp
     for layer in part.layers.values():
+        # if: not moe
         layer.compile(fullgraph=FULLGRAPH)
-    # end: compile and not moe
-    # if: compile and moe
-    for layer in part.layers.values():
+        # end: not moe
+        # if: moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
-    # end: compile and moe
+        # end: moe
+    # end: compile and not fsdp
     # if: fsdp
-    apply_fsdp(part, meshes)
+    # if: hsdp
+    how = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
+    # end: hsdp
+    # if: not hsdp
+    how = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
+    # end: not hsdp
+    # if: offload and cuda
+    how["offload_policy"] = CPUOffloadPolicy(pin_memory=PIN_MEMORY)
+    # end: offload and cuda
+    # if: offload and not cuda
+    how["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    # end: offload and not cuda
+    # if: apart
+    own = {**how, "mesh": meshes["experts"], "shard_placement_fn": lambda parameter: Shard(1)}  # a part of each expert
+    for mixture in mixtures(part):
+        fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: apart
+    for layer in part.layers.values():
+        # if: compile and not moe
+        layer.compile(fullgraph=FULLGRAPH)
+        # end: compile and not moe
+        # if: compile and moe
+        layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
+        # end: compile and moe
+        fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
     # end: fsdp
+    # if: not fsdp and not lora and not fp32
+    part.forward = torch.autocast(device.type, dtype=DTYPES[PRECISION])(part.forward)
+    # end: not fsdp and not lora and not fp32
     # if: offload
-    part.to_empty(device="cpu")
+    device = "cpu"  # from which FSDP2 takes each layer as it is used
     # end: offload
-    # if: not offload
+    # if: fills
     part.to_empty(device=device)
-    # end: not offload
+    # end: fills
     # if: tied
     part.head.weight = part.embedding.weight
     # end: tied
@@ -58,7 +89,9 @@ def build(device):
     for mixture in mixtures(part):
         mixture.balance_bias.zero_()
     # end: balance_bias
-    # if: not fsdp and not lora and not fp32
-    part.forward = torch.autocast(DEVICE, dtype=DTYPES[PRECISION])(part.forward)
-    # end: not fsdp and not lora and not fp32
+    # if: fills
     return part
+    # end: fills
+    # if: not fills
+    return part.to_empty(device=device)
+    # end: not fills

@@ -19,12 +19,11 @@ class Adapted(nn.Linear):
 def apply_lora(part):
     """Adapts the linears of attention and feed-forwards; all else is frozen, and kept in the type of computing."""
     # if: feed_forward
-    blocks = [module for module in part.modules() if isinstance(module, Attention | FeedForward)]
+    for block in [module for module in part.modules() if isinstance(module, Attention | FeedForward)]:
     # end: feed_forward
     # if: not feed_forward
-    blocks = [module for module in part.modules() if isinstance(module, Attention)]
+    for block in [module for module in part.modules() if isinstance(module, Attention)]:
     # end: not feed_forward
-    for block in blocks:
         for name, module in list(block.named_children()):
             if isinstance(module, nn.Linear):
                 with torch.device("meta"):

@@ -1,28 +1,28 @@
 import argparse
 import os
 import time
+from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.device_mesh import init_device_mesh
-
-
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import DistributedDataParallel
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
-    parser.add_argument("--data", help="token ids: a .bin or .npy file, or a folder of Dataset.save_to_disk (default: synthetic)")
+    parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
     parser.add_argument("--data-type", help="of a .bin file: uint16, uint32 or int32 (default: by its .json, or the vocabulary)")
     # if: hugging_face
     parser.add_argument("--weights", help="a folder of Hugging Face's to begin with (default: random weights)")
     parser.add_argument("--export-weights", help="write such a folder at the end")
     # end: hugging_face
-    parser.add_argument("--save", help="write checkpoints into this folder, and go on from its newest one")
+    parser.add_argument("--save", type=Path, help="write checkpoints into this folder, and go on from its newest one")
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
@@ -31,9 +31,8 @@ def arguments():
 
 def main():
     options = arguments()
-    rank = int(os.environ["RANK"])
     # if: cuda
-    device = torch.device(DEVICE, int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", dist.get_node_local_rank())
     torch.cuda.set_device(device)
     # if: offload
     dist.init_process_group("cpu:gloo,cuda:nccl")
@@ -43,100 +42,131 @@ def main():
     # end: not offload
     # end: cuda
     # if: not cuda
-    device = torch.device(DEVICE)
+    device = torch.device("cpu")
     dist.init_process_group("gloo")
     # end: not cuda
     # if: ring
     set_rotate_method(CP_ROTATE)
     # end: ring
     # if: more_meshes
-    meshes = make_meshes()
+    meshes = make_meshes(device)
     # end: more_meshes
     # if: meshes and not more_meshes
-    meshes = init_device_mesh(DEVICE, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+    meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
     # end: meshes and not more_meshes
-    # if: meshes
+    # if: pp
     parts, run = make_stages(meshes, device)
-    # end: meshes
-    # if: not meshes
-    parts, run = make_stages(device)
-    # end: not meshes
-    draw_weights(parts)
+    parameters = {name: parameter for part in parts for name, parameter in part.named_parameters()}
+    # end: pp
+    # if: not pp and meshes
+    model = build(meshes, device)
+    # end: not pp and meshes
+    # if: not pp and not meshes
+    model = build(device)
+    # end: not pp and not meshes
+    # if: not pp
+    parameters = dict(model.named_parameters())
+    # end: not pp
+    draw_weights(parameters)
     # if: hugging_face
     if options.weights:
-        load_weights(options.weights, parts)
+        dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
     # end: hugging_face
-    optimizer = make_optimizer(parts)
+    optimizer = make_optimizer(parameters)
+    # if: balance_bias
+    # if: pp
+    parameters |= {name: buffer for part in parts for name, buffer in part.named_buffers()}  # which checkpoints hold, too
+    # end: pp
+    # if: not pp
+    parameters |= dict(model.named_buffers())  # which checkpoints hold, too
+    # end: not pp
+    # end: balance_bias
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
     if begin := newest(options.save) or options.resume:
         # if: fp16
-        state = state_of(parts, optimizer, counts)
+        state = state_of(parameters, optimizer, counts)
         if "training.loss_scale" not in dcp.FileSystemReader(begin).read_metadata().state_dict_metadata:
             del state["training.loss_scale"]  # of a training in another precision
         dcp.load(state, checkpoint_id=begin)
         # end: fp16
         # if: not fp16
-        dcp.load(state_of(parts, optimizer, counts), checkpoint_id=begin)
+        dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
         # end: not fp16
-    text = Tokens(options.data, options.data_type) if options.data else Synthetic()
+    # if: ddp
+    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
+    run = partial(run_micro_batches, DistributedDataParallel(model, static_graph=STATIC_GRAPH, **buckets))
+    # end: ddp
+    # if: not pp and not ddp
+    run = partial(run_micro_batches, model)
+    # end: not pp and not ddp
+    tokens = open_tokens(options.data, options.data_type) if options.data else None
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
-    # if: shares
-    data_rank = rank // (CP * TP) % (GLOBAL_BATCH // own)
-    # end: shares
-    # if: pp and not shares
-    data_rank = rank % (GLOBAL_BATCH // own)
-    # end: pp and not shares
     # if: gathers
     positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
     # end: gathers
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
-        # if: pp and not shares
-        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + data_rank * own, own))
-        # end: pp and not shares
         # if: shares
-        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + data_rank * own, own))
+        first = int(counts[1]) + dist.get_rank() // (CP * TP) * own % GLOBAL_BATCH
         # end: shares
+        # if: pp and not shares
+        first = int(counts[1]) + dist.get_rank() * own % GLOBAL_BATCH
+        # end: pp and not shares
         # if: not pp and not shares
-        tokens, targets = (rows.to(device) for rows in read_rows(text, int(counts[1]) + rank * own, own))
+        first = int(counts[1]) + dist.get_rank() * own
         # end: not pp and not shares
+        rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
         # if: gathers
-        tokens, targets = tokens[:, positions], targets[:, positions]
+        inputs, targets = rows[:, :-1][:, positions], rows[:, 1:][:, positions]
         # end: gathers
         # if: ring
-        cut = {"buffers": [tokens, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {tokens, targets}}
+        inputs, targets = rows[:, :-1].clone(), rows[:, 1:].clone()  # torch cuts them in place
+        cut = {"buffers": [inputs, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {inputs, targets}}
         # end: ring
         # if: ring and loss_parallel
         with context_parallel(meshes["cp"], **cut), loss_parallel():
-            loss = run(tokens, targets)
+            loss = run(inputs, targets)
         # end: ring and loss_parallel
         # if: ring and not loss_parallel
         with context_parallel(meshes["cp"], **cut):
-            loss = run(tokens, targets)
+            loss = run(inputs, targets)
         # end: ring and not loss_parallel
         # if: loss_parallel and not ring
         with loss_parallel():
-            loss = run(tokens, targets)
+            # if: gathers
+            loss = run(inputs, targets)
+            # end: gathers
+            # if: not cp
+            loss = run(rows[:, :-1], rows[:, 1:])
+            # end: not cp
         # end: loss_parallel and not ring
-        # if: not ring and not loss_parallel
-        loss = run(tokens, targets)
-        # end: not ring and not loss_parallel
-        loss, norm = update(parts, optimizer, loss)
+        # if: gathers and not loss_parallel
+        loss = run(inputs, targets)
+        # end: gathers and not loss_parallel
+        # if: cp
+        loss, norm = update(parameters, optimizer, loss)
+        # end: cp
+        # if: loss_parallel and not cp
+        loss, norm = update(parameters, optimizer, loss)
+        # end: loss_parallel and not cp
+        # if: not loss_parallel and not cp
+        loss, norm = update(parameters, optimizer, run(rows[:, :-1], rows[:, 1:]))
+        # end: not loss_parallel and not cp
         counts += torch.tensor([1, GLOBAL_BATCH])
-        if rank == 0:
+        if dist.get_rank() == 0:
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
             # if: cuda
-            memory = f" memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
-            print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}" + memory, flush=True)
+            memory = torch.cuda.max_memory_allocated() / 2**30
+            print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f} memory {memory:.2f} GiB", flush=True)
             # end: cuda
             # if: not cuda
             print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}", flush=True)
             # end: not cuda
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
-            save(options.save, options.keep, parts, optimizer, counts)
+            save(options.save, options.keep, parameters, optimizer, counts)
     # if: hugging_face
     if options.export_weights:
-        export_weights(options.export_weights, parts, options.weights)
+        export_weights(options.export_weights, parameters, options.weights)
     # end: hugging_face
     dist.barrier()
     dist.destroy_process_group()

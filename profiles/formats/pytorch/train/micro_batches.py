@@ -1,26 +1,4 @@
-from functools import partial
-
 import torch
-from torch.nn.parallel import DistributedDataParallel
-
-
-# if: meshes
-def make_stages(meshes, device):
-    """The whole model, and the function that runs a step on it."""
-    part = build(meshes, device)
-# end: meshes
-# if: not meshes
-def make_stages(device):
-    """The whole model, and the function that runs a step on it."""
-    part = build(device)
-# end: not meshes
-    # if: ddp
-    buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
-    return [part], partial(run_micro_batches, DistributedDataParallel(part, static_graph=STATIC_GRAPH, **buckets))
-    # end: ddp
-    # if: not ddp
-    return [part], partial(run_micro_batches, part)
-    # end: not ddp
 
 
 def run_micro_batches(model, tokens, targets):

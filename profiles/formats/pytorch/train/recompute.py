@@ -41,12 +41,11 @@ def selective():
 def apply_activation_checkpointing(part):
     """Activation checkpointing: the forward pass of a layer runs again in its backward pass (arXiv 1604.06174)."""
     # if: every_second_layer
-    layers = [layer for index, layer in part.layers.items() if int(index) % 2 == 0]
+    for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
     # end: every_second_layer
     # if: not every_second_layer
-    layers = part.layers.values()
+    for layer in part.layers.values():
     # end: not every_second_layer
-    for layer in layers:
         layer.forward = recomputed(layer.forward)
 
 
