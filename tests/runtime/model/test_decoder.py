@@ -52,8 +52,8 @@ def test_equal_seeds_give_equal_weights_and_others_do_not():
 def test_a_window_of_a_matrix_is_drawn_as_the_whole_is(monkeypatch):
     monkeypatch.setattr(seeded, "BLOCK_ELEMENTS", 40)  # blocks of 4 rows, so that windows cross them
     whole, window = torch.empty(30, 10), torch.empty(9, 3)
-    seeded._draw(seeded.Window(local=whole, shape=whole.shape, lengths=(30, 10), offsets=(0, 0)), "name", 1.0)
-    seeded._draw(seeded.Window(local=window, shape=whole.shape, lengths=(9, 3), offsets=(6, 5)), "name", 1.0)
+    seeded._draw(seeded.Window(local=whole, shape=whole.shape, lengths=(30, 10), offsets=(0, 0)), "name", 1.0, seeded.HOST)
+    seeded._draw(seeded.Window(local=window, shape=whole.shape, lengths=(9, 3), offsets=(6, 5)), "name", 1.0, seeded.HOST)
     assert torch.equal(window, whole[6:15, 5:8])
     assert whole.unique().numel() == whole.numel()
 
