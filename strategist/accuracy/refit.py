@@ -12,7 +12,7 @@ from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
 from strategist.accuracy.stalled_steps import regular_step_probability
 from strategist.contract.measurement import Measurement
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS, fitted_steps
@@ -63,9 +63,9 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Measurement]) -> FittedTo:
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
     seconds = [sum(trial.time.get(part, 0.0) for part in BESIDE) for trial in trials if trial.time]
     if not seconds:
-        return replace(published, stack=TORCH.name)
+        return replace(published, stack=NATIVE.name)
     calibration = replace(published.calibration, overhead_seconds=median(seconds))
-    return replace(published, stack=TORCH.name, calibration=calibration)
+    return replace(published, stack=NATIVE.name, calibration=calibration)
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:

@@ -8,11 +8,11 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
 from strategist.contract.pipeline_stages import even_layers, rank_of_stage
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 
 
-def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candidate: Candidate, stack: Stack = TORCH) -> Bound:
+def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candidate: Candidate, stack: Stack = NATIVE) -> Bound:
     """The least seconds of a step of one legal candidate, whatever is overlapped and however kernels are written.
 
     Each resource of the mean device has to do its work; a step takes at least as long as the busiest of them. What some

@@ -103,15 +103,15 @@ class Stack:
                 raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-TORCH = Stack(name="native", recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0, scales_in_update=True)
+NATIVE = Stack(name="native", recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0, scales_in_update=True)
 """torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
 the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl).
 Weights of 4 bits go through 32-bit codes and levels, 22.5 bytes a weight instead of 2.5 (strategist_runtime/model/nf4.py)."""
 
-FOREACH = replace(TORCH, scales_in_update=False, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
+NATIVE_FOREACH = replace(NATIVE, scales_in_update=False, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
 """The same where AdamW runs a kernel an operation over all parameters."""
 
 
 def native_stack(options: Options, optimizer: str) -> Stack:
     """The stack of the native back end as it updates parameters."""
-    return FOREACH if optimizer == "adamw" and options.optimizer_kernel == "foreach" else TORCH
+    return NATIVE_FOREACH if optimizer == "adamw" and options.optimizer_kernel == "foreach" else NATIVE

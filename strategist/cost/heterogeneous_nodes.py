@@ -8,7 +8,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import Estimate
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Counts, Floats, view
@@ -55,7 +55,7 @@ def price_heterogeneous(
     workload: Workload,
     columns: Columns,
     calibration: Calibration = NEUTRAL,
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
     *,
     confidence: float | None = None,
 ) -> Priced:

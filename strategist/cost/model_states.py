@@ -6,7 +6,7 @@ import numpy as np
 
 from strategist.contract.memory_traits import TORCH_MEMORY_TRAITS, MemoryTraits
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.muon import muon_share
@@ -38,7 +38,7 @@ class StateBytes:
         return self.trained < 1.0
 
 
-def state_bytes(model: ModelShape, workload: Workload, stack: Stack = TORCH) -> StateBytes:
+def state_bytes(model: ModelShape, workload: Workload, stack: Stack = NATIVE) -> StateBytes:
     """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
     compute = 4.0 if workload.precision == "fp32" else 2.0
     gathered = 4.0 if stack.memory_traits.autocast else compute

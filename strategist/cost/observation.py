@@ -9,7 +9,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
@@ -34,7 +34,7 @@ class Observation:
     workload: Workload
     candidate: Candidate
     accumulation: int
-    stack: Stack = TORCH
+    stack: Stack = NATIVE
     step_seconds: float | None = None
     peak_memory_bytes: float | None = None
     exposed_comm_ratio: float | None = None

@@ -9,7 +9,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.model import ModelShape
 from strategist.contract.report import Instant, RankMemory
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Parts, View, view
@@ -29,7 +29,7 @@ def rank_memory(
     columns: Columns,
     calibration: Calibration,
     found: Simulated,
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
 ) -> tuple[RankMemory, ...]:
     """Of each rank, first to last, neighbours that are alike together: layers as they were cut, micro-batches in flight as they
     were simulated."""
@@ -47,7 +47,7 @@ def rank_memory(
 
 
 def step_memory(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = TORCH
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = NATIVE
 ) -> tuple[Instant, ...]:
     """The fullest of the first and the last rank at the instants of a step that may be its peak, in their order."""
     v = view(columns, workload)

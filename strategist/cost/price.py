@@ -10,7 +10,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster, Device
 from strategist.contract.estimate import Estimate, MemoryParts, TimeParts
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Counts, Floats, Mask, Parts, View, total, view
@@ -138,7 +138,7 @@ def price(
     workload: Workload,
     columns: Columns,
     calibration: Calibration = NEUTRAL,
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
     *,
     confidence: float | None = None,
 ) -> Priced:

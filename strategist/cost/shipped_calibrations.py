@@ -5,7 +5,7 @@ from functools import cache
 
 from strategist.contract import codec
 from strategist.contract.cluster import Cluster
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.paths import data_dir
 
@@ -65,7 +65,7 @@ def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None 
     """What was measured on the cluster, else what was published of the stack on GPUs; without one, of torch's own parallel APIs."""
     if measured is not None:
         return measured
-    found = calibration_for(stack or TORCH)
+    found = calibration_for(stack or NATIVE)
     return found if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=found.memory_spread)
 
 
@@ -80,5 +80,5 @@ def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
 
 
 def _names(stack: Stack) -> tuple[str, ...]:
-    published = (PUBLISHED_NATIVE,) if stack.name == TORCH.name else ()
+    published = (PUBLISHED_NATIVE,) if stack.name == NATIVE.name else ()
     return stack.name, *published, family_name(stack.family), ANY_STACK

@@ -9,7 +9,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.pipeline_stages import even_layers
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats, Parts, View, view
@@ -66,7 +66,7 @@ def simulated(
     workload: Workload,
     columns: Columns,
     calibration: Calibration = NEUTRAL,
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
     weighted: bool = False,
     least_pp: int = 2,
 ) -> tuple[Simulated, ...]:
@@ -93,7 +93,7 @@ def simulated(
 
 
 def streamed_round(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = TORCH
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = NATIVE
 ) -> Simulated:
     """One round of a streamed candidate, and what follows the last one: stages of a layer, the embedding before and the head behind
     them, are dealt to the ranks in turn, each with all micro-batches of the round, as breadth-first pipelines order them. The head

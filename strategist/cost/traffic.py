@@ -10,7 +10,7 @@ import numpy as np
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.model import ModelShape
 from strategist.contract.rank_observation import Traffic
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, View, view
 from strategist.cost.comm import collectives, gathers_keys, stage_collectives
@@ -23,7 +23,7 @@ GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_r
 
 
 def step_traffic(
-    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, stack: Stack = TORCH
+    model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, stack: Stack = NATIVE
 ) -> tuple[Traffic, ...]:
     """What one candidate moves in a step, as a ring sends it, the most first; stages count as cut evenly."""
     v = view(columns, workload)

@@ -22,7 +22,7 @@ from strategist.contract.pipeline_stages import stream_rounds
 from strategist.contract.plan import Digests, Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
-from strategist.contract.stack import TORCH, Stack, native_stack
+from strategist.contract.stack import NATIVE, Stack, native_stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_heterogeneous
@@ -278,7 +278,7 @@ def _resolved(
     if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    changed = _stack(chosen, asked.request.workload, stack) is not (stack or TORCH)
+    changed = _stack(chosen, asked.request.workload, stack) is not (stack or NATIVE)
     if changed or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
         estimate = _estimate(asked, chosen, calibration, stack)
     return _complete(asked, chosen, estimate, deck, calibration, stack)
@@ -296,7 +296,7 @@ def _complete(
         cluster=cluster,
         workload=workload,
         candidate=chosen,
-        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or TORCH)),
+        estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
         digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
         backends=tuple(able),

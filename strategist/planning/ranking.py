@@ -11,7 +11,7 @@ from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.options import OPTION_NAMES
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import Calibration
 from strategist.cost.shipped_calibrations import factors
 from strategist.errors import InputError
@@ -116,7 +116,7 @@ def _new_ranking(
         model, cluster, request.workload,
         constraints=constraints, deck=deck, facts=facts,
         calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, constraints),
-        stack=stack or TORCH, all_timed=all_timed, first=first, within_seconds=within_seconds,
+        stack=stack or NATIVE, all_timed=all_timed, first=first, within_seconds=within_seconds,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
@@ -125,7 +125,7 @@ def _new_ranking(
 
     return reranked(
         ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or TORCH,
+        calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or NATIVE,
     )  # fmt: skip
 
 

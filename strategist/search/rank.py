@@ -13,7 +13,7 @@ from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
 from strategist.contract.settings import PARTS, with_settings
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.candidate_arrays import Floats
@@ -73,7 +73,7 @@ def rank(
     objective: str,
     confidence: float = SURE,
     blocks: Sequence[Block] | None = None,
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
     all_timed: bool = True,
     first: int | None = None,
     within_seconds: float = np.inf,

@@ -7,7 +7,7 @@ import numpy as np
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.simulated_steps import simulated, with_simulated
@@ -27,7 +27,7 @@ def reranked(
     objective: str,
     places: int,
     weighted: Callable[[int], bool],
-    stack: Stack = TORCH,
+    stack: Stack = NATIVE,
 ) -> Ranking:
     """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it. ``weighted`` says of a
     row whether its stages are cut by weight.

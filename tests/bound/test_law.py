@@ -11,7 +11,7 @@ from strategist.bound.lower import lower_bound
 from strategist.contract.bound import Bound
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.price import price
@@ -67,7 +67,7 @@ class Prices:
 
 def all_prices() -> list[Prices]:
     """Plans' own stack from profiles alone, at the hardware's limits and as shipped, and every published stack as shipped."""
-    own = Prices(stack=TORCH, calibrations=(NEUTRAL, QUICKEST, calibration_for(TORCH)))
+    own = Prices(stack=NATIVE, calibrations=(NEUTRAL, QUICKEST, calibration_for(NATIVE)))
     known = [load_stack(name) for name in stack_names()]
     return [own, *(Prices(stack=stack, calibrations=(calibration_for(stack),)) for stack in known)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from cost.situations import DENSE, WORKLOAD, cluster
 from strategist.contract.cluster import Cluster
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, SLOWEST_LAUNCH_SECONDS, Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS
@@ -19,7 +19,7 @@ from strategist.profiles.cluster import resolve_cluster, typical_node
 
 
 def rates(on: Cluster, calibration: Calibration = NEUTRAL) -> Rates:
-    return rates_of(on, TORCH, WORKLOAD, DENSE).calibrated(calibration.factors)
+    return rates_of(on, NATIVE, WORKLOAD, DENSE).calibrated(calibration.factors)
 
 
 def efficiency(on: Cluster, calibration: Calibration) -> Floats:
@@ -33,14 +33,14 @@ def efficiency(on: Cluster, calibration: Calibration) -> Floats:
 def test_neutral_factors_leave_rates_and_links_as_they_are() -> None:
     on = cluster()
     assert NEUTRAL.calibrated_cluster(on) == on
-    assert rates(on) == rates_of(on, TORCH, WORKLOAD, DENSE)
+    assert rates(on) == rates_of(on, NATIVE, WORKLOAD, DENSE)
 
 
 def test_unfused_attention_of_heads_that_are_not_aligned_leaves_the_tensor_cores() -> None:
-    on, unfused = cluster(), replace(TORCH, attention="unfused")
+    on, unfused = cluster(), replace(NATIVE, attention="unfused")
     peaks = {
         (stack.attention, size): rates_of(on, stack, WORKLOAD, replace(DENSE, head_size=size)).attention_flops
-        for stack in (TORCH, unfused)
+        for stack in (NATIVE, unfused)
         for size in (104, 108)
     }
     assert peaks == {("flash", 104): 4e14, ("flash", 108): 4e14, ("unfused", 104): 4e14, ("unfused", 108): 1e14}

@@ -9,7 +9,7 @@ from cost.situations import DENSE, EXPERTS, INTER, INTRA, WORKLOAD, cluster, est
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.comm import BUCKET_PARAMETERS, group
 from strategist.cost.price import price
@@ -27,7 +27,7 @@ def exchanged(
     candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=1, recompute=recompute))
     times = candidate.accumulation(WORKLOAD)
     found = price(
-        ROUND, on, WORKLOAD, table([row_of(candidate, times)]), calibration, replace(TORCH, dispatch=stack)
+        ROUND, on, WORKLOAD, table([row_of(candidate, times)]), calibration, replace(NATIVE, dispatch=stack)
     )  # fmt: skip
     return float(found.time["ep_communication"][0]) / (4 * times)
 
@@ -99,8 +99,10 @@ def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)
     kept = Candidate(layout=layout, knobs=Knobs(micro_batch=1, reshard_after_forward=False, no_sync=True))
     columns = table([row_of(kept, 4)])
-    copies = replace(TORCH, memory_traits=replace(TORCH.memory_traits, parameters="copies"))
-    torch, megatron = (price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
+    copies = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, parameters="copies"))
+    torch, megatron = (
+        price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (NATIVE, copies)
+    )
     assert megatron < 0.3 * torch  # latency is left
 
 
@@ -109,7 +111,7 @@ def test_quantized_weights_travel_as_they_are_stored() -> None:
     columns = table([row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=1)), 4)])
     deep = replace(DENSE, layers=64)
     lora, qlora = (
-        price(deep, at_once(1, 8), replace(WORKLOAD, train=train), columns, NEUTRAL, TORCH).communication_seconds[0]
+        price(deep, at_once(1, 8), replace(WORKLOAD, train=train), columns, NEUTRAL, NATIVE).communication_seconds[0]
         for train in ("lora", "qlora")
     )
     assert 0.25 < qlora / lora < 0.35
@@ -119,9 +121,9 @@ def test_megatron_gathers_and_reduces_small_layers_together() -> None:
     """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
     kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, no_sync=True))
     on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
-    copies = replace(TORCH, memory_traits=replace(TORCH.memory_traits, parameters="copies"))
+    copies = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, parameters="copies"))
     columns, work = table([row_of(kept, 1)]), replace(WORKLOAD, global_batch=64)
-    torch, megatron = (price(DENSE, on, work, columns, NEUTRAL, stack).communication_seconds[0] for stack in (TORCH, copies))
+    torch, megatron = (price(DENSE, on, work, columns, NEUTRAL, stack).communication_seconds[0] for stack in (NATIVE, copies))
     call = 63 * float(group(np.array([64.0]), np.array([1.0]), on).hop_seconds[0])
     ends = torch - 2 * DENSE.layers * call
     assert megatron - ends == pytest.approx(2 * DENSE.layers * call * DENSE.dense_layer_parameters / BUCKET_PARAMETERS, rel=0.01)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from strategist.contract.cluster import Cluster, Curve, Device, Link
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.price import price
@@ -43,7 +43,7 @@ def candidates(model: str, on: Cluster, count: int, seed: int = 0) -> Columns:
 
 
 def seconds(model: str, on: Cluster, columns: Columns, workload: Workload = WORKLOAD) -> Floats:
-    return price(resolve_model(model).shape, on, workload, columns, calibration_for(TORCH), TORCH).step_seconds
+    return price(resolve_model(model).shape, on, workload, columns, calibration_for(NATIVE), NATIVE).step_seconds
 
 
 def rates(on: Cluster) -> dict[str, Floats]:

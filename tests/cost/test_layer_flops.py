@@ -9,7 +9,7 @@ from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import MLAShape, ModelShape
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import LayerWork, layer_work, model_flops_per_token
@@ -19,8 +19,8 @@ from strategist.expr.columns import row_of, table
 LATENT = replace(
     DENSE, kv_heads=16, mla=MLAShape(query_rank=0, key_value_rank=64, rope_head_size=32, nope_head_size=64, value_head_size=48)
 )  # fmt: skip
-UNFUSED = replace(TORCH, attention="unfused")
-STREAMS = replace(TORCH, experts="streams")
+UNFUSED = replace(NATIVE, attention="unfused")
+STREAMS = replace(NATIVE, experts="streams")
 ALL = WORKLOAD.seq_len
 
 
@@ -29,7 +29,7 @@ def seen(layout: Layout, **knobs: Any) -> View:
     return view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
 
 
-def work(model: ModelShape, layout: Layout | None = None, stack: Stack = TORCH, **knobs: Any) -> LayerWork:
+def work(model: ModelShape, layout: Layout | None = None, stack: Stack = NATIVE, **knobs: Any) -> LayerWork:
     return layer_work(model, WORKLOAD, stack, seen(layout or Layout(), **knobs))
 
 
@@ -64,7 +64,7 @@ def test_experts_of_more_ranks_have_larger_matmuls_each() -> None:
 
 def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
     small = replace(EXPERTS.moe, experts=128, experts_per_token=32, expert_ffn_size=128)
-    v, device, stack = seen(Layout()), cluster().device, replace(TORCH, experts="sliced")
+    v, device, stack = seen(Layout()), cluster().device, replace(NATIVE, experts="sliced")
     few, many = (
         expert_matmuls(layer_work(model, WORKLOAD, stack, v), WORKLOAD, device, v).seconds(NEUTRAL.factors, 1e30)
         for model in (EXPERTS, replace(EXPERTS, moe=small))
@@ -95,8 +95,8 @@ def test_what_a_device_waits_for_shows_however_busy_it_is() -> None:
 
 
 def test_weights_cast_once_a_step_are_not_cast_in_each_pass() -> None:
-    once = replace(TORCH, casts_once=True)
-    each, kept = (work(DENSE, stack=stack, float8="tensorwise", compile=True).cast_bytes[0] for stack in (TORCH, once))
+    once = replace(NATIVE, casts_once=True)
+    each, kept = (work(DENSE, stack=stack, float8="tensorwise", compile=True).cast_bytes[0] for stack in (NATIVE, once))
     assert each - kept == pytest.approx(5 * (DENSE.attention_parameters + 3 * 1024 * 4096))
 
 
@@ -135,6 +135,6 @@ def test_collectives_that_are_saved_do_not_run_again() -> None:
 def test_attention_stays_within_documents() -> None:
     """Of lengths spread evenly around their mean a token's own document has (4 m - 1) / 3 tokens, mean over tokens."""
     packed = replace(WORKLOAD, document_tokens=64)
-    whole, found = (layer_work(DENSE, each, TORCH, seen(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
+    whole, found = (layer_work(DENSE, each, NATIVE, seen(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
     assert found / whole == pytest.approx(85 / WORKLOAD.seq_len)
     assert replace(WORKLOAD, document_tokens=WORKLOAD.seq_len).attended_tokens == WORKLOAD.seq_len

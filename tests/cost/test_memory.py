@@ -11,7 +11,7 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.loss import Loss
 from strategist.contract.memory_traits import MemoryTraits
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import view
 from strategist.cost.loss_memory import loss_memory
@@ -241,7 +241,7 @@ def test_a_loss_in_pieces_has_the_logits_of_one_and_if_it_is_fused_gradients_of_
     """Of the head and of its input, in bf16."""
     candidate = Candidate(layout=Layout(), knobs=Knobs(micro_batch=8, recompute="full"))
     v = view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
-    found, logits = loss_memory(DENSE, WORKLOAD, replace(TORCH, loss=loss), v), 8 * WORKLOAD.seq_len * DENSE.vocab_size
+    found, logits = loss_memory(DENSE, WORKLOAD, replace(NATIVE, loss=loss), v), 8 * WORKLOAD.seq_len * DENSE.vocab_size
     of_inputs = 2 * 8 * WORKLOAD.seq_len * DENSE.hidden_size if kept else 0
     assert float(found.peak_bytes[0]) == 12 * logits / 8 + kept + of_inputs
 

@@ -8,7 +8,7 @@ import pytest
 from cost.situations import DENSE, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Parts, view
 from strategist.cost.layer_flops import layer_work
@@ -127,7 +127,7 @@ def test_a_ring_goes_back_beside_the_keys_and_values_of_all_ranks(cp: int) -> No
     output twice; fp32 gradients of queries twice, of keys and values thrice; those of the kernel, of half the queries; keys and
     values that are sent, and those of all ranks. Beside that the layer's input, whole for matmuls, and the residual's gradient."""
     columns = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 32)])
-    found = layer_work(DENSE, WORKLOAD, TORCH, view(columns, WORKLOAD)).activations.attention_backward_bytes
+    found = layer_work(DENSE, WORKLOAD, NATIVE, view(columns, WORKLOAD)).activations.attention_backward_bytes
     ring = 2 * (1 + 2 + 1) + 4 * 2 + 4 * 3 + 2 * (1 / 2 + 1) + 2 * (1 + cp)
     assert float(found[0]) == (ring + 2 * 3) * HIDDEN / cp
 

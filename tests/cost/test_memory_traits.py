@@ -9,7 +9,7 @@ from cost.situations import DENSE, WORKLOAD, cluster
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.memory_traits import MemoryTraits
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.activation_memory import LayerActivations, layer_activations
 from strategist.cost.candidate_arrays import view
@@ -36,7 +36,7 @@ def layer(stack: Stack, workload: Workload = WORKLOAD, **knobs: Any) -> LayerAct
 
 
 def keeping(**traits: Any) -> Stack:
-    return replace(TORCH, elementwise="fused", memory_traits=MemoryTraits(**traits))
+    return replace(NATIVE, elementwise="fused", memory_traits=MemoryTraits(**traits))
 
 
 def test_adapters_are_on_the_linears_that_a_stack_adapts() -> None:

@@ -11,7 +11,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.pipeline_stages import AWAY_WINDOW
-from strategist.contract.stack import TORCH, Stack
+from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
 from strategist.cost.offload import COUNTED
 from strategist.cost.price import price
@@ -33,7 +33,7 @@ def away(layout: Layout = TWO, rate: float = 2e10, workload: Workload = situatio
     return situations.estimate(layout, workload=workload, on=on, activation_offload=True, **knobs)
 
 
-def priced(layout: Layout, stack: Stack = TORCH, **knobs: Any) -> Estimate:
+def priced(layout: Layout, stack: Stack = NATIVE, **knobs: Any) -> Estimate:
     candidate = Candidate(layout=layout, knobs=Knobs(recompute="full", **knobs))
     columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
     return price(MODEL, BOX, WORKLOAD, columns, stack=stack).estimate(0)
@@ -67,19 +67,19 @@ def test_collectives_without_peer_access_leave_room_for_copies() -> None:
 
 def test_reductions_that_nothing_hides_take_longer() -> None:
     beside = priced(Layout(dp_shard=8), micro_batch=8)
-    apart = priced(Layout(dp_shard=8), replace(TORCH, hides_reductions=False), micro_batch=8)
+    apart = priced(Layout(dp_shard=8), replace(NATIVE, hides_reductions=False), micro_batch=8)
     assert apart.time.dp_communication > beside.time.dp_communication
 
 
 def test_copy_engines_use_each_devices_own_link() -> None:
     rings, copies = (
-        priced(Layout(dp_shard=8), replace(TORCH, collectives=kind)).time.dp_communication for kind in ("nccl", "copies")
+        priced(Layout(dp_shard=8), replace(NATIVE, collectives=kind)).time.dp_communication for kind in ("nccl", "copies")
     )
     assert rings / copies > 4
 
 
 def test_sums_in_fp16_are_faster_where_the_card_has_them() -> None:
-    usual, fast = (priced(Layout(pp=8), replace(TORCH, fp16_sums=on)) for on in (False, True))
+    usual, fast = (priced(Layout(pp=8), replace(NATIVE, fp16_sums=on)) for on in (False, True))
     assert fast.time.matmul < 0.75 * usual.time.matmul
     assert fast.time.attention == pytest.approx(usual.time.attention)
 

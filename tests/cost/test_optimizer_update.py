@@ -8,7 +8,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.options import Options
-from strategist.contract.stack import FOREACH, TORCH, Stack, native_stack
+from strategist.contract.stack import NATIVE, NATIVE_FOREACH, Stack, native_stack
 from strategist.contract.workload import Workload
 from strategist.cost.muon import layer_matrices, newton_schulz_flops
 from strategist.cost.price import price
@@ -32,24 +32,26 @@ def priced(stack: Stack, workload: Workload = WORKLOAD, layout: Layout = EIGHT, 
 def test_a_fused_update_passes_once_over_states_and_clipping_twice_over_gradients() -> None:
     """For their norm; and AdamW's kernel writes what it reads scaled, which others do in a pass of their own."""
     each = DENSE.parameters / 8 / BYTES_PER_SECOND
-    assert priced(TORCH).time.optimizer == pytest.approx((28 + 2 * 4) * each, rel=NORM)
-    assert priced(TORCH, replace(WORKLOAD, optimizer="sgd")).time.optimizer == pytest.approx((12 + 3 * 4) * each, rel=NORM)
-    assert priced(TORCH, optimizer_in_backward=True, micro_batch=1).time.optimizer == pytest.approx((28 + 4) * each, rel=NORM)
+    assert priced(NATIVE).time.optimizer == pytest.approx((28 + 2 * 4) * each, rel=NORM)
+    assert priced(NATIVE, replace(WORKLOAD, optimizer="sgd")).time.optimizer == pytest.approx((12 + 3 * 4) * each, rel=NORM)
+    assert priced(NATIVE, optimizer_in_backward=True, micro_batch=1).time.optimizer == pytest.approx((28 + 4) * each, rel=NORM)
 
 
 def test_a_kernel_an_operation_passes_twenty_times_and_holds_a_copy_of_a_state() -> None:
-    fused, foreach = (priced(stack, recompute="full", micro_batch=1) for stack in (TORCH, FOREACH))
+    fused, foreach = (priced(stack, recompute="full", micro_batch=1) for stack in (NATIVE, NATIVE_FOREACH))
     seconds = (52 + 4) * DENSE.parameters / 8 / BYTES_PER_SECOND  # and it scales gradients in a pass of its own
     assert foreach.time.optimizer - fused.time.optimizer == pytest.approx(seconds, rel=NORM)
-    alone = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), recompute="full") for stack in (TORCH, FOREACH)]
+    alone = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), recompute="full") for stack in (NATIVE, NATIVE_FOREACH)]
     assert alone[1].memory.allocated - alone[0].memory.allocated > 2 * DENSE.parameters
-    late = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), optimizer_in_backward=True) for stack in (TORCH, FOREACH)]
+    late = [
+        priced(stack, replace(WORKLOAD, global_batch=1), Layout(), optimizer_in_backward=True) for stack in (NATIVE, NATIVE_FOREACH)
+    ]
     assert late[0].memory == late[1].memory  # one parameter after the other
 
 
 @pytest.mark.parametrize(
     ("optimizer", "kernel", "found"),
-    [("adamw", "foreach", FOREACH), ("adamw", "fused", TORCH), ("sgd", "foreach", TORCH)],
+    [("adamw", "foreach", NATIVE_FOREACH), ("adamw", "fused", NATIVE), ("sgd", "foreach", NATIVE)],
 )
 def test_a_plan_says_by_which_kernel_it_updates(optimizer: str, kernel: str, found: Stack) -> None:
     assert native_stack(Options(optimizer_kernel=kernel), optimizer) == found
@@ -57,8 +59,8 @@ def test_a_plan_says_by_which_kernel_it_updates(optimizer: str, kernel: str, fou
 
 def test_muon_multiplies_each_matrix_of_a_layer_on_every_rank() -> None:
     muon = replace(WORKLOAD, optimizer="muon")
-    one, eight = (priced(TORCH, muon, layout).time.optimizer for layout in (Layout(), EIGHT))
-    gathered = priced(TORCH, muon).time.dp_communication - priced(TORCH).time.dp_communication
+    one, eight = (priced(NATIVE, muon, layout).time.optimizer for layout in (Layout(), EIGHT))
+    gathered = priced(NATIVE, muon).time.dp_communication - priced(NATIVE).time.dp_communication
     assert gathered > 7 / 8 * 2 * 16 * DENSE.dense_layer_parameters / situations.INTRA.bytes_per_second
     moved = (20 + 3 * 4) * DENSE.parameters / BYTES_PER_SECOND
     assert one - moved == pytest.approx(eight - moved / 8, rel=NORM)

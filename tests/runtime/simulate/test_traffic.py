@@ -15,7 +15,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import SimulatedRank
-from strategist.contract.stack import TORCH
+from strategist.contract.stack import NATIVE
 from strategist.cost.traffic import step_traffic
 from strategist.expr.columns import row_of, table
 
@@ -143,8 +143,8 @@ def moved(name: str, folder: Path) -> dict[str, float]:
 def least(name: str) -> dict[str, float]:
     """Bytes into a rank by axis as the bound counts them, by rings."""
     each = planned(name)
-    setting = BoundInputs(model=each.model, workload=each.workload, candidate=each.candidate, stack=TORCH)
-    rates = replace(line_rates(each.cluster, each.workload, TORCH, float8=False), in_switch_intra=False)
+    setting = BoundInputs(model=each.model, workload=each.workload, candidate=each.candidate, stack=NATIVE)
+    rates = replace(line_rates(each.cluster, each.workload, NATIVE, float8=False), in_switch_intra=False)
     return {axis: found.intra for axis, found in traffic_by_axis(setting, each.cluster, rates).items()}
 
 
