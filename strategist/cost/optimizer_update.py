@@ -14,7 +14,8 @@ from strategist.cost.rates import Matmuls
 
 FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 40.0, "muon": 20.0, "sgd": 12.0}
 """Bytes that an update in one kernel reads and writes a parameter: parameter and moments both ways, gradient once. With moments of
-8 bits it moves 16, but looks each value up: on an H100 it takes the time of 40 (profiles/measurements/rows/h100-sxm.jsonl)."""
+8 bits it moves 16, but looks each value up: torchao's takes the time of 40 on an H100 (profiles/measurements/rows/h100-sxm.jsonl);
+that others' take as long is assumed."""
 
 FOREACH_BYTES = 52.0
 """Bytes a parameter that AdamW moves more in a kernel an operation: 20 passes over fp32 values instead of 7
