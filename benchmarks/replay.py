@@ -26,10 +26,10 @@ def main() -> None:
     found = api.replay(seeds=SEEDS, on_sweep=lambda name, done, count: print(f"{done} of {count}: {name}", file=sys.stderr))
     minutes = (time.perf_counter() - begin) / 60
     ours = api.replay(OURS, seeds=SEEDS)
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 2:
         print(samplers(found), sweeps(found), samplers(ours), sep="\n\n")
         return
-    docs, readme = Path(sys.argv[1]), Path(sys.argv[2])
+    docs = Path(sys.argv[1])
     (docs / "replay.svg").write_text(replayed_plot(found), encoding="utf-8")
     rows = sum(sweep.rows for sweep in found.sweeps)
     said = (
@@ -39,7 +39,6 @@ def main() -> None:
     legend = bullets(f"**{name}**: {prose(text)}" for name, text in LEGEND)
     put(docs / "tuning.md", "replay", "\n\n".join((said, samplers(found), legend, sweeps(found))))
     put(docs / "tuning.md", "gloo", samplers(ours), "replay")
-    put(readme, "replay", "\n\n".join((said, samplers(found))))
 
 
 def samplers(found: ReplayDocument) -> str:

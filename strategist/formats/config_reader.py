@@ -13,8 +13,8 @@ from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
-from strategist.formats.named_files import unread, with_config
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import unread, with_config
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
 

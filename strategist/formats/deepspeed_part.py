@@ -11,8 +11,8 @@ from strategist.formats import deepspeed
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
 from strategist.formats.finding_codes import finding
-from strategist.formats.named_files import beside
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import beside
 from strategist.formats.source import Entry, Source, load
 
 PROGRAMS = ("recompute", "activation_offload")

@@ -17,8 +17,8 @@ from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
 from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
-from strategist.formats.named_files import beside, named_entries
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import beside, named_entries
 from strategist.formats.source import Entry, Source, load
 
 PREFIX = "accelerate."

@@ -10,7 +10,7 @@ from typing import Any
 
 from strategist.errors import FileError
 from strategist.files import yaml_file
-from strategist.formats import launch_words, shell
+from strategist.formats import accelerate_launch, shell
 
 MAX_BYTES, LONGEST_SHOWN = yaml_file.MAX_BYTES, 60
 
@@ -224,16 +224,16 @@ def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict
 
 def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry], Launch]:
     """The flags of the program that a script starts, and how it starts it."""
-    parts = [launch_words.split(command) for command in read]
+    parts = [accelerate_launch.split(command) for command in read]
     own = _merged([part[1] if part else command for command, part in zip(read, parts, strict=True)])
     options = {name.replace("-", "_"): entry for name, entry in _merged([part[0] for part in parts if part]).items()}
     own |= {name: entry for name, entry in options.items() if "$" in name}  # may hold anything
-    return own, Launch(accelerate=any(parts) or launch_words.mentions_accelerate(text), options=options)
+    return own, Launch(accelerate=any(parts) or accelerate_launch.mentions_accelerate(text), options=options)
 
 
 def _both(command: shell.Command) -> dict[str, Entry]:
     """The flags of a program and of its launcher."""
-    return {name: entry for part in launch_words.split(command) or (command,) for name, entry in _flags(part.words).items()}
+    return {name: entry for part in accelerate_launch.split(command) or (command,) for name, entry in _flags(part.words).items()}
 
 
 def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:

@@ -1,5 +1,7 @@
 """torchao: float8 linears, and AdamW with states of 8 bits (arXiv 2209.05433, 2110.02861)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,35 +30,42 @@ def find_scales(model: nn.Module) -> None:
 SLICE_ELEMENTS = 2**20
 """Of a parameter that is updated uncompiled at a time; whole blocks of states."""
 
-whole_update = adam.single_param_adam
+_whole_update = adam.single_param_adam
 
 
-def update(*arguments: Any) -> None:
+def _update(*arguments: Any) -> None:
     """torchao's update of one parameter by its gradient, step and two moments, then numbers.
 
     Compiled it is one kernel. Where nothing is compiled (on CPU, and while collectives are counted) it would hold ten fp32 tensors
     of the parameter's size, so it goes slice by slice.
     """
     if torch.compiler.is_compiling():
-        whole_update(*arguments)
+        _whole_update(*arguments)
         return
     parameter, gradient, step, *moments = arguments[:5]
-    flat = [local(tensor).reshape(-1) for tensor in (parameter, gradient, *moments)]
+    flat = [local(parameter).view(-1), local(gradient).reshape(-1), *(local(moment).view(-1) for moment in moments)]
     elements = flat[0].numel()
     for begin in range(0, elements, SLICE_ELEMENTS):
         here = [tensor[begin : min(begin + SLICE_ELEMENTS, elements)] for tensor in flat]
-        whole_update(here[0], here[1], step, *here[2:], *arguments[5:])
+        _whole_update(here[0], here[1], step, *here[2:], *arguments[5:])
 
 
-adam.single_param_adam = update
+@contextmanager
+def _updated_in_slices() -> Iterator[None]:
+    """Within, torchao's optimizers take this update: they look theirs up by its name, and have no place for another."""
+    adam.single_param_adam = _update
+    try:
+        yield
+    finally:
+        adam.single_param_adam = _whole_update
 
 
 class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
-    """Computes each update in one compiled kernel on GPUs."""
+    """Computes each update in one compiled kernel on GPUs, and slice by slice elsewhere."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        with compiled_on_gpus_only():
+        with compiled_on_gpus_only(), _updated_in_slices():
             super().step(closure)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from strategist.errors import FileError
-from strategist.formats.launch_words import CONFIGS
+from strategist.formats.accelerate_launch import CONFIGS
 from strategist.formats.source import Entry, Source, load
 
 CONFIG = "config"

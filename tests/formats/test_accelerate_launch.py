@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.formats.launch_words import split
+from strategist.formats.accelerate_launch import split
 from strategist.formats.shell import Command, Word
 
 
