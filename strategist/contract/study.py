@@ -18,6 +18,11 @@ REPEAT = "repeat"
 """Proposer of a longer repeat of a trial, which shows whether it is the best."""
 
 
+def repeat_key(key: str, number: int) -> str:
+    """Key of the trial that repeats the candidate with this key for the ``number``-th time, from 1 on."""
+    return f"{key} {REPEAT} {number}"
+
+
 class TrialState(StrEnum):
     """State of a trial: queued, run by a tuner, or ended."""
 

@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.setting_parser import parse_fix
 from strategist.contract.settings import SETTING_NAMES, full_name, with_settings
-from strategist.contract.study import HISTORY, ImportResult, TrialState
+from strategist.contract.study import HISTORY, REPEAT, ImportResult, TrialState, repeat_key
 from strategist.cost.calibration import Calibration
 from strategist.errors import FileError, InputError, StrategistError, not_among
 from strategist.ledger.ledger import Ledger
@@ -80,7 +81,7 @@ def import_file(
             asked = situation(codec.loads(Request, known))
             found = tuple(_found(path, asked, deck, calibration))
         set_request(ledger, folder, asked, Kind.REAL, ledger.study("program") or "")
-        imported = sum([ledger.import_trial(finished_row(item)) for item in found])
+        imported = sum([ledger.import_trial(row) for row in finished_rows(found)])
         ledger.export_jsonl(folder / HISTORY)
     return ImportResult(study=str(folder), imported=imported, duplicates=len(found) - imported)
 
@@ -173,17 +174,22 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-def finished_row(found: Found) -> TrialRow:
-    """As a trial that was run in one attempt; its wall time ended now."""
-    now = time.time()
-    attempt = AttemptRow(
-        trial=0, attempt=1, owner=owner(), started=now - (found.measurement.wall_seconds or 0.0), ended=now,
-        outcome=found.measurement.outcome, measurement_json=codec.one_line(found.measurement),
-    )  # fmt: skip
-    return TrialRow(
-        number=0, key=found.plan.candidate.key, plan_json=codec.one_line(found.plan), proposed_by=found.proposed_by,
-        state=TrialState.FINISHED, attempt=1, attempts=(attempt,),
-    )  # fmt: skip
+def finished_rows(found: Sequence[Found]) -> Iterator[TrialRow]:
+    """Each as a trial that was run in one attempt and ended now. Repeats of a candidate are numbered in their order."""
+    now, repeats = time.time(), Counter[str]()
+    for item in found:
+        key = item.plan.candidate.key
+        if item.proposed_by == REPEAT:
+            repeats[key] += 1
+            key = repeat_key(key, repeats[key])
+        attempt = AttemptRow(
+            trial=0, attempt=1, owner=owner(), started=now - (item.measurement.wall_seconds or 0.0), ended=now,
+            outcome=item.measurement.outcome, measurement_json=codec.one_line(item.measurement),
+        )  # fmt: skip
+        yield TrialRow(
+            number=0, key=key, plan_json=codec.one_line(item.plan), proposed_by=item.proposed_by,
+            state=TrialState.FINISHED, attempt=1, attempts=(attempt,),
+        )  # fmt: skip
 
 
 FACTS = ("request", "kind", "situation", "program", "goals")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from strategist.contract.measurement import Kind
 from strategist.contract.plan import Plan
-from strategist.contract.study import REPEAT, TrialState
+from strategist.contract.study import REPEAT, TrialState, repeat_key
 from strategist.ledger.rows import TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
@@ -65,9 +65,9 @@ def repeated_trial(state: StudyState, times: int) -> Proposed | None:
     chosen = next_repeat(state.finalists, times, held)
     if chosen is None:
         return None
-    name = f"{chosen.trial.plan.candidate.key} {REPEAT}"
-    number = 1 + sum(row.key.startswith(name) for row in state.rows)
-    return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=f"{name} {number}")
+    key = chosen.trial.plan.candidate.key
+    number = 1 + sum(row.key.startswith(f"{key} {REPEAT}") for row in state.rows)
+    return Proposed(plan=chosen.trial.plan, proposed_by=REPEAT, key=repeat_key(key, number))
 
 
 def latest_trial(state: StudyState) -> TrialRow | None:

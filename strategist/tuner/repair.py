@@ -13,9 +13,8 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.recovery import Recovered, recover
 from strategist.ledger.rows import AttemptRow, TrialRow
 from strategist.profiles import history
-from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
-from strategist.tuner.import_trials import Found, finished_row, mismatch, native
+from strategist.tuner.import_trials import Found, finished_rows, mismatch, native
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +46,13 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
             ledger.set_study(name, text)
         from_history, queued, lost = list[int](), list[int](), list[int]()
         for number in range(1, max([0, *found.trials, *records, *(row.trial for row in found.attempts)]) + 1):
-            row = _whole(found, number)
-            if number in records and (row is None or row.state is not TrialState.FINISHED):  # an older row than what it came to
-                row = _recorded(records[number])
-                from_history.append(number)
+            row, source = _whole(found, number), list[int]()
+            if number in records and (row is None or row.state is not TrialState.FINISHED):  # the row is older than the record
+                row, source = records[number], from_history
             elif row is None and number in found.trials:
-                row = replace(found.trials[number], state=TrialState.QUEUED)
-                queued.append(number)
-            if row is None or not ledger.import_trial(row):
-                lost.append(number)
+                row, source = replace(found.trials[number], state=TrialState.QUEUED), queued
+            imported = row is not None and ledger.import_trial(row)
+            (source if imported else lost).append(number)
         ledger.export_jsonl(into.resolve() / HISTORY)
         kept = len(ledger.trials()) - len(from_history) - len(queued)
     return Repaired(study=str(into.resolve()), kept=kept, from_history=tuple(from_history), queued=tuple(queued), lost=tuple(lost))
@@ -97,13 +94,11 @@ def _open(trial: TrialRow, attempts: tuple[AttemptRow, ...]) -> TrialRow:
     return replace(trial, state=TrialState.QUEUED, attempts=ended, attempt=len(ended), owner=None, lease_until=None)
 
 
-def _records(path: Path) -> dict[int, Record]:
-    """The records of a history by trial; none where it is missing or torn there."""
+def _records(path: Path) -> dict[int, TrialRow]:
+    """Finished trials of a history by number; none where it is missing or torn there."""
     try:
-        return {record.trial: record for record in history.read(path).records if record.trial is not None}
+        records = [record for record in history.read(path).records if record.trial is not None]
     except FileError:
         return {}
-
-
-def _recorded(record: Record) -> TrialRow:
-    return finished_row(Found(plan=record.plan, measurement=record.measurement, proposed_by=record.proposed_by))
+    found = [Found(plan=record.plan, measurement=record.measurement, proposed_by=record.proposed_by) for record in records]
+    return {record.trial: row for record, row in zip(records, finished_rows(found), strict=True) if record.trial is not None}

@@ -11,7 +11,10 @@ from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.goals import Goals
+from strategist.contract.outcome import Outcome
 from strategist.contract.request import Request
+from strategist.contract.study import HISTORY, REPEAT, repeat_key
+from strategist.ledger.ledger import Ledger
 from strategist.paths import data_dir
 from strategist.tuner.limits import Limits
 from strategist.tuner.tune import OnTuneEvent, tune
@@ -52,6 +55,18 @@ def tuned(
         on_event=on_event,
         goals=goals,
     )
+    return folder
+
+
+def repeated(folder: Path) -> Path:
+    """The study with a repeat of its first trial, which measured the same."""
+    with Ledger.open(folder) as ledger:
+        first = ledger.trials()[0]
+        ledger.enqueue(repeat_key(first.key, 1), first.plan_json, REPEAT)
+        claim = ledger.claim("tuner", 60.0)
+        assert claim is not None
+        ledger.finish(claim, Outcome.OK, str(first.measurement_json))
+        ledger.export_jsonl(folder / HISTORY)
     return folder
 
 

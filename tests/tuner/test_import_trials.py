@@ -18,7 +18,7 @@ from strategist.tuner.import_trials import import_file, merge
 from strategist.tuner.limits import Limits
 from strategist.tuner.study import read
 from strategist.tuner.tune import tune
-from tuner.studies import DECK, REQUEST, tuned
+from tuner.studies import DECK, REQUEST, repeated, tuned
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,16 @@ def test_what_one_study_exports_another_imports(study: Path, tmp_path: Path, nam
     assert [trial.proposed_by for trial in ours] == [trial.proposed_by for trial in theirs]
     again = import_file(tmp_path / name, tmp_path / "study", deck=DECK)
     assert (again.imported, again.duplicates) == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_repeat_is_imported_as_one(tmp_path: Path, name: str) -> None:
+    study = repeated(tuned(tmp_path / "first", 2))
+    export(study, str(tmp_path / name))
+    imported = import_file(tmp_path / name, tmp_path / "study", deck=DECK, request=REQUEST)
+    assert (imported.imported, imported.duplicates) == (3, 0)
+    with Ledger.open(study) as old, Ledger.open(tmp_path / "study") as new:
+        assert [row.key for row in new.trials()] == [row.key for row in old.trials()]
 
 
 @pytest.mark.full

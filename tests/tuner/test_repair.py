@@ -1,5 +1,6 @@
 """A damaged study is made anew of what is whole, and never says anything else than it said."""
 
+import json
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -18,7 +19,7 @@ from strategist.ledger.ledger import Ledger
 from strategist.ledger.rows import TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.tuner.repair import HISTORY, Repaired, repair
-from tuner.studies import tuned
+from tuner.studies import repeated, tuned
 
 TRIALS = 3
 
@@ -71,6 +72,24 @@ def test_a_result_that_is_damaged_is_read_from_the_history(study: Path, tmp_path
     after = trials(tmp_path / "new")
     assert [row.measurement_json for row in after] == [row.measurement_json for row in before]
     assert after[1].outcome is Outcome.OK
+
+
+def test_a_repeat_that_is_damaged_is_read_from_the_history(tmp_path: Path) -> None:
+    study = repeated(tuned(tmp_path / "study", 2))
+    keys = [row.key for row in trials(study)]
+    edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 3")
+    found = repair(study, tmp_path / "new")
+    assert (found.kept, found.from_history, found.lost) == (2, (3,), ())
+    assert [row.key for row in trials(tmp_path / "new")] == keys
+
+
+def test_a_record_of_a_candidate_that_is_there_already_is_lost(study: Path, tmp_path: Path) -> None:
+    edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 2")
+    first, second, *others = map(json.loads, (study / HISTORY).read_text().splitlines())
+    lines = (json.dumps(record) for record in (first, {**first, "trial": second["trial"]}, *others))
+    (study / HISTORY).write_text("\n".join(lines) + "\n")
+    found = repair(study, tmp_path / "new")
+    assert (found.kept, found.from_history, found.lost) == (TRIALS, (), (2,))
 
 
 def test_a_result_that_is_nowhere_is_measured_again(study: Path, tmp_path: Path) -> None:
