@@ -40,8 +40,9 @@ class Rotary:
 
     def on(self, device: torch.device) -> "Rotary":
         """The same tables on a device."""
-        self.cos, self.sin = self.cos.to(device), self.sin.to(device)
-        return self
+        there = copy(self)
+        there.cos, there.sin = self.cos.to(device), self.sin.to(device)
+        return there
 
     def turn(self, x: Tensor) -> Tensor:
         """``x`` [B, T, N, D] with each pair turned by its position's angle. Pairs of neighbours come out as halves, which
