@@ -1,10 +1,11 @@
-"""How the pages become a site: every tracked page of Markdown as it is, and nothing that a reader's browser asks other hosts for.
+"""How the pages become a site: every page of Markdown as it is, and nothing that a reader's browser asks other hosts for.
 
 Pages are plain Markdown, so that they read the same on a repository's host. What Sphinx wants besides is made of their links here.
 """
 
 import posixpath
 import re
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -32,16 +33,21 @@ html_show_copyright = False
 HOME, FOLDER = root_doc, "README"
 """The first page, and the page that stands for a folder."""
 
+REFERENCE = "reference"
+"""The folder beside the first page of what `make docs` writes; git does not hold it, so no page that git holds leads there."""
+
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+\.md)\)")
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """The site's contents are what the first page links to, by section, and below it the first page of each folder in a folder.
+    """The site's contents are what the first page and that of the reference link to, by section, and below it the first page of
+    each folder in a folder.
 
     All other pages are linked by the first page of their folder: to have each of hundreds in all contents takes most of the time.
     """
     folder, page = posixpath.split(name)
     if name == HOME:
+        source[0] += _reference(Path(app.srcdir, folder, REFERENCE, f"{FOLDER}.md").read_text(encoding="utf-8"))
         sections = re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", source[0], re.MULTILINE)
         for title, text in sections:
             source[0] += _tree([f"{shown.replace('`', '')} <{page}>" for shown, page in LINK.findall(text)], title)
@@ -50,6 +56,12 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += _tree(first) if first else ""
         if not LINK.search(source[0]):
             source[0] += "".join(f"\n- [](/{found}.md)" for found in sorted(app.env.found_docs) if found.startswith(f"{folder}/"))
+
+
+def _reference(page: str) -> str:
+    """What the first page of the reference lists, as a section of the site's first page."""
+    entries = [line.replace("](", f"]({REFERENCE}/") for line in page.splitlines() if line.startswith("- ")]
+    return "\n## Reference\n\n" + "\n".join(entries) + "\n"
 
 
 def _tree(pages: list[str], caption: str = "") -> str:
