@@ -5,6 +5,7 @@ Pages are plain Markdown, so that they read the same on a repository's host. Wha
 
 import posixpath
 import re
+import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -33,6 +34,7 @@ html_show_copyright = False
 HOME, FOLDER = root_doc, "README"
 """The first page, and the page that stands for a folder."""
 
+PICTURES = "docs/pictures"
 REFERENCE = "reference"
 """The folder beside the first page of what `make docs` writes; git does not hold it, so no page that git holds leads there."""
 
@@ -78,7 +80,14 @@ def find_folders(app: Sphinx, page: nodes.document) -> None:
                 link.attributes |= {"refdomain": "doc", "reftarget": found, "reftargetid": None}
 
 
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Pictures of pages stand in HTML, for their width and for dark screens; Sphinx copies none of those."""
+    if error is None:
+        shutil.copytree(Path(app.srcdir, PICTURES), Path(app.outdir, PICTURES), dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
+    app.connect("build-finished", copy_pictures)
     app.connect("source-read", add_contents)
     app.connect("doctree-read", find_folders)

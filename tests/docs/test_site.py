@@ -20,6 +20,9 @@ pytestmark = [
 LOADED = re.compile(r"<(?:script|img|iframe|source|link(?![^>]*\brel=\"(?:next|prev)\"))\b[^>]*?\b(?:src|href)=\"([^\"]+)\"")
 
 
+SHOWN = re.compile(r"<(?:img|source)\b[^>]*?\b(?:src|srcset)=\"([^\":]+)\"")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a copy of the repository with the reference of today: that which lies in the repository may be older."""
@@ -38,6 +41,12 @@ def test_every_page_is_there(site: Path) -> None:
     assert f'href="{Path(FIRST).with_suffix(".html")}"' in (site / "index.html").read_text(encoding="utf-8")
     first = (site / FIRST).with_suffix(".html").read_text(encoding="utf-8")
     assert first.count('href="reference/commands/README.html"') == 2, "once among the contents, once on the page"
+
+
+def test_every_picture_is_there(site: Path) -> None:
+    shown = {page.parent / target for page in site.rglob("*.html") for target in SHOWN.findall(page.read_text(encoding="utf-8"))}
+    assert {site / "docs" / "pictures" / name for name in ("plan.png", "report.png")} <= shown
+    assert [path for path in sorted(shown) if not path.is_file()] == []
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
