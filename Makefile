@@ -78,26 +78,19 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# What is made of the code: docs/reference, which git does not hold, and schemas, parts of pages and an example, which it does.
 docs: $(STAMP)
-	$(BIN)/strategist cards reference docs/reference
 	$(BIN)/strategist cards schema card > cards/schema/strategy-card.schema.json
 	$(BIN)/strategist cards schema flow > cards/schema/decision-flow.schema.json
 	$(BIN)/strategist schema -o docs/schemas > /dev/null
-	cd tests && ../$(BIN)/python -m docs.schemas ../docs/schemas/README.md
-	cd tests && ../$(BIN)/python -m docs.commands ../docs/commands
-	cd tests && ../$(BIN)/python -m docs.interface ../docs/api.md
-	cd tests && ../$(BIN)/python -m docs.errors ../docs/errors.md
-	cd tests && ../$(BIN)/python -m docs.screens ../docs/screens.md
-	cd tests && ../$(BIN)/python -m runtime.techniques > ../docs/techniques.md
-	cd tests && ../$(BIN)/python -m formats.matrix ../docs/formats.md
-	cd tests && ../$(BIN)/python -m executors.matrix ../docs/engines.md
 	$(BIN)/strategist plan --request examples/formats/pytorch-request.yaml -o plan.json > /dev/null
 	rm -rf examples/formats/pytorch
 	$(BIN)/strategist export plan.json --to pytorch -o examples/formats/pytorch
 	rm plan.json
-	cd tests && ../$(BIN)/python -m agent.page ../docs/agents.md
+	cd tests && ../$(BIN)/python -m docs
 
 site: $(STAMP)
+	cd tests && ../$(BIN)/python -m docs reference
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d build/pages . build/site
 	@echo "build/site/index.html"
 
@@ -146,7 +139,7 @@ bench: $(STAMP)
 	for file in $(filter-out benchmarks/suite.py benchmarks/mutation.py benchmarks/gpu_day.py benchmarks/refit.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv .frameworks .torch demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .frameworks .torch demo dist build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -71,6 +71,9 @@ def test_pages_use_no_removed_word() -> None:
 def test_no_setting_has_a_removed_name() -> None:
     places = ("strategist", "runtime", "cards", "profiles", "docs")
     files = [
-        path for place in places for path in sorted((ROOT / place).rglob("*")) if path.suffix in (".py", ".yaml", ".json", ".md")
+        path
+        for place in places
+        for path in sorted((ROOT / place).rglob("*"))
+        if path.suffix in (".py", ".yaml", ".json", ".md") and ROOT / "docs" / "reference" not in path.parents
     ]
     assert [str(path.relative_to(ROOT)) for path in files if SETTINGS.search(path.read_text())] == []

@@ -1,10 +1,12 @@
-"""How the pages become a site: every tracked page of Markdown as it is, and nothing that a reader's browser asks other hosts for.
+"""How the pages become a site: every page of Markdown as it is, and nothing that a reader's browser asks other hosts for.
 
 Pages are plain Markdown, so that they read the same on a repository's host. What Sphinx wants besides is made of their links here.
 """
 
 import posixpath
 import re
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -32,16 +34,22 @@ html_show_copyright = False
 HOME, FOLDER = root_doc, "README"
 """The first page, and the page that stands for a folder."""
 
+PICTURES = "docs/pictures"
+REFERENCE = "reference"
+"""The folder beside the first page of what `make docs` writes; git does not hold it, so no page that git holds leads there."""
+
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+\.md)\)")
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """The site's contents are what the first page links to, by section, and below it the first page of each folder in a folder.
+    """The site's contents are what the first page and that of the reference link to, by section, and below it the first page of
+    each folder in a folder.
 
     All other pages are linked by the first page of their folder: to have each of hundreds in all contents takes most of the time.
     """
     folder, page = posixpath.split(name)
     if name == HOME:
+        source[0] += _reference(Path(app.srcdir, folder, REFERENCE, f"{FOLDER}.md").read_text(encoding="utf-8"))
         sections = re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", source[0], re.MULTILINE)
         for title, text in sections:
             source[0] += _tree([f"{shown.replace('`', '')} <{page}>" for shown, page in LINK.findall(text)], title)
@@ -50,6 +58,12 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] += _tree(first) if first else ""
         if not LINK.search(source[0]):
             source[0] += "".join(f"\n- [](/{found}.md)" for found in sorted(app.env.found_docs) if found.startswith(f"{folder}/"))
+
+
+def _reference(page: str) -> str:
+    """What the first page of the reference lists, as a section of the site's first page."""
+    entries = [line.replace("](", f"]({REFERENCE}/") for line in page.splitlines() if line.startswith("- ")]
+    return "\n## Reference\n\n" + "\n".join(entries) + "\n"
 
 
 def _tree(pages: list[str], caption: str = "") -> str:
@@ -66,7 +80,14 @@ def find_folders(app: Sphinx, page: nodes.document) -> None:
                 link.attributes |= {"refdomain": "doc", "reftarget": found, "reftargetid": None}
 
 
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Pictures of pages stand in HTML, for their width and for dark screens; Sphinx copies none of those."""
+    if error is None:
+        shutil.copytree(Path(app.srcdir, PICTURES), Path(app.outdir, PICTURES), dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
+    app.connect("build-finished", copy_pictures)
     app.connect("source-read", add_contents)
     app.connect("doctree-read", find_folders)

@@ -1,12 +1,12 @@
-"""The parts of docs/agents.md that are made: problems, tools, and a session; ``python -m agent.page FILE`` writes them there."""
+"""The parts of docs/agents.md that are made: problems, tools, and a session."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agent.transcript import session
+from docs.parts import cut, with_parts
 
 from strategist.agent import catalog, server_tools
 from strategist.agent.pagination import dumps
@@ -21,27 +21,12 @@ VARYING = re.compile(r'-?\d+(\.\d+)?(e[+-]?\d+)?|null|true|false|(?<="device":)"
 def page(text: str) -> str:
     """The page with these parts as they are now."""
     text = tables(text)
-    return _with(text, {"session": "\n".join(_session(_cut(text, "session")[1]))})
+    return with_parts(text, {"session": "\n".join(_session(cut(text, "session")[1]))})
 
 
 def tables(text: str) -> str:
     """The page with the parts as they are now that take no session."""
-    return _with(text, {"problems": _problems(), "tools": _tools()})
-
-
-def _with(text: str, parts: dict[str, str]) -> str:
-    for name, part in parts.items():
-        head, _, tail = _cut(text, name)
-        text = f"{head}{part}\n{tail}"
-    return text
-
-
-def _cut(text: str, name: str) -> tuple[str, str, str]:
-    """What stands before a part, in it and after it."""
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-    head, _, rest = text.partition(begin)
-    part, _, tail = rest.partition(end)
-    return head + begin, part, end + tail
+    return with_parts(text, {"problems": _problems(), "tools": _tools()})
 
 
 def _problems() -> str:
@@ -94,8 +79,3 @@ def _wrapped(text: str) -> Iterator[str]:
             line = ""
         line += piece
     yield line
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")

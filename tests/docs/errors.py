@@ -1,8 +1,7 @@
-"""``python -m docs.errors ../docs/errors.md`` writes all errors that a person can cause, as the code raises them."""
+"""The page of the reference on all errors that a person can cause, as the code raises them."""
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,6 @@ from strategist.expr.parse import ExpressionError
 from strategist.programs.log_pattern import PatternError
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "errors.md"
 CLASSES = {
     kind.__name__: kind
     for kind in (InputError, FileError, CodecError, DocumentError, NoJsonError, UsageError, ExpressionError, PatternError)
@@ -33,11 +31,11 @@ STEP = re.compile(rf"(?:[;:,?] |^)(?:or |else |and )?(?:(?:{WAYS})\b|…)|…$|:
 """How a next step begins; to say what is needed is one."""
 HEAD = """# Errors
 
-Made by `make docs` from the code, which a test holds it to: all errors that a person can cause. Each is one line at the shell,
+All errors that a person can cause. Each is one line at the shell,
 begins with `strategist: ` and the value or the place (`FILE:LINE:COLUMN`), and ends with what to do; the command's exit code is 2.
 Through the Python interface each is an exception, of the class that heads its table, below `StrategistError`; its `code` is what
-[agents](agents.md) read too. `…` stands for what was given, or for what is known of it. Findings of cards have codes and
-[pages of their own](reference/lint/README.md).
+[agents](../agents.md) read too. `…` stands for what was given, or for what is known of it. Findings of cards have codes and
+[pages of their own](lint/README.md).
 """
 
 
@@ -109,7 +107,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
     """The catalogue: by class, each message once, with the file that says it."""
     found = errors()
     lines = [HEAD]
@@ -118,8 +116,4 @@ def page() -> str:
         lines += [f"## {kind}\n", f"Code: `{CLASSES[kind].code}`.\n", "| message | said in |", "| --- | --- |"]
         lines += [f"| {_cell(text)} | `{file}` |" for text, file in rows]
         lines.append("")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+    return {"errors.md": "\n".join(lines)}

@@ -1,30 +1,27 @@
-"""The part of docs/api.md that is made: every use-case with its types and words; ``python -m docs.interface FILE`` writes it."""
+"""The page of the reference on the Python interface: every use-case with its types and words."""
 
 import ast
 import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from types import FunctionType
 
 import strategist
 from strategist import api
-from strategist.report.reference.markdown import bullets, fence, prose
+from strategist.report.reference.markdown import bullets, fence, page, prose
 
-PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-BEGIN, END = "<!-- functions: begin -->\n", "<!-- functions: end -->"
 SECTIONS = re.compile(r"^(Args|Raises):\n", re.MULTILINE)
 
 
-def page(text: str) -> str:
-    """The page with this part as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + "\n" + "\n\n".join(_part()) + "\n\n" + END + rest.partition(END)[2]
+def pages() -> dict[str, str]:
+    """What `strategist` hands out, and every function."""
+    return {"python.md": page(*_blocks())}
 
 
-def _part() -> Iterator[str]:
+def _blocks() -> Iterator[str]:
+    yield "# Python interface"
+    yield "[Python](../api.md) leads through it by examples."
     yield "## What `strategist` hands out"
     yield bullets(f"`strategist.{name}`: {_where(name)}" for name in sorted(strategist.__all__))
     yield "## All use-cases"
@@ -70,8 +67,3 @@ def _signature(name: str, function: FunctionType) -> str:
 def _plain(text: str) -> str:
     """Words of a docstring as Markdown."""
     return prose(re.sub(r":func:`(\w+)`", r"`\1`", text.replace("``", "`")))
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pages of Markdown that the repository holds: their blocks, headings and links, as a repository's host reads them."""
+"""The pages of Markdown, held by git or made: their blocks, headings and links, as a repository's host reads them."""
 
 import posixpath
 import re
@@ -9,23 +9,34 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from docs import reference
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "cards", "examples", "profiles")
+MADE = "docs/reference/"
+"""The folder of the pages that are made."""
+
 PAGES = tuple(
-    path.relative_to(ROOT).as_posix()
+    page
     for path in sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+    if not (page := path.relative_to(ROOT).as_posix()).startswith(MADE)
 )
-"""All of them, by their paths."""
+"""All that git holds, by their paths."""
 
 FIRST, FOLDER = "docs/index.md", "README.md"
 """The site's first page, and the page that stands for a folder."""
 
 
+def made() -> dict[str, str]:
+    """The pages that are made, by their paths, with their text."""
+    return {MADE + path: text for path, text in reference.pages().items()}
+
+
 @cache
 def tokens(page: str) -> tuple[Token, ...]:
     """What a page is made of, flat."""
-    found = MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text(encoding="utf-8"))
-    return tuple(_flat(found))
+    text = made()[page] if page.startswith(MADE) else (ROOT / page).read_text(encoding="utf-8")
+    return tuple(_flat(MarkdownIt("commonmark").enable("table").parse(text)))
 
 
 def _flat(found: list[Token]) -> Iterator[Token]:

@@ -1,10 +1,9 @@
-"""The page of screens, as the commands print them at 80 columns: ``python -m docs.screens FILE`` writes it."""
+"""The page of screens, as the commands print them at 80 columns."""
 
 import contextlib
 import io
 import os
 import shlex
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +71,3 @@ def _at(folder: Path) -> Iterator[None]:
     finally:
         os.chdir(before)
         os.environ.pop("COLUMNS") if wide is None else os.environ.update(COLUMNS=wide)
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(screens(), encoding="utf-8")

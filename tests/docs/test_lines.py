@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.lines import block_lines, calls, span_lines
-from docs.pages import PAGES, ROOT, blocks
+from docs.pages import MADE, PAGES, ROOT, blocks, made
 from strategist.cli import request_options as request_options
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.cli.parser import UsageError
@@ -28,7 +28,7 @@ ELSEWHERE_RUN = (*GUIDES, "docs/screens.md")
 RUN = {
     page: [words for words in lines if words[0] in DECIDING and not any(part in word for word in words for part in ELSEWHERE)]
     for page, lines in SHOWN.items()
-    if page not in ELSEWHERE_RUN and not page.startswith(("docs/commands/", "examples/"))
+    if page not in ELSEWHERE_RUN and not page.startswith("examples/")
 }
 
 MODEL = """{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -37,16 +37,26 @@ MODEL = """{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 143
 
 @pytest.mark.parametrize("page", [page for page, lines in SHOWN.items() if lines])
 def test_every_line_of_a_block_is_a_command(page: str) -> None:
-    for words in SHOWN[page]:
+    assert_commands(SHOWN[page])
+
+
+def test_every_line_of_the_reference_is_a_command() -> None:
+    shown = [words for page in made() for words in block_lines(page)]
+    assert {words[0] for words in shown} == set(COMMANDS)
+    assert_commands(shown)
+
+
+def assert_commands(lines: list[list[str]]) -> None:
+    for words in lines:
         parsed = PARSER.parse_args(words)
         assert "command" in parsed, words
         if "objective" in parsed and request_options.given(parsed) and not parsed.request:
             request_options.request(parsed)  # its words are known ones
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(span_lines(page))])
+@pytest.mark.parametrize("page", [*(page for page in PAGES if any(span_lines(page))), MADE])
 def test_what_a_sentence_calls_us_with_is_there(page: str) -> None:
-    for words in span_lines(page):
+    for words in [words for one in (made() if page == MADE else [page]) for words in span_lines(one)]:
         named = [word for word in words if word != "..."]
         assert named[0].isupper() or not _wrong(named), words
 

@@ -1,4 +1,4 @@
-"""Every link within the repository leads to something, and every page can be reached."""
+"""Every link within the repository leads to something, on a repository's host and on the site, and every page can be reached."""
 
 import re
 import subprocess
@@ -6,15 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from docs.pages import FIRST, FOLDER, PAGES, ROOT, anchors, links, place, tokens
+from docs.pages import FIRST, FOLDER, MADE, PAGES, ROOT, anchors, links, made, place, tokens
 
 ADDRESS = re.compile(r"(https?|mailto):")
+ALL = (*PAGES, *made())
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git here")
-def test_these_are_all_pages_of_the_repository() -> None:
-    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    assert set(tracked) <= set(PAGES)
+@pytest.fixture(scope="module")
+def held() -> frozenset[str]:
+    """What git holds, or would: all files that it does not ignore."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git here")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    return frozenset(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+def test_git_holds_all_pages_but_those_that_are_made(held: frozenset[str]) -> None:
+    assert {path for path in held if path.endswith(".md") and (ROOT / path).exists()} == set(PAGES)
+
+
+def test_pages_that_git_holds_lead_to_what_it_holds(held: frozenset[str]) -> None:
+    targets = {(page, place(page, link)) for page in (*PAGES, "llms.txt") for link in links(page) if not ADDRESS.match(link)}
+    assert len(targets) > 100
+    assert [f"{page}: git holds no {target}" for page, target in sorted(targets) if target not in held] == []
 
 
 def test_links_lead_to_files_and_headings() -> None:
@@ -22,29 +36,30 @@ def test_links_lead_to_files_and_headings() -> None:
         for link in links(page):
             if not ADDRESS.match(link):
                 target, anchor = place(page, link), link.partition("#")[2]
-                if not (ROOT / target).is_file():
+                if not (target in made() if target.startswith(MADE) else (ROOT / target).is_file()):
                     yield f"{link}: there is no {target}"
                 elif anchor and anchor not in anchors(target):
                     yield f"{link}: {target} has no such heading"
 
-    assert [f"{page}: {fault}" for page in PAGES for fault in faults(page)] == []
+    assert [f"{page}: {fault}" for page in ALL for fault in faults(page)] == []
 
 
 def test_a_page_has_one_title() -> None:
     def titles(page: str) -> int:
         return sum(token.type == "heading_open" and token.tag == "h1" for token in tokens(page))
 
-    assert {page: titles(page) for page in PAGES if titles(page) != 1} == {}
+    assert {page: titles(page) for page in ALL if titles(page) != 1} == {}
 
 
 def test_every_page_can_be_reached_from_the_first() -> None:
-    reached, waiting = {FIRST}, [FIRST]
+    reached = {FIRST, MADE + FOLDER}  # the site's first page lists what that of the reference does
+    waiting = [*reached]
     while waiting:
         page = waiting.pop()
         leads = {place(page, link) for link in links(page) if not ADDRESS.match(link)}
         if page.endswith(f"/{FOLDER}") and not links(page):  # the site lists the folder's pages on it
-            leads = {other for other in PAGES if other.startswith(page.removesuffix(FOLDER))}
-        new = (leads & set(PAGES)) - reached
+            leads = {other for other in ALL if other.startswith(page.removesuffix(FOLDER))}
+        new = (leads & set(ALL)) - reached
         reached |= new
         waiting += sorted(new)
-    assert set(PAGES) - reached == set(), f"link them from {FIRST}, or from the page of their folder"
+    assert set(ALL) - reached == set(), f"link them from {FIRST}, or from the page of their folder"

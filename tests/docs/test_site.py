@@ -1,6 +1,7 @@
 """The site is built without a complaint, holds every page, and asks other hosts for nothing."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import FIRST, PAGES, ROOT
+from docs import reference
+from docs.pages import FIRST, MADE, PAGES, ROOT, made
 
 pytestmark = [
     pytest.mark.full,
@@ -18,18 +20,33 @@ pytestmark = [
 LOADED = re.compile(r"<(?:script|img|iframe|source|link(?![^>]*\brel=\"(?:next|prev)\"))\b[^>]*?\b(?:src|href)=\"([^\"]+)\"")
 
 
+SHOWN = re.compile(r"<(?:img|source)\b[^>]*?\b(?:src|srcset)=\"([^\":]+)\"")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a copy of the repository with the reference of today: that which lies in the repository may be older."""
     folder = tmp_path_factory.mktemp("site")
+    source = folder / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "demo", "studies", "gpu-day"))
+    reference.write(source / MADE)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs/site", ".", folder / "html"]
-    done = subprocess.run([*command, "-d", folder / "state"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "-d", folder / "state"], cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "html"
 
 
 def test_every_page_is_there(site: Path) -> None:
-    assert [page for page in PAGES if not (site / page).with_suffix(".html").is_file()] == []
+    assert [page for page in (*PAGES, *made()) if not (site / page).with_suffix(".html").is_file()] == []
     assert f'href="{Path(FIRST).with_suffix(".html")}"' in (site / "index.html").read_text(encoding="utf-8")
+    first = (site / FIRST).with_suffix(".html").read_text(encoding="utf-8")
+    assert first.count('href="reference/commands/README.html"') == 2, "once among the contents, once on the page"
+
+
+def test_every_picture_is_there(site: Path) -> None:
+    shown = {page.parent / target for page in site.rglob("*.html") for target in SHOWN.findall(page.read_text(encoding="utf-8"))}
+    assert {site / "docs" / "pictures" / name for name in ("plan.png", "report.png")} <= shown
+    assert [path for path in sorted(shown) if not path.is_file()] == []
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:

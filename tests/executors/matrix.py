@@ -1,10 +1,10 @@
-"""The tables of docs/engines.md, engines and jobs, from tests; ``python -m executors.matrix FILE`` writes them there."""
+"""The tables of docs/engines.md, engines and jobs, from tests."""
 
 import ast
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.parts import with_parts
 from launch import matrix as jobs
 
 from strategist.cli.engine_options import ENGINES
@@ -22,7 +22,7 @@ def matrix() -> str:
         held[engine].append(sentence)
     rows = ["| engine | its tests hold that |", "|---|---|"]
     rows += [f"| `{name}` | {'; '.join(sentences)} |" for name, sentences in held.items()]
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows)
 
 
 def _marked() -> Iterator[tuple[str, str]]:
@@ -42,13 +42,4 @@ def _engines(test: ast.FunctionDef) -> Iterator[str]:
 
 def page(text: str) -> str:
     """The page with the tables as they are now."""
-    for name, table in (("matrix", matrix()), ("jobs", jobs.matrix())):
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        before, _, rest = text.partition(begin)
-        text = before + begin + table + end + rest.partition(end)[2]
-    return text
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")
+    return with_parts(text, {"matrix": matrix(), "jobs": jobs.matrix()})

@@ -1,16 +1,16 @@
-"""The table of formats in docs/formats.md, from what the tests have; ``python -m formats.matrix FILE`` writes it there."""
+"""The table of formats in docs/formats.md, from what the tests have."""
 
 import ast
 import re
-import sys
 from pathlib import Path
+
+from docs.parts import with_parts
 
 from formats.frameworks import HERE
 from formats.plans import plans
 from strategist.formats.catalog import find_format, formats
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
-BEGIN, END = "<!-- matrix: begin -->\n", "<!-- matrix: end -->"
 
 
 def matrix() -> str:
@@ -19,7 +19,7 @@ def matrix() -> str:
     for name in formats():
         chosen = find_format(name)
         rows.append(f"| [{name}](#{name}) {chosen.title} | yes | yes | yes | {len(plans(name))} | {_validated(name)} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows)
 
 
 def _validated(name: str) -> str:
@@ -45,10 +45,4 @@ def _said(path: Path) -> str:
 
 def page(text: str) -> str:
     """The page with the table as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + matrix() + END + rest.partition(END)[2]
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")
+    return with_parts(text, {"matrix": matrix()})

@@ -33,7 +33,7 @@ def matrix() -> str:
     for name in formats():
         found = (", ".join(cells.get((kind, name), ["-"])) for kind in COLUMNS)
         rows.append(f"| {name} | `{LAUNCHERS[name]}` | {' | '.join(found)} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows)
 
 
 def _cells(test: Callable[..., None], kind: str) -> Iterator[tuple[tuple[str, str], str]]:

@@ -1,12 +1,10 @@
-"""Which technique is tested where: ``python -m runtime.techniques > docs/techniques.md``, in ``tests/``.
+"""The page of the reference on which technique is tested where.
 
 What a technique is, is said here once, of a plan; the counts are those of the parity cases and of our own measurements.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from strategist.contract import codec
 from strategist.contract.measurement import Measurement, Outcome
@@ -20,7 +18,6 @@ from .cases import cases
 from .rounding import TOLERANCES, rounding
 
 Is = Callable[[Plan], bool]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "techniques.md"
 
 
 def setting(name: str, *values: object) -> Is:
@@ -157,16 +154,17 @@ def cost(plan: Plan) -> float:
     return layout.world_size**1.5 * (2 if layout.tp > 1 else 1) * (3 if knobs.compile else 1)
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
     """The page, in Markdown."""
     plans, measured = [plan for name, plan in cases() if not name.startswith("reference")], list(measurements())
-    return "\n".join([*_head(len(plans)), *(line for group in TECHNIQUES for line in _table(group, plans, measured))]) + "\n"
+    lines = [*_head(len(plans)), *(line for group in TECHNIQUES for line in _table(group, plans, measured))]
+    return {"techniques.md": "\n".join(lines) + "\n"}
 
 
 def _head(count: int) -> Iterator[str]:
     yield "# Techniques: tested and measured"
     yield ""
-    yield f"Written by `make docs` from the {count} parity cases of `tests/runtime` and from `profiles/measurements/*.jsonl`."
+    yield f"From the {count} parity cases of `tests/runtime` and from `profiles/measurements/*.jsonl`."
     yield ""
     yield "**gloo**: cases on real processes whose losses, gradient norms and gradients equal those of one process; relative"
     yield "tolerance of the loss, then of gradients: " + "; ".join(
@@ -197,7 +195,3 @@ def measurements() -> Iterator[Plan]:
             record, place = json.loads(line), f"{file.name} line {number + 1}"
             if codec.decode(Measurement, record["measurement"], place).outcome is Outcome.OK:
                 yield codec.decode(Plan, record["plan"], place)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
