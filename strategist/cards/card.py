@@ -1,6 +1,7 @@
 """Card: one piece of engineering knowledge, with what it does to a plan and where it comes from."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -101,6 +102,15 @@ class Effect:
 
     kind: EffectKind
     settings: tuple[Setting, ...] = ()
+
+    def without(self, free: Collection[str]) -> "Effect":
+        """The effect less settings that are ``free``."""
+        settings = tuple(setting for setting in self.settings if setting.path not in free) if free else self.settings
+        return self if len(settings) == len(self.settings) else Effect(kind=self.kind, settings=settings)
+
+    def speaks_of(self, names: Collection[str]) -> bool:
+        """Whether all its settings are among these, and none is computed for each candidate."""
+        return all(setting.path in names and not setting.change for setting in self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from strategist.cards.card import Card, Effect, Phase, Policy, canonical
+from strategist.cards.card import Card, Effect, EffectKind, Phase, Policy, canonical
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.cards.serialization import restored, stored
 from strategist.errors import FileError, InputError
@@ -31,6 +31,10 @@ class PolicyRef(NamedTuple):
     card: Card
     policy: Policy
     effect: Effect
+
+
+Placed = tuple[tuple[int, int], Policy, Effect]
+"""An effect with its place: the number of its card among those that act, and its own number there."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,25 @@ class Deck:
         planned = ((card, [policy for policy in card.policies if policy.phase is Phase.PLAN]) for card in self.cards)
         effects = ((card, tuple((policy, effect) for policy in some for effect in policy.effects)) for card, some in planned)
         return tuple((card, found) for card, found in effects if found)
+
+    @cached_property
+    def _acting_on(self) -> dict[tuple[object, ...], tuple[tuple[Card, tuple[Placed, ...]], ...]]:
+        return {}
+
+    def acting_on(
+        self, names: frozenset[str], kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
+    ) -> tuple[tuple[Card, tuple[Placed, ...]], ...]:
+        """The cards with effects of these kinds all of whose settings, less those that are ``free``, are among the ``names`` and
+        are not computed for each candidate. Remembered: many tables have the same names."""
+        key = names, kinds, free
+        if key not in self._acting_on:
+            found = []
+            for place, (card, effects) in enumerate(self.acting):
+                own = [((place, at), policy, effect) for at, (policy, effect) in enumerate(effects) if effect.kind in kinds]
+                less = ((number, policy, effect.without(free)) for number, policy, effect in own)
+                found.append((card, tuple(each for each in less if each[2].speaks_of(names))))
+            self._acting_on[key] = tuple((card, placed) for card, placed in found if placed)
+        return self._acting_on[key]
 
     def card(self, card_id: str) -> Card:
         """The card of that id.

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from strategist.contract import codec
-from strategist.contract.simulation import SimulatedRank
 from strategist.files import outputs
 from strategist.units import show_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+
+    from strategist.contract.simulation import SimulatedRank
 
 NARROWEST, USUAL, SHORTEST = 40, 80, 24
 FRAMES_PER_SECOND = 1.0
@@ -168,7 +169,7 @@ def document_lines(values: Iterable[Any]) -> None:
         line(codec.one_line(value), now=True)
 
 
-def rank_line(rank: SimulatedRank) -> None:
+def rank_line(rank: "SimulatedRank") -> None:
     """Says what the simulation of a rank showed, as soon as it is done."""
     at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
     print_note(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")

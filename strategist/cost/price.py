@@ -27,6 +27,9 @@ from strategist.expr.columns import Columns
 CHUNK_ROWS = 16384
 """Candidates priced at once: few enough that their columns stay in the processor's cache."""
 
+FEW_ROWS = 1024
+"""So few candidates are timed all, whether they fit or not: looking at those that do by themselves takes longer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
@@ -210,7 +213,7 @@ def _price_chunk(
     stack: Stack,
     margin: float | None,
 ) -> Chunk:
-    """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half."""
+    """The chunk; with a ``margin``, without the time of those that do not fit with it, where they are more than half of many."""
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
     ends = stages(model, v, stack.memory_traits)[: 1 if (v.pp == 1).all() else 2]
@@ -224,7 +227,7 @@ def _price_chunk(
     if margin is not None:
         room = fitting_bytes(cluster.device, columns)
         fits = needed_memory(memory) * margin <= room
-        rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows else None
+        rows = np.flatnonzero(fits) if 2 * np.count_nonzero(fits) < columns.rows > FEW_ROWS else None
     if rows is not None:
         v = view(columns.take(rows), workload)
         work = work_on(model, cluster, workload, stack, v)

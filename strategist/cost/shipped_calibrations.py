@@ -65,8 +65,14 @@ def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None 
     """What was measured on the cluster, else what was published of the stack on GPUs; without one, of torch's own parallel APIs."""
     if measured is not None:
         return measured
-    found = calibration_for(stack or NATIVE)
+    found = _shipped_calibration(stack or NATIVE)
     return found if cluster.device.kind == "cuda" else replace(NEUTRAL, memory_spread=found.memory_spread)
+
+
+@cache
+def _shipped_calibration(stack: Stack) -> Calibration:
+    """One value a stack, which knows its digest once it was asked for."""
+    return calibration_for(stack)
 
 
 def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:

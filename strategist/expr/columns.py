@@ -75,6 +75,21 @@ class Columns:
             return len(self.values.sources[0][1])
         return len(next(iter(self.values.values()), ()))
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """What the table tells of a candidate."""
+        return frozenset(self.values)
+
+    @cached_property
+    def run_names(self) -> frozenset[str]:
+        """Names that are equal in each run."""
+        return frozenset(self.runs)
+
+    @cached_property
+    def row_names(self) -> frozenset[str]:
+        """All other names."""
+        return self.names - self.run_names
+
     def code(self, name: str, value: KnobValue) -> KnobValue:
         """What stands in the column of that name for a value."""
         return self.categories[name].index(value) if name in self.categories else value

@@ -47,13 +47,16 @@ def scalar(expression: Expression, facts: Facts) -> Any:
 
 def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask:
     """Where it is surely true: one bool if all candidates agree for want of a candidate's name in it, else a mask."""
-    if not any(name in columns.values for name in expression.names):
-        return _scalar(expression.tree, facts) is True
+    tree = expression.tree
     evaluator = _Evaluator(facts, columns)
-    value = evaluator.holds(expression.tree)
+    level = evaluator.varies(tree)
+    if level == NOTHING:
+        return _scalar(tree, facts) is True
+    with np.errstate(all="ignore"):
+        value = evaluator.holds(tree)
     if not (isinstance(value, np.ndarray) and value.any()):
-        return bool(np.any(value))
-    return evaluator.whole(value) if evaluator.varies(expression.tree) == RUN else value
+        return _any(value)
+    return evaluator.whole(value) if level == RUN else value
 
 
 def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
@@ -62,25 +65,28 @@ def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
 
 
 def _scalar(node: Node, facts: Facts) -> Any:
+    if isinstance(node, Operation):
+        return _operation(node, facts)
     if isinstance(node, Reference):
         return _known(facts.get(node.name))
-    if isinstance(node, Literal):
-        return node.value
-    assert isinstance(node, Operation)
-    if node.operator in ("and", "or"):
+    assert isinstance(node, Literal)
+    return node.value
+
+
+def _operation(node: Operation, facts: Facts) -> Any:
+    operator, operands = node.operator, node.operands
+    if operator == "and" or operator == "or":
         return _connect(node, facts)
-    if node.operator == "not":
-        value = _scalar(node.operands[0], facts)
+    value = _scalar(operands[0], facts)
+    if operator == "not":
         return None if value is None else not value
-    if node.operator == "in":
-        value = _scalar(node.operands[0], facts)
-        return None if value is None else _is_in(value, node.operands[1])
-    values = [_scalar(part, facts) for part in node.operands]
-    return _apply(node.operator, values)
+    if operator == "in":
+        return None if value is None else _is_in(value, operands[1])
+    return _apply(operator, [value, *[_scalar(part, facts) for part in operands[1:]]])
 
 
 def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return value if value == value else None  # NaN alone differs from itself
 
 
 def _connect(node: Operation, facts: Facts) -> bool | None:
@@ -137,19 +143,13 @@ class _Evaluator:
 
     def __init__(self, facts: Facts, columns: Columns) -> None:
         self.facts, self.columns = facts, columns
-        self.levels: dict[int, int] = {}
+        self.run_names, self.row_names = columns.run_names, columns.row_names
 
     def varies(self, node: Node) -> int:
-        """What the node's value varies with; asked at each node above it, so remembered."""
-        level = self.levels.get(id(node))
-        if level is None:
-            level = self.levels[id(node)] = self.level(node)
-        return level
-
-    def level(self, node: Node) -> int:
-        if isinstance(node, Reference):
-            return RUN if node.name in self.columns.runs else ROW if node.name in self.columns.values else NOTHING
-        return max(map(self.varies, node.operands), default=NOTHING) if isinstance(node, Operation) else NOTHING
+        """What the node's value varies with."""
+        if not self.row_names.isdisjoint(node.names):
+            return ROW
+        return NOTHING if self.run_names.isdisjoint(node.names) else RUN
 
     def whole(self, value: Any) -> Any:
         """A value by run as one by row."""
@@ -187,7 +187,7 @@ class _Evaluator:
                 yes = self.whole(yes)
             level = self.varies(part)
             yes = yes & part_yes
-            if not np.any(yes):
+            if not _any(yes):
                 return False
         return yes
 
@@ -202,7 +202,7 @@ class _Evaluator:
                 yes, no = self.whole(yes), self.whole(no)
             level = self.varies(part)
             yes, no = (yes | part_yes, no & part_no) if either else (yes & part_yes, no | part_no)
-            if np.all(yes if either else no):
+            if _all(yes if either else no):
                 yes, no = either, not either
                 break
         return yes, no
@@ -220,8 +220,8 @@ class _Evaluator:
             result = _fold(np.logical_or, tuple(operands[0] == item.value for item in right.items))
         else:
             result = self.operate(node.operator, operands)
-        unknown = _fold(np.logical_or, tuple(np.isnan(value) for value in operands))
-        return (result & ~unknown, ~result & ~unknown) if np.any(unknown) else (result, ~result)
+        unknown = _fold(np.logical_or, tuple(np.isnan(value) for value in operands if _is_float(value)) or (False,))
+        return (result & ~unknown, ~result & ~unknown) if _any(unknown) else (result, ~result)
 
     def is_coded(self, node: Reference) -> bool:
         name, columns = node.name, self.columns
@@ -232,7 +232,7 @@ class _Evaluator:
         values, choices = self.raw(coded.name), self.columns.categories[coded.name]
         wanted = [item.value for item in items if isinstance(item, Literal)]
         codes = [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in wanted)]
-        return _fold(np.logical_or, (np.zeros(len(values), dtype=np.bool_), *(values == code for code in codes)))
+        return _fold(np.logical_or, tuple(values == code for code in codes) or (np.zeros(len(values), dtype=np.bool_),))
 
     def number(self, node: Node) -> Any:
         """A scalar, None if unknown, or a column."""
@@ -258,7 +258,20 @@ class _Evaluator:
     def operate(self, operator: str, operands: list[Any]) -> Any:
         """The operator over columns; a zero divisor becomes NaN in ``operands``, which stands for unknown."""
         divisor = _DIVISOR.get(operator)
-        if divisor is not None and np.any(zero := np.equal(operands[divisor], 0)):
+        if divisor is not None and _any(zero := np.equal(operands[divisor], 0)):
             operands[divisor] = np.where(zero, np.nan, operands[divisor])
-        with np.errstate(all="ignore"):
-            return _COLUMN[operator](*operands)
+        return _COLUMN[operator](*operands)
+
+
+def _any(value: Any) -> bool:
+    """As of NumPy, whose function takes longer than short masks do."""
+    return value if isinstance(value, bool) else bool(value.any())
+
+
+def _all(value: Any) -> bool:
+    return value if isinstance(value, bool) else bool(value.all())
+
+
+def _is_float(value: Any) -> bool:
+    """Whether it may be NaN."""
+    return value.dtype.kind == "f" if isinstance(value, np.ndarray) else isinstance(value, float)

@@ -49,6 +49,11 @@ class Node:
         """How many parts are evaluated for it, at most."""
         return 1
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names that it speaks of."""
+        return frozenset()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Literal(Node):
@@ -63,6 +68,10 @@ class Reference(Node):
     """A name of the vocabulary."""
 
     name: str
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset((self.name,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +95,10 @@ class Operation(Node):
     @cached_property
     def steps(self) -> int:
         return 1 + sum(part.steps for part in self.operands)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset().union(*(part.names for part in self.operands))
 
 
 _OPERATORS: dict[type[ast.AST], str] = {

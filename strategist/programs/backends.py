@@ -86,7 +86,6 @@ def _backend(name: str) -> Backend:
     found = read_backend(document)
     if kind == "backends":
         return found
-    from strategist.programs.program_backend import backend_of
-    from strategist.programs.program_file import free_settings
+    from strategist.programs.program_backend import backend_of, free_settings
 
     return backend_of(found, frozenset(), (), free_settings(document))

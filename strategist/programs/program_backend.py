@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategist.contract.environment import NUMBERS, VARIABLES
 from strategist.contract.knobs import Candidate, Knobs, show_value
@@ -11,8 +11,12 @@ from strategist.contract.settings import PARTS, full_name, value_of
 from strategist.contract.workload import Workload
 from strategist.expr.check import condition
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.programs.program import Choice
-from strategist.rules.backend import Allowed, Backend, Refusal
+from strategist.files import yaml_file
+from strategist.rules.backend import ANY, Allowed, Backend, Refusal
+from strategist.rules.backend import PARTS as SECTIONS
+
+if TYPE_CHECKING:
+    from strategist.programs.program import Choice  # which our own back ends do without
 
 _PLAIN = Candidate(layout=Layout(), knobs=Knobs())
 _USUAL = {f"workload.{name}": getattr(Workload(), name) for name in ("precision", "optimizer", "train", "document_tokens")}
@@ -30,7 +34,13 @@ _ALONE = Refusal(
 )
 
 
-def backend_of(declared: Backend, told: frozenset[str], choices: Sequence[Choice], free: frozenset[str]) -> Backend:
+def free_settings(document: yaml_file.Document) -> frozenset[str]:
+    """The settings that may have any value."""
+    found = ((part, document.mapping([part])) for part in SECTIONS if part in document.data)
+    return frozenset(f"{part}.{key}" for part, section in found for key, value in section.items() if value == ANY)
+
+
+def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choice]", free: frozenset[str]) -> Backend:
     """The back end of a program whose command is ``told`` names of the vocabulary, with arguments by ``choices``. ``declared`` is
     what its file says of settings, ``free`` those that may have any value."""
     known = {**declared.limits}

@@ -13,9 +13,9 @@ from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
-from strategist.programs.program_backend import backend_of, missing_setting, settable, value_in
+from strategist.programs.program_backend import backend_of, free_settings, missing_setting, settable, value_in
 from strategist.programs.template import Template, template
-from strategist.rules.backend import ANY, PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
+from strategist.rules.backend import PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 
 KEYS = (
     "program", "title", "source", "devices", "command", "environment", "passes", "metrics", "out_of_memory", "deadlines", *PARTS,
@@ -68,11 +68,6 @@ def read_program(document: yaml_file.Document) -> Program:
         sets=tuple(settable(backend, told | free)),
         digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
     )
-
-
-def free_settings(document: yaml_file.Document) -> frozenset[str]:
-    """The settings that may have any value."""
-    return frozenset(f"{part}.{key}" for part in PARTS for key in _keys(document, part) if document.data[part][key] == ANY)
 
 
 def _entries(document: yaml_file.Document) -> Iterator[Entry]:

@@ -1,11 +1,14 @@
 """Command line that reproduces a request."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from strategist.contract.goals import Goals
 from strategist.contract.knobs import show_value
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
+
+if TYPE_CHECKING:
+    from strategist.contract.goals import Goals  # and what is measured, of which an answer says nothing
 
 OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
 """Fields of the workload that are options."""
@@ -16,13 +19,13 @@ def plan_command(request: Request) -> tuple[str, ...]:
     return _command("plan", request)
 
 
-def tune_command(request: Request, goals: Goals, study: str, trials: int) -> tuple[str, ...]:
+def tune_command(request: Request, goals: "Goals", study: str, trials: int) -> tuple[str, ...]:
     """``strategist tune``, which goes on with a study until it has so many trials; empty as above."""
     begun = _command("tune", request)
     return (*begun, *_wanted(goals), "--study", study, "--trials", str(trials)) if begun else ()
 
 
-def _wanted(goals: Goals) -> Iterator[str]:
+def _wanted(goals: "Goals") -> Iterator[str]:
     if goals.several:
         yield from ("--pareto", ",".join(goals.objectives[1:]))
     least, most = goals.least_tokens_per_second, goals.most_cost

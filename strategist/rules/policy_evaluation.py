@@ -1,6 +1,6 @@
 """Evaluates policies over candidates: allowed candidates, rejections by policy, preferences and reasons."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -189,30 +189,14 @@ def _leaving_nothing(before: Sequence[bool], after: Sequence[Mapping[tuple[int, 
 
 
 def _rules(
-    deck: Deck, facts: Facts, alive: _AllowedRows, kinds: Collection[EffectKind], free: Collection[str] = ()
+    deck: Deck, facts: Facts, alive: _AllowedRows, kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
 ) -> Iterator[_Rule]:
     """The effects of these kinds that can act on the table, less settings that are ``free``."""
-    for place, (card, effects) in enumerate(deck.acting):
-        spoken = [
-            ((place, at), policy, own)
-            for at, (policy, effect) in enumerate(effects)
-            if effect.kind in kinds and _speaks(own := _without(effect, free), alive.columns)
-        ]
-        if spoken:
-            alive.shrink()
-            where = holds(card, facts, alive.columns)
-            if where is not False:
-                yield from (_Rule(number, card, policy, effect, where) for number, policy, effect in spoken)
-
-
-def _without(effect: Effect, free: Collection[str]) -> Effect:
-    settings = tuple(setting for setting in effect.settings if setting.path not in free) if free else effect.settings
-    return effect if len(settings) == len(effect.settings) else Effect(kind=effect.kind, settings=settings)
-
-
-def _speaks(effect: Effect, columns: Columns) -> bool:
-    """Whether a table tells of all settings of an effect; of what is computed for each candidate none does."""
-    return all(setting.path in columns.values and not setting.change for setting in effect.settings)
+    for card, placed in deck.acting_on(alive.columns.names, kinds, free):
+        alive.shrink()
+        where = holds(card, facts, alive.columns)
+        if where is not False:
+            yield from (_Rule(number, card, policy, effect, where) for number, policy, effect in placed)
 
 
 def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:

@@ -44,13 +44,13 @@ def matches(setting: Setting, columns: Columns) -> Where:
         return False
     choices = columns.categories.get(setting.path)
     found: Mask = np.zeros(len(column), dtype=np.bool_)
-    for value in setting.values:
-        if choices is None:
-            found |= column == value
-        else:
-            for code in (code for code, choice in enumerate(choices) if same_choice(choice, value)):
-                found |= column == code
+    for value in setting.values if choices is None else _codes(setting, choices):
+        found |= column == value
     return found
+
+
+def _codes(setting: Setting, choices: tuple[KnobValue, ...]) -> list[int]:
+    return [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in setting.values)]
 
 
 def holds_for(card: Card, facts: Facts) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from strategist.cost.layer_flops import model_flops_per_token
 from strategist.search.settings import Settings
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 TIME_PARTS = tuple(part.name for part in fields(TimeParts))
 
@@ -64,19 +66,30 @@ class CandidateFeatures:
         return len(self.settings)
 
     @cached_property
-    def study(self) -> NDArray[np.int64]:
+    def study(self) -> Counts:
         """The number of each candidate's study."""
         return np.repeat(np.arange(len(self.contexts)), self.sizes or len(self))
 
     @cached_property
     def doublings(self) -> Floats:
         """Settings that are sizes and not alike in all candidates, as powers of two: candidates x settings."""
-        return _stacked([np.log2(values) for values in self._varying if _sizes(values)], len(self))
+        sizes = [np.log2(self.values[name])[self.codes[name]] for name in self.questions if _sizes(self.values[name])]
+        return _stacked(sizes, len(self))
 
     @cached_property
     def choices(self) -> Floats:
         """All others that are not alike, as numbers that say no more than which are equal: candidates x settings."""
-        return _stacked([_coded(values) for values in self._varying if not _sizes(values)], len(self))
+        return _stacked([self.codes[name] for name in self.questions if not _sizes(self.values[name])], len(self))
+
+    @cached_property
+    def sizes_alike(self) -> tuple[Floats, Counts]:
+        """The rows of ``doublings`` that differ, far fewer than there are candidates, and the number of each candidate's."""
+        return _distinct(self.doublings)
+
+    @cached_property
+    def choices_alike(self) -> tuple[Floats, Counts]:
+        """The same of ``choices``."""
+        return _distinct(self.choices)
 
     @cached_property
     def columns(self) -> dict[str, tuple[KnobValue, ...]]:
@@ -89,9 +102,22 @@ class CandidateFeatures:
         order = {name: sorted(set(found), key=lambda value: (str(type(value)), value)) for name, found in self.columns.items()}
         return {name: tuple(found) for name, found in order.items()}
 
-    @property
-    def _varying(self) -> list[tuple[KnobValue, ...]]:
-        return [column for name, column in self.columns.items() if len(self.values[name]) > 1]
+    @cached_property
+    def questions(self) -> tuple[str, ...]:
+        """Settings that are not alike in all candidates."""
+        return tuple(name for name, found in self.values.items() if len(found) > 1)
+
+    @cached_property
+    def places(self) -> dict[tuple[KnobValue, ...], int]:
+        """Of each candidate by its values of the ``questions``."""
+        told = zip(*(self.columns[name] for name in self.questions), strict=True) if self.questions else [()] * len(self)
+        return {own: place for place, own in enumerate(told)}
+
+    @cached_property
+    def codes(self) -> dict[str, Counts]:
+        """Of the ``questions``: the place of each candidate's value among those that occur."""
+        places = {name: {value: place for place, value in enumerate(self.values[name])} for name in self.questions}
+        return {name: np.fromiter(map(own.__getitem__, self.columns[name]), np.int64, len(self)) for name, own in places.items()}
 
 
 def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
@@ -134,10 +160,17 @@ def _sizes(values: Sequence[KnobValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
 
 
-def _coded(values: Sequence[KnobValue]) -> Floats:
-    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return np.array([places[value] for value in values], dtype=np.float64)
+def _distinct(rows: Floats) -> tuple[Floats, Counts]:
+    """The rows that differ, and the number among them of each row."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        values, code = np.unique(column, return_inverse=True)
+        if len(key) and int(key.max()) * len(values) >= 2**62:
+            key = np.unique(key, return_inverse=True)[1]
+        key = key * len(values) + code
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    return rows[first], number
 
 
-def _stacked(columns: Sequence[Floats], rows: int) -> Floats:
-    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+def _stacked(columns: Sequence[NDArray[Any]], rows: int) -> Floats:
+    return np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((rows, 0))

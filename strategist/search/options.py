@@ -1,7 +1,6 @@
 """Options of a chosen candidate, resolved one after the other by the cards."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from strategist.cards.deck import Deck
@@ -67,6 +66,8 @@ def _open(
     """Values that constraints and laws leave, the default first."""
     choices = (default, *(value for value in SETTING_CHOICES.get(name, ()) if value != default))
     found = constraints.values(name, choices)
+    if found in ((), (default,)):
+        return (default,)
     return tuple(value for value in found if not _broken(chosen, {**settled, name: value})) or (default,)
 
 
@@ -78,5 +79,5 @@ def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], cons
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:
-    options, knobs = replace(chosen.options, **dict[str, Any](values)), chosen.knobs
+    options, knobs = Options(**{**vars(chosen.options), **dict[str, Any](values)}), chosen.knobs
     return any(options.broken_laws(chosen.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))

@@ -52,26 +52,32 @@ class Families:
 
     @property
     def candidates(self) -> Columns:
-        """All candidates that could."""
-        ends = np.append(self.first, len(self.could))[1:]
-        pieces = []
-        for number, (block, begin, end) in enumerate(zip(self.blocks, self.first.tolist(), ends.tolist(), strict=True)):
-            if self.could[begin:end].any():
-                places = self.left[id(block.grid)]
-                kept = places[self.among(np.array([number]), places)]
-                pieces.append(np.stack([np.full(len(kept), number), kept]))
-        of, places = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pieces], axis=1)
-        return rows_at(self.blocks, self.knobs, of, places)
+        """All candidates that could, looked for among so many at a time."""
+        alive, pieces = self._alive, []
+        rows = np.array([len(self.left[id(self.blocks[number].grid)]) for number in alive], dtype=np.int64)
+        for part in np.split(alive, np.flatnonzero(np.diff(np.cumsum(rows) // PART_ROWS)) + 1):
+            places = [self.left[id(self.blocks[number].grid)] for number in part]
+            of, place = np.repeat(part, list(map(len, places))), np.concatenate([_NOWHERE, *places])
+            could = self.among(of, place)
+            pieces.append(np.stack([of[could], place[could]]))
+        return rows_at(self.blocks, self.knobs, *np.concatenate(pieces, axis=1))
+
+    @property
+    def _alive(self) -> Array:
+        """The blocks of which some family could."""
+        hopeful = np.append(0, np.cumsum(self.could.any(axis=1)))
+        ends = np.append(self.first, len(self.could))
+        return np.flatnonzero(np.diff(hopeful[ends]))
+
+
+_NOWHERE: Array = np.zeros(0, dtype=np.int64)
 
 
 def families(
     blocks: Sequence[Block], knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
 ) -> Families:
     """The families of the blocks with the combinations of knobs that are ``left``, some for each block."""
-    family, samples = np.zeros(knobs.rows, dtype=np.int64), {}
-    for grid, places in left.items():
-        if len(places):
-            samples[grid], family[places] = _families(knobs, places)
+    family, samples = _families(knobs, left)
     table = table_of(blocks, relaxed(knobs), samples)
     parts = (limits.met_by(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
     rows = [0, *(len(samples[id(block.grid)]) for block in blocks)]
@@ -85,14 +91,25 @@ def families(
     )
 
 
-def _families(knobs: Columns, places: Array) -> tuple[Array, Array]:
-    """One of the combinations at these places for each family, and the number of each one's family."""
-    key = np.zeros(len(places), dtype=np.int64)
+def _families(knobs: Columns, left: Left) -> tuple[Array, dict[int, Array]]:
+    """By place, the number of a combination's family in its grid; and by grid, the first combination of each family.
+
+    Families are numbered by the values that they share. These are few, so that marking them is faster than sorting.
+    """
+    kinds, key = 1, np.zeros(knobs.rows, dtype=np.int64)
     for name in FAMILY:
         column = knobs.values[full_name(name)]
-        key = key * (int(column.max()) + 1) + column[places]
-    _, first, family = np.unique(key, return_index=True, return_inverse=True)
-    return places[first], family
+        least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        kinds, key = kinds * (most - least + 1), key * (most - least + 1) + column - least
+    family, samples = np.zeros(knobs.rows, dtype=np.int64), {}
+    first = np.empty(kinds, dtype=np.int64)
+    for grid, places in left.items():
+        own, first[:] = key[places], -1
+        first[own[::-1]] = places[::-1]  # of equal ones the last that is written stays
+        there = first >= 0
+        family[places] = (np.cumsum(there) - 1)[own]
+        samples[grid] = first[there]
+    return family, samples
 
 
 def relaxed(knobs: Columns) -> Columns:

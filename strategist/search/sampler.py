@@ -1,7 +1,6 @@
 """Sampler: proposes the candidate with the largest expected improvement, from the cost model and past trials."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from strategist.contract.knobs import KnobValue
 from strategist.search.candidate_features import CandidateFeatures, Floats
 from strategist.search.pareto_front import expected_hypervolume_gain
 from strategist.search.settings import Settings
@@ -38,14 +36,6 @@ class SurrogateSampler(BaseSampler):
         self.known, self._untried, self._distributions = known, list(untried), dict(distributions)
         self._others = tuple(others)
         self.expected_gain = 0.0
-
-    @cached_property
-    def _places(self) -> Mapping[tuple[KnobValue, ...], int]:
-        return {self._told(own): place for place, own in enumerate(self.known.settings)}
-
-    def _told(self, settings: Settings) -> tuple[KnobValue, ...]:
-        """The settings that are a question: those that are alike in all candidates tell none from another."""
-        return tuple(settings[name] for name in self._distributions)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All settings, since they are chosen together."""
@@ -77,7 +67,7 @@ class SurrogateSampler(BaseSampler):
 
     def place_of(self, settings: Settings) -> int:
         """Of the candidate with these settings; those that are alike in all need no mention."""
-        return self._places[self._told(settings)]
+        return self.known.places[tuple(settings[name] for name in self.known.questions)]
 
     def _seen(self, trial: FrozenTrial) -> ObservedCandidate:
         return ObservedCandidate(

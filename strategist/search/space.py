@@ -167,18 +167,19 @@ def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettin
     for number, part in enumerate(parts):
         along = [-1 if axis == number else 1 for axis in axes]
         for key in part[0]:
-            codes[key] = _coded(key, [row[key] for row in part])
+            codes[key] = _coded(key, tuple(row[key] for row in part))
             spread[key] = codes[key].reshape(along)
             axis_of[key] = number
     legal = np.broadcast_to(_together(layout, accumulation, spread), shape)
-    places = dict(zip(axes, np.unravel_index(np.flatnonzero(legal), shape), strict=True)) if axes else {}
+    places = dict(zip(axes, np.nonzero(legal), strict=True)) if axes else {}
     rows = int(np.count_nonzero(legal))
     return {
         full_name(key): found[places[axis_of[key]]] if len(found) > 1 else np.repeat(found, rows) for key, found in codes.items()
     }
 
 
-def _coded(name: str, values: Sequence[KnobValue]) -> Array:
+@cache  # all grids have the same few
+def _coded(name: str, values: Values) -> Array:
     choices = SETTING_CHOICES.get(name)
     if choices is None:
         return np.array(values, dtype=np.int64)

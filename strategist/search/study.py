@@ -171,7 +171,7 @@ class _Shared(CategoricalDistribution):
 
 def _questions(known: CandidateFeatures) -> Choices:
     """Settings that are alike in all candidates are no question."""
-    return {name: _Shared(values) for name, values in known.values.items() if len(values) > 1}
+    return {name: _Shared(known.values[name]) for name in known.questions}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,8 @@ ALMOST_SURE = 0.9999
 """No out-of-memory is surer than this: what would be impossible by the model stays thinkable."""
 
 _COMMON = np.linspace(-1.5, 1.5, 301)
+_RATIOS = np.linspace(-2.0, 2.0, 1601)
+"""Logarithms of a share of the memory: between two the chance to fit is a straight line, to some millionths; beyond, it is sure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ def fit_surrogate(known: CandidateFeatures, seen: Sequence[ObservedCandidate], o
     """Surrogate of all candidates from the trials of this study and of others."""
     count = len(known)
     known, seen = _joined(known, seen, others)
-    mean, deviation = expected(known, seen)
+    mean, deviation = expected(known, seen, known.predicted)
     runs = _runs(known, seen) * _in_time(known, seen)
     return Surrogate(mean=mean[:count], deviation=deviation[:count], runs=runs[:count])
 
@@ -106,22 +108,23 @@ def _joined(
     return whole, [*seen, *told]
 
 
-def expected(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> tuple[Floats, Floats]:
-    """Of each candidate the logarithm of what the objective minimises, and its standard deviation. Trials that run yet are taken to
-    show what is expected of them, so that several tuners do not ask the same question."""
-    mean, variance = np.log(known.predicted), _alike(known, range(len(known)))
+def expected(known: CandidateFeatures, seen: Sequence[ObservedCandidate], predicted: Floats) -> tuple[Floats, Floats]:
+    """Of each candidate the logarithm of what an objective minimises, by what was ``predicted`` of it and seen, and its standard
+    deviation. Trials that run yet are taken to show what is expected of them, so that several tuners do not ask the same
+    question."""
+    prior, own = np.log(predicted), _alike(known)
     runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
     by_place: dict[int, list[float]] = {}
     for place, value in runs:
         by_place.setdefault(place, []).append(value)
-    values = {place: statistics.fmean(own) for place, own in by_place.items()}
-    if values:
-        mean, _ = _given(known, mean, variance, values)
-    values |= {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
+    values = {place: statistics.fmean(runs) for place, runs in by_place.items()}
+    mean, variance = _given(known, prior, own, values)
+    guessed = {item.place: float(mean[item.place]) for item in seen if item.value is None and not (item.failed or item.lost)}
     bounds = {item.place: float(np.log(item.at_least)) for item in seen if item.at_least}
-    values |= {place: bound for place, bound in bounds.items() if place not in values and mean[place] < bound}
-    if values:
-        mean, variance = _given(known, np.log(known.predicted), variance, values)
+    taken = values.keys() | guessed.keys()
+    guessed |= {place: bound for place, bound in bounds.items() if place not in taken and mean[place] < bound}
+    if guessed:
+        mean, variance = _given(known, prior, own, values | guessed)
     return mean, np.sqrt(variance)
 
 
@@ -131,10 +134,10 @@ def predict_objectives(
     """The same of each objective, that of the request first."""
     count = len(known)
     known, seen = _joined(known, seen, others)
-    found = [expected(known, seen)]
+    found = [expected(known, seen, known.predicted)]
     for place, predicted in enumerate(known.beside.T if known.beside is not None else ()):
         shown = [replace(item, value=item.beside[place] if item.beside else None, at_least=None) for item in seen]
-        found.append(expected(replace(known, predicted=predicted), shown))
+        found.append(expected(known, shown, predicted))
     return [(mean[:count], deviation[:count]) for mean, deviation in found]
 
 
@@ -155,25 +158,29 @@ def expected_improvement(surrogate: Surrogate, best: float | None) -> Floats:
 def _given(known: CandidateFeatures, prior: Floats, own: Floats, values: dict[int, float]) -> tuple[Floats, Floats]:
     """Mean and variance given the logarithms seen at some places."""
     places = list(values)
+    if not places:
+        return prior, own
     beside = _covariance(known, places)
     among = beside[places] + NOISE**2 * np.eye(len(places))
     left = np.array([values[place] - prior[place] for place in places])
-    solved = np.linalg.solve(among, np.column_stack([left, beside.T]))
-    variance = own - (beside * solved[:, 1:].T).sum(axis=1)
-    return prior + beside @ solved[:, 0], np.maximum(variance, 1e-9)
+    whitening = np.linalg.inv(np.linalg.cholesky(among))
+    known_of = beside @ whitening.T
+    variance = own - np.einsum("cp,cp->c", known_of, known_of)
+    return prior + known_of @ (whitening @ left), np.maximum(variance, 1e-9)
 
 
-def _alike(known: CandidateFeatures, places: Sequence[int]) -> Floats:
+def _alike(known: CandidateFeatures) -> Floats:
     """The variance of each candidate by itself."""
-    shares = known.shares[places]
-    own = PART_SPREAD**2 * (shares**2).sum(axis=1) + SETTINGS_SPREAD**2
-    variance: Floats = own + STUDY_SPREAD**2 * (known.study[places] > 0)
+    own = PART_SPREAD**2 * (known.shares**2).sum(axis=1) + SETTINGS_SPREAD**2
+    variance: Floats = own + STUDY_SPREAD**2 * (known.study > 0)
     return variance
 
 
 def _covariance(known: CandidateFeatures, places: Sequence[int]) -> Floats:
     """Of all candidates with those at ``places``: candidates x places."""
     covariance = PART_SPREAD**2 * known.shares @ known.shares[places].T + SETTINGS_SPREAD**2 * _near(known, places)
+    if len(known.contexts) == 1:
+        return covariance
     there = (known.study[:, None] == known.study[places]) & (known.study[places] > 0)
     whole: Floats = covariance * _telling(known, places) + STUDY_SPREAD**2 * there
     return whole
@@ -181,6 +188,8 @@ def _covariance(known: CandidateFeatures, places: Sequence[int]) -> Floats:
 
 def _telling(known: CandidateFeatures, places: Sequence[int]) -> Floats:
     """How much those at ``places`` tell of all candidates: less where they are of another study."""
+    if len(known.contexts) == 1:
+        return np.ones((1, len(places)))
     return _kin(known)[known.study[:, None], known.study[places]]
 
 
@@ -194,10 +203,14 @@ def _kin(known: CandidateFeatures) -> Floats:
 
 def _near(known: CandidateFeatures, places: Sequence[int]) -> Floats:
     """How near the settings of all candidates are to those at ``places``: 1 where they are the same."""
-    near = np.ones((len(known), len(places)))
-    for column, place in enumerate(places):
-        apart = ((known.doublings - known.doublings[place]) ** 2).sum(axis=1) + (known.choices != known.choices[place]).sum(axis=1)
-        near[:, column] = np.exp(-0.5 * apart / LENGTH**2)
+    (sizes, of_sizes), (choices, of_choices) = known.sizes_alike, known.choices_alike
+    apart, differing = np.zeros((len(sizes), len(places))), np.zeros((len(choices), len(places)))
+    for size in sizes.T:
+        apart += (size[:, None] - size[of_sizes[places]]) ** 2
+    for choice in choices.T:
+        differing += choice[:, None] != choice[of_choices[places]]
+    near = np.exp(-0.5 * apart / LENGTH**2)[of_sizes]
+    near *= np.exp(-0.5 * differing / LENGTH**2)[of_choices]
     return near
 
 
@@ -205,7 +218,7 @@ def _runs(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Floats
     """The chance that a candidate fits the memory, as its prediction and all that was seen of memory tell, and that nothing else
     is wrong with it, as its neighbours tell."""
     ratio = np.log(known.memory_ratio)
-    fits = ndtr((-ratio[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen)
+    fits = np.interp(ratio, _RATIOS, ndtr((-_RATIOS[:, None] - _COMMON) / MEMORY_OWN) @ _common_memory(known, ratio, seen))
     ended = [item for item in seen if item.failed or item.value is not None]
     places = [item.place for item in ended]
     near = _near(known, places) * _telling(known, places)
@@ -219,7 +232,7 @@ def _in_time(known: CandidateFeatures, seen: Sequence[ObservedCandidate]) -> Flo
     if known.step_ratio is None:
         return np.ones(len(known))
     steps = [replace(item, value=item.step_ratio, at_least=None) for item in seen]
-    mean, deviation = expected(replace(known, predicted=known.step_ratio), steps)
+    mean, deviation = expected(known, steps, known.step_ratio)
     chance: Floats = ndtr(-mean / deviation)
     return chance
 

@@ -170,3 +170,15 @@ def test_failures_and_memory_of_another_study_count_for_less():
     own = fit_surrogate(far, [ObservedCandidate(place=0, value=1.0, memory_ratio=1.0)])
     theirs = fit_surrogate(far, [], [there(ObservedCandidate(place=1, value=7.0, memory_ratio=1.5))])
     assert own.runs[1] < theirs.runs[1] < 0.9 * none.runs[1]
+
+
+def test_a_candidate_is_predicted_among_many_as_among_few() -> None:
+    rng = np.random.default_rng(0)
+    sizes, choices = rng.integers(0, 4, 200), rng.integers(0, 3, 200)
+    told = {"micro_batch": (2**sizes).tolist(), "recompute": [("none", "full", "selective")[code] for code in choices]}
+    many = known(rng.uniform(1, 2, 200).tolist(), memory_ratio=rng.uniform(0.5, 1.5, 200), **told)
+    few = known(many.predicted[:9].tolist(), many.memory_ratio[:9], **{name: values[:9] for name, values in told.items()})
+    seen = [ObservedCandidate(place=1, value=1.7, memory_ratio=0.9), ObservedCandidate(place=4, failed=True, out_of_memory=1.0)]
+    whole, part = fit_surrogate(many, seen), fit_surrogate(few, seen)
+    for name in ("mean", "deviation", "runs"):
+        np.testing.assert_allclose(getattr(whole, name)[:9], getattr(part, name), rtol=1e-9)
