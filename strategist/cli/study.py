@@ -4,8 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render, sections, watch
-from strategist.cli import request_options as request_options
+from strategist.cli import render, request_options as request_options, sections, watch
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY

@@ -1,8 +1,7 @@
 """An executor that simulates what may not fit before another one runs it."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -6,8 +6,7 @@ import numpy
 import pytest
 import torch
 from arrow_folder import save_to_disk
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategist_runtime.data.mixture import Shuffled
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
