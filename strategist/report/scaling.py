@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +16,7 @@ from strategist.report.line_plot import MADE_BY
 from strategist.report.log_axis import axis_of
 from strategist.report.scatter import BOTTOM, LEFT, SIDE
 from strategist.report.setting_text import percent, tokens
-from strategist.report.text_blocks import columns, heading, section
+from strategist.report.text_blocks import columns, grouped, heading, section
 from strategist.units import show_seconds
 
 MEANINGS = {
@@ -29,12 +29,9 @@ STYLE = (
 )
 
 
-def scaling_report(scaling: Scaling) -> Group:
+@grouped
+def scaling_report(scaling: Scaling) -> Iterator[RenderableType]:
     """The table and what has to be known to read it."""
-    return Group(*_blocks(scaling))
-
-
-def _blocks(scaling: Scaling) -> Iterator[RenderableType]:
     title = heading(f"{scaling.scaling.capitalize()} scaling of plan {scaling.plan_id}", MEANINGS[scaling.scaling])
     yield section(title, scaling_table(scaling))
     for note in scaling.notes:
