@@ -9,7 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, Summary
-from strategist.report.line_plot import curves
+from strategist.report.log_axis import Axis, LinearAxis
+from strategist.report.page.html import element
+from strategist.report.page.plot import HEIGHT, WIDTH, Scale, line, plot
+from strategist.report.page.svg_file import COLOURS, svg_file
 from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
 TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
@@ -32,7 +35,19 @@ MOST_CURVE = 60
 def replayed_plot(found: ReplayDocument) -> str:
     """How much slower than the best the best so far is, after so many trials: the median of all walks, as an SVG file."""
     series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
-    return curves(series, "Best so far against trials", "trials", "slower than the best row, median of all searches")
+    scale = Scale(
+        across=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
+        up=LinearAxis(low=0.0, high=1.0, length=HEIGHT),
+        names=("trials", "slower than the best row, median of all searches"),
+        shown=(lambda trials: f"{trials:g}", lambda share: f"{share:.0%}"),
+    )  # fmt: skip
+    drawn = []
+    for number, (sampler, regret) in enumerate(series.items()):
+        places = [(trials, min(share, 1.0)) for trials, share in enumerate(regret, start=1)]
+        look = f"curve-{number % len(COLOURS)}"
+        drawn.append(line(scale, places, look, steps=True, text=sampler))
+        drawn.append(element("text", sampler, x=WIDTH - 10, y=18 + 18 * number - HEIGHT, text_anchor="end", class_=look))
+    return svg_file(plot("Best so far against trials", scale, (), under=drawn))
 
 
 def cells(summary: Summary) -> tuple[str, ...]:
