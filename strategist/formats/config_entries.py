@@ -74,6 +74,10 @@ class Entries:
             raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: true or false is needed")
         return value
 
+    def on(self, *names: str) -> bool:
+        """Whether a flag without a value is there; YAML may say false."""
+        return self.get(*names) not in (None, False, "false", "False")
+
     def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
         """What the word at a name stands for.
 
