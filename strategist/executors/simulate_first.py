@@ -38,8 +38,7 @@ class SimulateFirstExecutor:
             proof = _proof(plan, on_event)
             if proof.verdict is Verdict.TOO_LARGE:
                 measurement = _too_large(plan, proof, time.monotonic() - begun)
-                codec.save(plan, prepared(folder) / "plan.json")
-                codec.save(measurement, folder / "measurement.json")
+                codec.save(measurement, prepared(folder, plan, settings) / "measurement.json")
                 return measurement
         return self.inner.execute(plan, folder, settings, on_event)
 
