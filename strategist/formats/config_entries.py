@@ -11,6 +11,9 @@ Value = TypeVar("Value")
 UNSAID = (None, "auto", "None", "null", "")
 """Values by which a file leaves something to the program."""
 
+OFF: tuple[Any, ...] = (None, False, "false", "False", 0, "0", "none", [])
+"""Values of an entry that changes nothing."""
+
 
 class Entries:
     """The entries of one source. Each question names one entry or several, of which the first that is there counts; an answer of
@@ -75,8 +78,8 @@ class Entries:
         return value
 
     def on(self, *names: str) -> bool:
-        """Whether a flag without a value is there; YAML may say false."""
-        return self.get(*names) not in (None, False, "false", "False")
+        """Whether an entry is there and not off; a flag needs no value."""
+        return self.get(*names) not in OFF
 
     def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
         """What the word at a name stands for.

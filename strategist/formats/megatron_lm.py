@@ -219,7 +219,7 @@ def _workload(entries: Entries) -> dict[str, int | str]:
 def _unlike(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
     """What no setting says, at its flag."""
     for name, what in {**UNLIKE, **_shaded(entries, layers)}.items():
-        if entries.get(name) not in (None, False, 0, "0", "none", "false"):
+        if entries.on(name):
             yield unsupported_entry(source, name, what)
 
 
