@@ -12,21 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from strategist.api import plan as plan
-    from strategist.api import run as run
-    from strategist.api import study as study
-    from strategist.api import tune as tune
+    from strategist.api import plan as plan, run as run, study as study, tune as tune
     from strategist.contract.answer import Answer as Answer
     from strategist.contract.goals import Goals as Goals
-    from strategist.contract.measurement import Measurement as Measurement
-    from strategist.contract.measurement import TrialSettings as TrialSettings
+    from strategist.contract.measurement import Measurement as Measurement, TrialSettings as TrialSettings
     from strategist.contract.plan import Plan as Plan
     from strategist.contract.request import Request as Request
     from strategist.contract.study import Study as Study
     from strategist.contract.workload import Workload as Workload
-    from strategist.errors import FileError as FileError
-    from strategist.errors import InputError as InputError
-    from strategist.errors import StrategistError as StrategistError
+    from strategist.errors import FileError as FileError, InputError as InputError, StrategistError as StrategistError
     from strategist.search.tuning_result import TuningResult as TuningResult
     from strategist.tuner.limits import Limits as Limits
 

@@ -19,7 +19,7 @@ class Meshes:
 
     ``data`` is the one that FSDP2 gets, 1-D, or 2-D for HSDP; ``expert_data`` the one that it gets for experts where that is
     another, ``experts`` the one that they are dealt out on, 1-D, or 2-D (ep, etp). ``data_rank`` of ``data_ranks`` read different
-    sequences; ``stage_rank`` is the place in the pipeline, ``context_rank`` in the sequence.
+    sequences; ``stage_rank`` is the place in the pipeline.
     """
 
     pipeline: DeviceMesh | None = None
@@ -31,7 +31,6 @@ class Meshes:
     data_rank: int = 0
     data_ranks: int = 1
     stage_rank: int = 0
-    context_rank: int = 0
 
 
 def uses_fsdp(layout: Layout, offload: str = "none") -> bool:
@@ -70,12 +69,11 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
     keeps torch's order (replicate, shard, tp) whatever ``axis_order`` is, which decides which ranks lie where.
     """
     grid = rank_grid(layout)
-    stage, replicate, shard, context, _ = (grid == rank).nonzero()[0].tolist()
+    stage, replicate, shard, *_ = (grid == rank).nonzero()[0].tolist()
     place = {
         "data_rank": replicate * layout.dp_shard + shard,
         "data_ranks": layout.data_ranks,
         "stage_rank": stage,
-        "context_rank": context,
     }
     if not uses_fsdp(layout, offload) and layout.pp == 1:
         return Meshes(**place)

@@ -95,8 +95,7 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
     Raises:
         InputError: there is no torch to look in or to run examples with, or it is broken.
     """
-    from strategist.lint.run import cards_in
-    from strategist.lint.run import lint as lint_deck
+    from strategist.lint.run import cards_in, lint as lint_deck
 
     judged = paths or [data_dir("cards")]
     world = None

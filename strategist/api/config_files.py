@@ -19,8 +19,7 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.format import ExportedFiles, File
 from strategist.formats.setup import GivenValues, setup
 from strategist.formats.supported import supported
-from strategist.launch.catalog import JOBS, NONE, with_job
-from strategist.launch.catalog import unused_options as unused_job_options
+from strategist.launch.catalog import JOBS, NONE, unused_options as unused_job_options, with_job
 from strategist.launch.job import JobOptions
 from strategist.search.facts import situation_facts
 

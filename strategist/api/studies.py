@@ -69,6 +69,7 @@ def tune(
     'ok'
     >>> better = plan(request, calibration=study("studies/tiny").calibration)
     """
+    from strategist.executors.trial_process import sweep
     from strategist.ledger.address import is_server, parse
     from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
     from strategist.tuner.warm_start import read
@@ -83,6 +84,7 @@ def tune(
     program = find_program(request.backend)
     folder, wanted = str(Path(study).resolve()), goals or Goals(objectives=(request.objective,))
     executor = _executor(program, wanted, folder, shadow=shadow, engine=engine)
+    sweep(folder)  # what a killed tuner left behind would spoil every measurement
     return tune_study(
         request, study=Path(study), limits=limits, settings=settings, deck=deck, executor=executor,
         on_event=on_event, prior=prior, kind=kind, server=server, program="" if program is None else program.digest, warm=warmth,
@@ -91,7 +93,7 @@ def tune(
 
 
 def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, engine: "Engine | None") -> "Executor":
-    """What runs the trials of a study. What a killed tuner left behind is ended first: it would spoil every measurement."""
+    """What runs the trials of a study."""
     from strategist.executors.command import CommandExecutor
     from strategist.executors.local import TORCHRUN, LocalExecutor
     from strategist.executors.shadow import ShadowExecutor
@@ -101,16 +103,13 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
         raise InputError(f"engine {type(engine).__name__.lower()}", "starts whole trials", "leave out --shadow")
     if program is None:
         ours = ShadowExecutor(study=study) if shadow else LocalExecutor(study=study, engine=engine or TORCHRUN)
-        ours.sweep()
         return SimulateFirstExecutor(inner=ours)
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
     if goals.of_memory and not program.metrics.tells_memory:
         law = f"{program.name} says nothing of its memory"
         raise InputError(goals.of_memory, law, "read {peak_memory_gib} from its log, in the program's file")
-    theirs = CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
-    theirs.sweep()
-    return theirs
+    return CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
 
 
 def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without: Ids = ()) -> "tuple[Proposal, ...]":

@@ -6,7 +6,7 @@ from strategist import api
 from strategist.cli import render
 from strategist.cli.parser import Parser, add_output, positive
 from strategist.errors import InputError
-from strategist.report.line_plot import MADE_BY
+from strategist.report.page.svg_file import MADE_BY
 
 
 def add(parser: Parser) -> None:

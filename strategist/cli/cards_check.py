@@ -97,7 +97,7 @@ def explain_code(options: argparse.Namespace) -> int:
 
     entries = [api.lint_check(options.code)] if options.code else api.lint_checks()
     if options.json:
-        pages = [findings.lint_page(entry) for entry in entries]
+        pages = [entry.page for entry in entries]
         render.show_json(pages[0] if options.code else pages)
         return 0
     for entry in entries:

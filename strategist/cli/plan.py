@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strategist import api
-from strategist.cli import deck_options, export, job_options, render, sections
-from strategist.cli import request_options as request_options
+from strategist.cli import deck_options, export, job_options, render, request_options as request_options, sections
 from strategist.cli.exit_codes import FAILED, verdict_code
 from strategist.cli.parser import Parser, add_output, output_path, positive
 from strategist.contract import codec

@@ -4,14 +4,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import render, sections, watch
-from strategist.cli import request_options as request_options
+from strategist.cli import render, request_options, sections, watch
 from strategist.cli.exit_codes import FAILED
 from strategist.cli.parser import Parser, add_output
 from strategist.cli.watch import STUDY
 from strategist.errors import InputError
 from strategist.files import outputs
-from strategist.report.line_plot import MADE_BY
+from strategist.report.page.svg_file import MADE_BY
 
 if TYPE_CHECKING:
     from strategist.contract.study import ImportResult
@@ -109,7 +108,7 @@ def plot_study(options: argparse.Namespace) -> int:
         raise InputError(f"--out {options.out}", "is of no known kind", f"write FILE{PLOT}")
     from strategist.report.study_plot import study_plot
 
-    render.write(options.out, study_plot(api.study(options.study)), own=MADE_BY, force=options.force)
+    render.write(options.out, study_plot(api.study_report(options.study)), own=MADE_BY, force=options.force)
     render.line(f"plot written to {options.out}")
     return 0
 

@@ -7,10 +7,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck_options, render, sections
-from strategist.cli import engine_options as engine_options
-from strategist.cli import goal_options as goal_options
-from strategist.cli import request_options as request_options
+from strategist.cli import (
+    deck_options,
+    engine_options as engine_options,
+    goal_options as goal_options,
+    render,
+    request_options as request_options,
+    sections,
+)
 from strategist.cli.exit_codes import FAILED, USER_ERROR
 from strategist.cli.parser import Parser, above_zero, positive, share, whole
 from strategist.contract.measurement import TrialSettings

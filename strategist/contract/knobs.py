@@ -9,8 +9,7 @@ from strategist.contract import codec
 from strategist.contract.codec import added
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
-from strategist.contract.options import KnobValue as KnobValue
-from strategist.contract.options import Options, acts
+from strategist.contract.options import KnobValue as KnobValue, Options, acts
 from strategist.contract.sac_policy import SAVED_OPERATIONS
 from strategist.contract.workload import Workload
 

@@ -13,25 +13,20 @@ from strategist.contract.environment import environment
 from strategist.contract.measurement import Measurement, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors import processes
 from strategist.executors.engine import Engine
 from strategist.executors.executor import OnEvent
 from strategist.executors.local import (
     TORCHRUN,
     devices_here,
-    grace_seconds,
     launcher_environment,
-    not_started,
     prepared,
-    shortage,
+    run_trial,
     trial_environment,
 )
 from strategist.executors.preflight import require_ready
 from strategist.executors.requirements import require_supervision
 from strategist.executors.trial_metrics import Impossible, pace
-from strategist.executors.trial_outcome import OUT_OF_MEMORY, judge
-from strategist.executors.trial_process import supervise, sweep
-from strategist.executors.trial_records import collect, log_tail
+from strategist.executors.trial_outcome import OUT_OF_MEMORY
 from strategist.expr.evaluate import Facts
 from strategist.programs.megatron_stages import STAGES, stage_list
 from strategist.programs.program import PER_NODE, Program
@@ -63,30 +58,18 @@ class CommandExecutor:
         """Runs the program as ``plan`` says in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self.preflight(plan)
         self.check_settings(settings)
-        folder, settings = prepared(folder), self._patient(settings)
-        codec.save(plan, folder / "plan.json")
-        codec.save(settings, folder / "settings.json")
-        if not self.engine.elsewhere and (missing := shortage(plan.candidate.layout.world_size)) is not None:
-            measurement = not_started(plan, missing)
-        else:
-            codec.save(self.reading(plan, folder, settings), folder / "reading.json")
-            kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
-            launcher = self.engine.launcher(plan, folder, each=True)
-            follower = (sys.executable, "-m", "strategist.executors.program_monitor", str(folder))
-            ending = supervise(
-                (*follower, *launcher, *self.command(plan, folder, settings)),
-                folder=folder,
-                environment={**launcher_environment(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
-                tag=processes.new_tag(self.study),
-                ranks=1,
-                settings=settings,
-                on_event=on_event,
-                grace_seconds=grace_seconds(self.engine),
-                queues=self.engine.queues,
-                elsewhere=self.engine.elsewhere,
-            )
-            judged = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"), figures)
-            measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
+        settings = self._patient(settings)
+        folder = prepared(folder, plan, settings)
+        codec.save(self.reading(plan, folder, settings), folder / "reading.json")
+        kept = {name: os.environ[name] for name in self.program.passes if name in os.environ}
+        follower = (sys.executable, "-m", "strategist.executors.program_monitor", str(folder))
+        judged = run_trial(
+            plan, folder, settings, on_event,
+            command=(*follower, *self.engine.launcher(plan, folder, each=True), *self.command(plan, folder, settings)),
+            environment={**launcher_environment(self.engine), **trial_environment(os.environ), **kept, **environment(plan)},
+            study=self.study, starts=plan.candidate.layout.world_size, ranks=1, engine=self.engine, measure=figures,
+        )  # fmt: skip
+        measurement = replace(judged, evidence=replace(judged.evidence, rank=None), lost_ranks=(), versions=self._named())
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -115,10 +98,6 @@ class CommandExecutor:
         alone = self.program.runs_on_each_node and not self.engine.elsewhere
         own = {name: template.filled(facts, words) for name, template in self.program.environment.items()}
         return {**({"PET_STANDALONE": "1"} if alone else {}), **own}
-
-    def sweep(self) -> int:
-        """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return sweep(self.study)
 
     def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.

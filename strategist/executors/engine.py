@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
@@ -15,23 +15,18 @@ from strategist.executors.host_agents import RAY, TOKEN, Order
 SSH = "ssh -o BatchMode=yes {host} {command}"
 
 
-class Engine(Protocol):
+class Engine:
     """``elsewhere`` says that ranks may run on other machines, with which the trial's folder is shared; ``queues`` that they may
     have to wait for machines before they start; ``passes`` how the names of variables begin that the launcher needs, beside those
     that a trial may see."""
 
-    @property
-    def elsewhere(self) -> bool: ...
-
-    @property
-    def passes(self) -> tuple[str, ...]: ...
-
-    @property
-    def queues(self) -> bool: ...
+    elsewhere: ClassVar[bool] = True
+    queues: ClassVar[bool] = False
+    passes: ClassVar[tuple[str, ...]] = ()
 
     def nodes(self, plan: Plan) -> int:
         """On how many machines the plan's ranks run."""
-        ...
+        return plan.cluster.nodes
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """The command that starts the plan's ranks of the command after it, and again so often when one fails.
@@ -42,16 +37,14 @@ class Engine(Protocol):
         Raises:
             InputError: the plan is none for these machines.
         """
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torchrun:
+class Torchrun(Engine):
     """All ranks on this machine."""
 
-    elsewhere: bool = False
-    queues: bool = False
-    passes: tuple[str, ...] = ()
+    elsewhere = False
 
     def nodes(self, plan: Plan) -> int:
         """See :class:`Engine`."""
@@ -63,15 +56,12 @@ class Torchrun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hosts:
+class Hosts(Engine):
     """Equally many ranks on each of several hosts. ``names`` are what the remote shell knows hosts by, each with its address behind
     ``=`` where that is another; ``remote`` runs a command on one: words, with {host} and {command}."""
 
     names: tuple[str, ...]
     remote: str = SSH
-    elsewhere: bool = True
-    queues: bool = False
-    passes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = [name.partition("=")[0] for name in self.names]
@@ -91,18 +81,13 @@ class Hosts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm:
+class Slurm(Engine):
     """Nodes of a Slurm cluster: those of the allocation that this process is in, else of one for each trial. ``options`` are more
     of srun's own, such as ``--partition=gpu``."""
 
+    queues = True
+    passes = (TOKEN,)
     options: str = ""
-    elsewhere: bool = True
-    queues: bool = True
-    passes: tuple[str, ...] = (TOKEN,)
-
-    def nodes(self, plan: Plan) -> int:
-        """See :class:`Engine`."""
-        return plan.cluster.nodes
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """See :class:`Engine`."""
@@ -118,23 +103,18 @@ class Slurm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ray:
+class Ray(Engine):
     """Nodes of a Ray cluster, of which this machine is one: as many as the plan has, with as many of their devices. ``address`` is
     the cluster's, as Ray takes it."""
 
+    queues = True
+    passes = (RAY,)
     address: str = "auto"
-    elsewhere: bool = True
-    queues: bool = True
-    passes: tuple[str, ...] = (RAY,)
 
     def __post_init__(self) -> None:
         if "://" in self.address or not self.address:
             law = "is not the address of a cluster that this machine is a node of"
             raise InputError(f"--ray {self.address}", law, "start this on one of its nodes, with --ray auto or HOST:PORT")
-
-    def nodes(self, plan: Plan) -> int:
-        """See :class:`Engine`."""
-        return plan.cluster.nodes
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
         """See :class:`Engine`."""

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from strategist.executors.host_agents import TOKEN
 from strategist.executors.host_memory import available_bytes, floor_bytes
 from strategist.executors.preflight import require_memory, require_ready, require_room
 from strategist.executors.requirements import require_supervision, require_torch
-from strategist.executors.trial_outcome import judge
-from strategist.executors.trial_process import TERM_GRACE_SECONDS, supervise, sweep
+from strategist.executors.trial_metrics import figures
+from strategist.executors.trial_outcome import Measure, judge
+from strategist.executors.trial_process import TERM_GRACE_SECONDS, supervise
 from strategist.executors.trial_records import clear, collect, log_tail
 from strategist.units import MIB, show_bytes
 
@@ -65,29 +66,15 @@ class LocalExecutor:
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs ``plan`` as a trial in ``folder``; see :class:`strategist.executors.executor.Executor`."""
-        ranks = plan.candidate.layout.world_size
         self.preflight(plan)
-        folder = prepared(folder)
-        codec.save(plan, folder / "plan.json")
-        codec.save(settings, folder / "settings.json")
-        if not self.engine.elsewhere and (missing := shortage(ranks)) is not None:
-            measurement = not_started(plan, missing)
-        else:
-            restarts = 0 if settings.elastic else allowed_restarts(plan, settings)
-            ending = supervise(
-                self.command(plan, folder, restarts),
-                folder=folder,
-                environment=self._environment(plan, restarts) | (wandb_environment(os.environ) if settings.wandb else {}),
-                tag=processes.new_tag(self.study),
-                ranks=ranks,
-                settings=settings,
-                on_event=on_event,
-                grace_seconds=grace_seconds(self.engine),
-                restarts=restarts,
-                queues=self.engine.queues,
-                elsewhere=self.engine.elsewhere,
-            )
-            measurement = judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"))
+        folder = prepared(folder, plan, settings)
+        ranks, restarts = plan.candidate.layout.world_size, 0 if settings.elastic else allowed_restarts(plan, settings)
+        measurement = run_trial(
+            plan, folder, settings, on_event,
+            command=self.command(plan, folder, restarts),
+            environment=self._environment(plan, restarts) | (wandb_environment(os.environ) if settings.wandb else {}),
+            study=self.study, starts=ranks, ranks=ranks, engine=self.engine, restarts=restarts,
+        )  # fmt: skip
         codec.save(measurement, folder / "measurement.json")
         return measurement
 
@@ -100,13 +87,7 @@ class LocalExecutor:
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
         """The command of a trial: launcher, then for each rank a keeper, then the program."""
-        supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
-        files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*self.engine.launcher(plan, folder, restarts), *supervisor, *self.program, *files)
-
-    def sweep(self) -> int:
-        """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return sweep(self.study)
+        return (*self.engine.launcher(plan, folder, restarts), *supervised_rank(folder, self.program))
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
         """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
@@ -139,6 +120,39 @@ class LocalExecutor:
             require_ready(kind, ours=self.program == RUNTIME)
 
 
+def run_trial(
+    plan: Plan,
+    folder: Path,
+    settings: TrialSettings,
+    on_event: OnEvent | None,
+    *,
+    command: Sequence[str],
+    environment: dict[str, str],
+    study: str,
+    starts: int,
+    ranks: int,
+    engine: Engine = TORCHRUN,
+    restarts: int = 0,
+    measure: Measure = figures,
+) -> Measurement:
+    """Runs the command of a trial in its prepared folder to its end, and judges what its ``ranks`` left there, of which ``measure``
+    makes the figures. It is not started where this machine lacks the memory to start so many processes (``starts``)."""
+    if not engine.elsewhere and (missing := shortage(starts)) is not None:
+        return not_started(plan, missing)
+    ending = supervise(
+        command, folder=folder, environment=environment, tag=processes.new_tag(study), ranks=ranks, settings=settings,
+        on_event=on_event, grace_seconds=grace_seconds(engine), restarts=restarts, queues=engine.queues,
+        elsewhere=engine.elsewhere,
+    )  # fmt: skip
+    return judge(plan, settings, ending, collect(folder, ranks), log_tail(folder, "launcher"), measure)
+
+
+def supervised_rank(folder: Path, program: Sequence[str]) -> tuple[str, ...]:
+    """The command of a rank: a keeper, then the program with plan, folder and settings."""
+    supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
+    return (*supervisor, *program, str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
+
+
 def grace_seconds(engine: Engine) -> float:
     """What processes get to end by themselves when their trial is ended."""
     return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
@@ -166,8 +180,8 @@ def wandb_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in ours.items() if name.startswith("WANDB_") or name.lower() in PROXIES}
 
 
-def prepared(folder: Path) -> Path:
-    """The folder of a trial, there and without what an earlier attempt left.
+def prepared(folder: Path, plan: Plan, settings: TrialSettings) -> Path:
+    """The folder of a trial with its plan and settings, and without what an earlier attempt left.
 
     Raises:
         FileError: it cannot be written.
@@ -178,6 +192,8 @@ def prepared(folder: Path) -> Path:
         clear(folder)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
+    codec.save(plan, folder / "plan.json")
+    codec.save(settings, folder / "settings.json")
     return folder.resolve()
 
 

@@ -1,7 +1,6 @@
 """The shadow executor: one rank of a plan on one device, whatever the size of the cluster; its peers are modelled."""
 
 import os
-import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -10,14 +9,18 @@ from strategist.contract.environment import environment
 from strategist.contract.measurement import MODELLED_PARTS, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.executors import processes
 from strategist.executors.executor import OnEvent
-from strategist.executors.local import RUNTIME, devices_here, not_started, prepared, shortage, threads, trial_environment
+from strategist.executors.local import (
+    RUNTIME,
+    devices_here,
+    prepared,
+    run_trial,
+    supervised_rank,
+    threads,
+    trial_environment,
+)
 from strategist.executors.preflight import require_ready
 from strategist.executors.requirements import require_supervision, require_torch
-from strategist.executors.trial_outcome import judge
-from strategist.executors.trial_process import supervise, sweep
-from strategist.executors.trial_records import collect, log_tail
 
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 """What a launcher would tell the only process; its records are those of rank 0."""
@@ -42,35 +45,17 @@ class ShadowExecutor:
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         """Runs the rank in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self.preflight(plan)
-        folder, settings = prepared(folder), with_longer_deadlines(settings, plan)
-        codec.save(plan, folder / "plan.json")
-        codec.save(settings, folder / "settings.json")
-        if (missing := shortage(1)) is not None:
-            seen = not_started(plan, missing)
-        else:
-            ending = supervise(
-                self.command(folder),
-                folder=folder,
-                environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **ALONE},
-                tag=processes.new_tag(self.study),
-                ranks=1,
-                settings=settings,
-                on_event=on_event,
-            )
-            seen = judge(plan, settings, ending, collect(folder, 1), log_tail(folder, "launcher"))
+        settings = with_longer_deadlines(settings, plan)
+        folder = prepared(folder, plan, settings)
+        seen = run_trial(
+            plan, folder, settings, on_event,
+            command=(*supervised_rank(folder, self.program), "--shadow", str(self.rank)),
+            environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **ALONE},
+            study=self.study, starts=1, ranks=1,
+        )  # fmt: skip
         measurement = shadow_measurement(seen, plan, self.rank)
         codec.save(measurement, folder / "measurement.json")
         return measurement
-
-    def command(self, folder: Path) -> tuple[str, ...]:
-        """A keeper, then the program."""
-        supervisor = (sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(folder))
-        files = (str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json"))
-        return (*supervisor, *self.program, *files, "--shadow", str(self.rank))
-
-    def sweep(self) -> int:
-        """Ends the processes that earlier runs of this study left behind when they were killed; returns how many."""
-        return sweep(self.study)
 
     def preflight(self, plan: Plan) -> None:
         """What would fail every trial is said before the first.

@@ -1,8 +1,7 @@
 """An executor that simulates what may not fit before another one runs it."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +38,7 @@ class SimulateFirstExecutor:
             proof = _proof(plan, on_event)
             if proof.verdict is Verdict.TOO_LARGE:
                 measurement = _too_large(plan, proof, time.monotonic() - begun)
-                codec.save(plan, prepared(folder) / "plan.json")
-                codec.save(measurement, folder / "measurement.json")
+                codec.save(measurement, prepared(folder, plan, settings) / "measurement.json")
                 return measurement
         return self.inner.execute(plan, folder, settings, on_event)
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 
 from strategist.cards.card import Card
 from strategist.contract import codec
-from strategist.contract.torch_symbol import ReferenceOutcome, References
+from strategist.contract.torch_symbol import References
 from strategist.errors import InputError, StrategistError
 from strategist.executors.local import trial_environment
 from strategist.executors.requirements import require_torch
-from strategist.lint.environment import ReferenceState, SymbolState
 
 TIMEOUT_SECONDS = 300.0
 """Importing torch takes seconds, on a cold disk a minute."""
@@ -50,18 +49,3 @@ def look_up(asked: Iterable[Asked]) -> References:
     except (subprocess.CalledProcessError, StrategistError) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
         raise InputError(f"{sys.executable}: torch", f"cannot be looked up: {''.join(said)}", "repair the installation") from None
-
-
-def states(found: References) -> dict[Asked, ReferenceState]:
-    """What was found, for a linter; what cannot be told is left out, and a parameter that cannot be told counts as found."""
-    return {
-        (item.symbol, item.parameter): ReferenceState(
-            state=SymbolState.FOUND if item.outcome is ReferenceOutcome.UNKNOWN else SymbolState(item.outcome.value),
-            file=item.file,
-            first_line=item.first_line,
-            last_line=item.last_line,
-            near=item.near,
-        )
-        for item in found.references
-        if item.outcome is not ReferenceOutcome.UNKNOWN or item.first_line is not None
-    }

@@ -37,7 +37,6 @@ LINEARS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 UNLIKE = {
     "chunked_cross_entropy": "the loss is taken in chunks",
     "use_eaft": "the loss weighs tokens",
-    "expert_parallel_size": "experts are dealt to ranks beside FSDP",
     "fp8": "linears multiply in float8",
     "load_in_8bit": "weights lie in 8 bits, and are priced in the type that is computed in",
     "lora_mlp_kernel": "adapters are computed in kernels of their own",
@@ -178,7 +177,9 @@ def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | 
 def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """What no setting says, at its entry."""
     source = entries.source
-    told = {name: what for name, what in UNLIKE.items() if entries.get(name) not in (None, False, 1, [])}
+    told = {name: what for name, what in UNLIKE.items() if entries.on(name)}
+    if (entries.whole("expert_parallel_size") or 1) > 1:
+        told["expert_parallel_size"] = "experts are dealt to ranks beside FSDP"
     optimizer = str(entries.get("optimizer") or "adamw_torch_fused")
     if optimizer not in OPTIMIZERS:
         told["optimizer"] = f"{optimizer} is priced as AdamW"

@@ -11,6 +11,9 @@ Value = TypeVar("Value")
 UNSAID = (None, "auto", "None", "null", "")
 """Values by which a file leaves something to the program."""
 
+OFF: tuple[Any, ...] = (None, False, "false", "False", 0, "0", "none", [])
+"""Values of an entry that changes nothing."""
+
 
 class Entries:
     """The entries of one source. Each question names one entry or several, of which the first that is there counts; an answer of
@@ -73,6 +76,10 @@ class Entries:
         if value is not None and not isinstance(value, bool):
             raise self.source.error(self.named(*names), f"{self.named(*names)} is {value!r}: true or false is needed")
         return value
+
+    def on(self, *names: str) -> bool:
+        """Whether an entry is there and not off; a flag needs no value."""
+        return self.get(*names) not in OFF
 
     def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
         """What the word at a name stands for.

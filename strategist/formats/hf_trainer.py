@@ -69,7 +69,7 @@ def read(entries: Entries) -> ParsedConfig:
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
-    elif _says_fsdp(entries) and not by.shards_first:
+    elif entries.on("fsdp") and not by.shards_first:
         found = _fsdp(entries, str(workload["precision"]))
     else:
         kept: dict[str, KnobValue] = {"dp_shard": 1, "reduce_dtype": "fp32", "recompute": _recompute(entries)}
@@ -84,10 +84,6 @@ def read(entries: Entries) -> ParsedConfig:
         said={**SAID, **_said(by, own), **found.said},
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries, by)),
     )  # fmt: skip
-
-
-def _says_fsdp(entries: Entries) -> bool:
-    return entries.get("fsdp") not in (None, False, "", [], "False", "false")
 
 
 def _said(by: Launched, own: str) -> dict[str, str]:
@@ -224,7 +220,7 @@ def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagn
 
 def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
     source = entries.source
-    if by.kind == "FSDP" and _says_fsdp(entries):
+    if by.kind == "FSDP" and entries.on("fsdp"):
         message = "fsdp is the trainer's and accelerate's: what the trainer leaves out and accelerate says is not priced"
         yield finding("FMT-002", message, "say it in one of them", source, f"{PREFIX}distributed_type")
     if source.launch and (config := entries.get("config")) is not None:
@@ -247,7 +243,7 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
             "FMT-002", f"{where} {_every(entries)} is priced as of all layers", "it keeps more, and repeats less", source, where
         )
     for name, what in UNLIKE.items():
-        if entries.get(name) not in (None, False, "False", "false"):
+        if entries.on(name):
             yield unsupported_entry(source, name, what)
 
 

@@ -149,7 +149,7 @@ def _workload(entries: Entries) -> dict[str, int | str]:
 def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
     """What no setting says, at its entry."""
     source = entries.source
-    told = {name: what for name, what in UNLIKE.items() if what and entries.get(name) not in (None, False, 0, "false")}
+    told = {name: what for name, what in UNLIKE.items() if what and entries.on(name)}
     if what := entries.word(STAGES, "stage"):
         told["stage"] = what
     if entries.get("finetuning_type") == "freeze":

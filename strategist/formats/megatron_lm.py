@@ -21,7 +21,6 @@ from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
 from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
 from strategist.formats.parsed_config import ParsedConfig
-from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 from strategist.programs import megatron_stages
 from strategist.programs.backends import find_program
@@ -94,28 +93,28 @@ def recognises(source: Source) -> bool:
 
 def read(entries: Entries) -> ParsedConfig:
     """What the arguments say; the data ranks are the devices that no other degree takes."""
-    flags, source = Flags(entries), entries.source
-    settings: dict[str, KnobValue] = {name: flags.whole(flag) or 1 for name, flag in DEGREES.items()}
-    if micro := flags.whole(SAID["micro_batch"]):
+    source = entries.source
+    settings: dict[str, KnobValue] = {name: entries.whole(flag) or 1 for name, flag in DEGREES.items()}
+    if micro := entries.whole(SAID["micro_batch"]):
         settings["micro_batch"] = micro
-    if flags.on("num-experts") and not flags.whole(DEGREES["etp"]):
+    if entries.on("num-experts") and not entries.whole(DEGREES["etp"]):
         settings["etp"] = settings["tp"]
     before = set(entries.open)
-    model, missing = shape(flags, source, int(settings["tp"]))
+    model, missing = shape(entries, source, int(settings["tp"]))
     of_model = tuple(set(entries.open) - before)
     layers = model.layers if model else 0
-    sharding, spare = _sharding(flags, settings)
-    pipeline = cut(flags, source, int(settings["pp"]), layers)
-    settings |= {**sharding, **_arithmetic(flags), **pipeline.settings}
-    settings |= _layers(flags, settings, layers)
-    workload = _workload(flags)
-    processes, nodes = (flags.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
+    sharding, spare = _sharding(entries, settings)
+    pipeline = cut(entries, source, int(settings["pp"]), layers)
+    settings |= {**sharding, **_arithmetic(entries), **pipeline.settings}
+    settings |= _layers(entries, settings, layers)
+    workload = _workload(entries)
+    processes, nodes = (entries.whole(f"{name}", name.replace("-", "_")) for name in ("nproc-per-node", "nnodes"))
     return ParsedConfig(
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
         stage_layers=pipeline.layers, said=_said(source), model_entries=of_model,
-        findings=(*pipeline.findings, *_unlike(flags, source, layers), *_unpriced(flags, source, missing)),
+        findings=(*pipeline.findings, *_unlike(entries, source, layers), *_unpriced(entries, source, missing)),
     )  # fmt: skip
 
 
@@ -129,65 +128,65 @@ def _said(source: Source) -> dict[str, str]:
     return SAID | {name: flag for name, flag in found.items() if not source.has(SAID[name])}
 
 
-def _sharding(flags: Flags, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
+def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
     """What data ranks share, and the axis that takes those which are left."""
     stage = 0
-    if flags.on("use-torch-fsdp2"):
-        stage = 2 if flags.on("torch-fsdp2-no-reshard-after-forward") else 3
-    elif flags.on(*FSDP):
-        said = flags.word(STRATEGIES, "data-parallel-sharding-strategy")
+    if entries.on("use-torch-fsdp2"):
+        stage = 2 if entries.on("torch-fsdp2-no-reshard-after-forward") else 3
+    elif entries.on(*FSDP):
+        said = entries.word(STRATEGIES, "data-parallel-sharding-strategy")
         stage = STRATEGIES["optim_grads_params"] if said is None else said
-    elif flags.on("use-distributed-optimizer"):
+    elif entries.on("use-distributed-optimizer"):
         stage = 1
     found: dict[str, KnobValue] = {"no_sync": stage < 2 or int(settings["pp"]) > 1}
     if stage or int(settings["cp"]) > 1 or int(settings["ep"]) > 1:
         found["reshard_after_forward"] = stage == 3
-    if flags.on("use-tp-pp-dp-mapping"):
+    if entries.on("use-tp-pp-dp-mapping"):
         found["axis_order"] = "dp_replicate.dp_shard.pp.cp.tp"
-    instances = flags.whole("num-distributed-optimizer-instances") or 1
+    instances = entries.whole("num-distributed-optimizer-instances") or 1
     if stage and instances > 1:
         found["dp_replicate"] = instances
     return found, "dp_shard" if stage or int(settings["ep"]) > 1 else "dp_replicate"
 
 
-def _arithmetic(flags: Flags) -> dict[str, KnobValue]:
+def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
     """Types of gradients, float8, and what the optimizer keeps where."""
-    half = flags.on("grad-reduce-in-bf16") if flags.on("bf16") else flags.on("fp16")
-    half = half and not flags.on("accumulate-allreduce-grads-in-fp32")
+    half = entries.on("grad-reduce-in-bf16") if entries.on("bf16") else entries.on("fp16")
+    half = half and not entries.on("accumulate-allreduce-grads-in-fp32")
     found: dict[str, KnobValue] = {"reduce_dtype": "bf16" if half else "fp32"}
-    if flags.get("fp8-format", "fp8-hybrid", "fp8-e4m3"):
-        found["float8"] = flags.word(RECIPES, "fp8-recipe") or "tensorwise"
-        gathers = flags.on("fp8-param-gather")
+    if entries.get("fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        found["float8"] = entries.word(RECIPES, "fp8-recipe") or "tensorwise"
+        gathers = entries.on("fp8-param-gather")
         found["float8_all_gather"] = gathers and found["float8"] == "tensorwise"
-    if flags.on("optimizer-cpu-offload"):
+    if entries.on("optimizer-cpu-offload"):
         found["offload"] = "optimizer"
-        found["pin_memory"] = not flags.on("no-pin-cpu-grads", "no-pin-cpu-params")
-    if flags.on("moe-grouped-gemm"):
+        found["pin_memory"] = not entries.on("no-pin-cpu-grads", "no-pin-cpu-params")
+    if entries.on("moe-grouped-gemm"):
         found["grouped_gemm"] = True
-    if flags.on("moe-router-enable-expert-bias"):
+    if entries.on("moe-router-enable-expert-bias"):
         found["expert_balance"] = "bias"
     return found
 
 
-def _layers(flags: Flags, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
+def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
     """What layers compute again, and how they are split."""
     split = int(settings["tp"]) > 1
-    found: dict[str, KnobValue] = {"sequence_parallel": split and flags.on("sequence-parallel"), "loss_parallel": split}
+    found: dict[str, KnobValue] = {"sequence_parallel": split and entries.on("sequence-parallel"), "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
-    found |= _recompute(flags, stage)
+    found |= _recompute(entries, stage)
     if int(settings["cp"]) > 1:
-        kind = flags.word({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
+        kind = entries.word({"p2p": "alltoall", "all_gather": "allgather", "a2a": "", "a2a+p2p": ""}, "cp-comm-type")
         found["cp_rotate"] = kind or "alltoall"
     return found
 
 
-def _recompute(flags: Flags, stage: int) -> dict[str, KnobValue]:
+def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Layers in full, half of them, or parts of each; ``stage`` layers lie together."""
-    kind = flags.word({"full": "full", "selective": "selective"}, "recompute-granularity")
-    if flags.on("recompute-activations"):
+    kind = entries.word({"full": "full", "selective": "selective"}, "recompute-granularity")
+    if entries.on("recompute-activations"):
         kind = "selective"
-    method = flags.word({"uniform": "uniform", "block": "block"}, "recompute-method")
-    number, modules = flags.whole("recompute-num-layers") or 1, flags.get("recompute-modules")
+    method = entries.word({"uniform": "uniform", "block": "block"}, "recompute-method")
+    number, modules = entries.whole("recompute-num-layers") or 1, entries.get("recompute-modules")
     if kind == "full":
         half = method == "block" and abs(2 * number - stage) < stage / 2
         return {"recompute": "every_second_layer" if half else "none" if method == "block" and 2 * number < stage else "full"}
@@ -201,67 +200,70 @@ def _words(value: Any) -> list[str]:
     return [str(item).strip("[]'\",") for item in (value if isinstance(value, list) else str(value or "").split())]
 
 
-def _workload(flags: Flags) -> dict[str, int | str]:
+def _workload(entries: Entries) -> dict[str, int | str]:
     """Sequences and arithmetic; all parameters are trained."""
     found: dict[str, int | str] = {"train": "full", "precision": "fp32"}
     for flag in ("bf16", "fp16"):
-        if flags.on(flag):
+        if entries.on(flag):
             found["precision"] = flag
     for name, flag in (("seq_len", "seq-length"), ("global_batch", "global-batch-size")):
-        if number := flags.whole(flag, flag.replace("seq", "encoder-seq")):
+        if number := entries.whole(flag, flag.replace("seq", "encoder-seq")):
             found[name] = number
-    found["optimizer"] = flags.word(OPTIMIZERS, "optimizer") or "adamw"
-    states = {flags.word(TYPES, name) or "fp32" for name in ("exp-avg-dtype", "exp-avg-sq-dtype")}
+    found["optimizer"] = entries.word(OPTIMIZERS, "optimizer") or "adamw"
+    states = {entries.word(TYPES, name) or "fp32" for name in ("exp-avg-dtype", "exp-avg-sq-dtype")}
     if states == {"bf16"} and found["optimizer"] == "adamw":
         found["optimizer"] = "adamw_bf16"
     return found
 
 
-def _unlike(flags: Flags, source: Source, layers: int) -> Iterator[Diagnostic]:
+def _unlike(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
     """What no setting says, at its flag."""
-    for name, what in {**UNLIKE, **_shaded(flags, layers)}.items():
-        if flags.get(name) not in (None, False, 0, "0", "none", "false"):
+    for name, what in {**UNLIKE, **_shaded(entries, layers)}.items():
+        if entries.on(name):
             yield unsupported_entry(source, name, what)
 
 
-def _shaded(flags: Flags, layers: int) -> dict[str, str]:
+def _shaded(entries: Entries, layers: int) -> dict[str, str]:
     """Values of flags that settings say only nearly."""
     found = {}
-    if flags.get("recompute-method") == "uniform" and (flags.whole("recompute-num-layers") or 1) > 1:
+    if entries.get("recompute-method") == "uniform" and (entries.whole("recompute-num-layers") or 1) > 1:
         found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
-    if flags.get("recompute-method") == "block" and (flags.whole("recompute-num-layers") or 1) < layers:
+    if entries.get("recompute-method") == "block" and (entries.whole("recompute-num-layers") or 1) < layers:
         found["recompute-num-layers"] = "the first layers of a stage are computed again, the others kept"
-    if set(_words(flags.get("recompute-modules"))) - {"core_attn", ""}:
+    if set(_words(entries.get("recompute-modules"))) - {"core_attn", ""}:
         found["recompute-modules"] = "these modules are computed again; priced as all but matmuls, attention and collectives"
-    if flags.real("optimizer-offload-fraction") not in (None, 1.0):
+    if entries.real("optimizer-offload-fraction") not in (None, 1.0):
         found["optimizer-offload-fraction"] = "a part of the optimizer stays on the devices"
-    if flags.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
+    if entries.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
         found["fp8-recipe"] = "scales are of blocks; priced as scales of rows"
-    if flags.get("cp-comm-type") in ("a2a", "a2a+p2p"):
+    if entries.get("cp-comm-type") in ("a2a", "a2a+p2p"):
         found["cp-comm-type"] = "heads are exchanged, which is no ring"
-    if flags.get("outer-dp-sharding-strategy") == "optim":
+    if entries.get("outer-dp-sharding-strategy") == "optim":
         found["outer-dp-sharding-strategy"] = "replicas share the optimizer's states as well"
-    if flags.get("main-params-dtype") == "fp16" or {"fp16", "fp8"} & {flags.get("exp-avg-dtype"), flags.get("exp-avg-sq-dtype")}:
+    if entries.get("main-params-dtype") == "fp16" or {"fp16", "fp8"} & {
+        entries.get("exp-avg-dtype"),
+        entries.get("exp-avg-sq-dtype"),
+    }:
         found["use-precision-aware-optimizer"] = "the optimizer's states are smaller than in fp32"
-    if flags.get("optimizer") in ("lion", "soap"):
+    if entries.get("optimizer") in ("lion", "soap"):
         found["optimizer"] = "its states are none that are known; priced as Adam's"
     return found
 
 
-def _unpriced(flags: Flags, source: Source, missing: str) -> Iterator[Diagnostic]:
+def _unpriced(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
     """What is priced otherwise because a flag is not there."""
-    ranks, sharded = flags.whole(DEGREES["ep"]) or 1, flags.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
+    ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
     if missing:
         known = "that of GPT-2 is assumed"
         yield finding("FMT-003", f"nothing says {missing}: {known}", f"write --{missing}, or give --model", source)
-    if not (flags.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
+    if not (entries.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
         text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")
-    if (ranks > 1 or (flags.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
+    if (ranks > 1 or (entries.whole(DEGREES["cp"]) or 1) > 1) and not sharded:
         text = "use-distributed-optimizer is not there: each rank keeps whole optimizer states, and they are priced as shared"
         where = DEGREES["ep" if ranks > 1 else "cp"]
         yield finding("FMT-002", text, "write --use-distributed-optimizer", source, where, about="use-distributed-optimizer")
-    if ranks > 1 and flags.get("moe-token-dispatcher-type") in (None, "allgather"):
+    if ranks > 1 and entries.get("moe-token-dispatcher-type") in (None, "allgather"):
         text = "tokens of all ranks are gathered for the experts, and are priced as sent to them"
         about = "moe-token-dispatcher-type"
         yield finding("FMT-002", text, f"write --{about} alltoall", source, DEGREES["ep"], about=about)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import InputError
+from strategist.formats.config_entries import Entries
 from strategist.formats.preset_match import related_presets
-from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 from strategist.profiles.models import find_preset
 
@@ -22,79 +22,79 @@ _PIECE = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
 OTHER_LAYERS = ("hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path")
 
 
-def shape(flags: Flags, source: Source, tp: int) -> tuple[ModelShape | None, str]:
+def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None, str]:
     """The shape, or None where the arguments give none; and the flag that is missing for its vocabulary, empty for none.
 
     Raises:
         FileError: a value is none, or they fit no model.
     """
-    layers, hidden, heads = (flags.whole(name) for name in NEEDED)
-    if not (layers and hidden and heads) or any(flags.get(name) for name in OTHER_LAYERS):
+    layers, hidden, heads = (entries.whole(name) for name in NEEDED)
+    if not (layers and hidden and heads) or any(entries.get(name) for name in OTHER_LAYERS):
         return None, ""
-    gated, biases = flags.on("swiglu", "quick-geglu"), not flags.on("disable-bias-linear")
-    grouped, latent = flags.on("group-query-attention"), _latent(flags)
+    gated, biases = entries.on("swiglu", "quick-geglu"), not entries.on("disable-bias-linear")
+    grouped, latent = entries.on("group-query-attention"), _latent(entries)
     usual = hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden
-    head_size = latent.nope_head_size + latent.rope_head_size if latent else flags.whole("kv-channels") or hidden // heads
-    positions = flags.get("position-embedding-type") or "learned_absolute"
-    ffn_size = flags.whole("ffn-hidden-size") or usual
+    head_size = latent.nope_head_size + latent.rope_head_size if latent else entries.whole("kv-channels") or hidden // heads
+    positions = entries.get("position-embedding-type") or "learned_absolute"
+    ffn_size = entries.whole("ffn-hidden-size") or usual
     try:
         found = ModelShape(
             name=f"{layers} layers of {hidden}", layers=layers, hidden_size=hidden, heads=heads,
-            kv_heads=(flags.whole("num-query-groups") or 1) if grouped else heads,
+            kv_heads=(entries.whole("num-query-groups") or 1) if grouped else heads,
             head_size=head_size, ffn_size=ffn_size, vocab_size=1, ffn_matrices=3 if gated else 2,
-            tied_embeddings=not flags.on("untie-embeddings-and-output-weights"),
-            qkv_bias=biases or flags.on("add-qkv-bias"), output_bias=biases, ffn_bias=biases,
-            qk_norm=flags.on("qk-layernorm") and latent is None,
-            attention_sinks=flags.get("softmax-type") == "learnable",
-            norm="rms" if flags.get("normalization") == "RMSNorm" else "layer",
-            learned_positions=(flags.whole("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
-            rope_theta=flags.real("rotary-base") or ModelShape.rope_theta, norm_epsilon=flags.real("norm-epsilon") or 1e-5,
-            activation="relu2" if flags.on("squared-relu") else "", mla=latent,
-            moe=_experts(flags, source, layers, ffn_size),
+            tied_embeddings=not entries.on("untie-embeddings-and-output-weights"),
+            qkv_bias=biases or entries.on("add-qkv-bias"), output_bias=biases, ffn_bias=biases,
+            qk_norm=entries.on("qk-layernorm") and latent is None,
+            attention_sinks=entries.get("softmax-type") == "learnable",
+            norm="rms" if entries.get("normalization") == "RMSNorm" else "layer",
+            learned_positions=(entries.whole("max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
+            rope_theta=entries.real("rotary-base") or ModelShape.rope_theta, norm_epsilon=entries.real("norm-epsilon") or 1e-5,
+            activation="relu2" if entries.on("squared-relu") else "", mla=latent,
+            moe=_experts(entries, source, layers, ffn_size),
         )  # fmt: skip
     except InputError as error:
         raise source.error(next(name for name in NEEDED if source.has(name)), str(error)) from None
-    return _with_vocabulary(found, flags, tp)
+    return _with_vocabulary(found, entries, tp)
 
 
-def _latent(flags: Flags) -> MLAShape | None:
+def _latent(entries: Entries) -> MLAShape | None:
     """Latent attention; the defaults are those of _add_mla_args."""
-    if not flags.on("multi-latent-attention"):
+    if not entries.on("multi-latent-attention"):
         return None
     return MLAShape(
-        query_rank=flags.whole("q-lora-rank", least=0) or 0,
-        key_value_rank=flags.whole("kv-lora-rank") or 32,
-        rope_head_size=flags.whole("qk-pos-emb-head-dim") or 64,
-        nope_head_size=flags.whole("qk-head-dim") or 128,
-        value_head_size=flags.whole("v-head-dim") or 128,
+        query_rank=entries.whole("q-lora-rank", least=0) or 0,
+        key_value_rank=entries.whole("kv-lora-rank") or 32,
+        rope_head_size=entries.whole("qk-pos-emb-head-dim") or 64,
+        nope_head_size=entries.whole("qk-head-dim") or 128,
+        value_head_size=entries.whole("v-head-dim") or 128,
     )
 
 
-def _experts(flags: Flags, source: Source, layers: int, ffn_size: int) -> MoEShape | None:
-    experts = flags.whole("num-experts")
+def _experts(entries: Entries, source: Source, layers: int, ffn_size: int) -> MoEShape | None:
+    experts = entries.whole("num-experts")
     if not experts:
         return None
-    width = flags.whole("moe-ffn-hidden-size") or ffn_size
-    score = flags.word({"softmax": "softmax", "sigmoid": "sigmoid", "sqrtsoftplus": "sigmoid"}, "moe-router-score-function")
+    width = entries.whole("moe-ffn-hidden-size") or ffn_size
+    score = entries.word({"softmax": "softmax", "sigmoid": "sigmoid", "sqrtsoftplus": "sigmoid"}, "moe-router-score-function")
     return MoEShape(
         experts=experts,
-        experts_per_token=flags.whole("moe-router-topk") or 2,
+        experts_per_token=entries.whole("moe-router-topk") or 2,
         expert_ffn_size=width,
-        shared_experts=-(-(flags.whole("moe-shared-expert-intermediate-size", least=0) or 0) // width),
-        first_dense_layers=_dense(flags, source, layers),
-        router_balance_bias=flags.on("moe-router-enable-expert-bias"),
+        shared_experts=-(-(entries.whole("moe-shared-expert-intermediate-size", least=0) or 0) // width),
+        first_dense_layers=_dense(entries, source, layers),
+        router_balance_bias=entries.on("moe-router-enable-expert-bias"),
         router_score=score or "softmax",
-        router_normalised=score == "sigmoid" or not flags.on("moe-router-pre-softmax"),
-        router_groups=flags.whole("moe-router-num-groups") or 1,
-        router_groups_per_token=flags.whole("moe-router-group-topk") or 1,
-        routed_scale=flags.real("moe-router-topk-scaling-factor") or 1.0,
-        balance_coefficient=flags.real("moe-aux-loss-coeff") or 0.0,
+        router_normalised=score == "sigmoid" or not entries.on("moe-router-pre-softmax"),
+        router_groups=entries.whole("moe-router-num-groups") or 1,
+        router_groups_per_token=entries.whole("moe-router-group-topk") or 1,
+        routed_scale=entries.real("moe-router-topk-scaling-factor") or 1.0,
+        balance_coefficient=entries.real("moe-aux-loss-coeff") or 0.0,
     )
 
 
-def _dense(flags: Flags, source: Source, layers: int) -> int:
+def _dense(entries: Entries, source: Source, layers: int) -> int:
     """Layers without experts, wherever they lie; a pattern is a sum of lists, as in ``([0]*3+[1]*58)``."""
-    said = str(flags.get("moe-layer-freq") or 1)
+    said = str(entries.get("moe-layer-freq") or 1)
     if said.isdigit():
         return layers - -(-layers // int(said))
     pieces = _PIECE.findall(said) if _PATTERN.fullmatch(said) and len(said) < 10_000 else []
@@ -106,14 +106,14 @@ def _dense(flags: Flags, source: Source, layers: int) -> int:
     return sum(times for mark, times in marks if mark == "0")
 
 
-def _with_vocabulary(found: ModelShape, flags: Flags, tp: int) -> tuple[ModelShape, str]:
+def _with_vocabulary(found: ModelShape, entries: Entries, tp: int) -> tuple[ModelShape, str]:
     """The shape with its vocabulary, a preset's where only that is left unsaid, and with its name where it is priced alike. A
     vocabulary that tp does not divide is padded, as Megatron-LM does (``vocab_size_with_padding``)."""
-    unit = (flags.whole("make-vocab-size-divisible-by") or 128) * tp
-    said, missing = flags.whole("vocab-size", "padded-vocab-size"), ""
+    unit = (entries.whole("make-vocab-size-divisible-by") or 128) * tp
+    said, missing = entries.whole("vocab-size", "padded-vocab-size"), ""
     alike = related_presets(replace(found, vocab_size=said or 1), vocabulary=said is not None)
     if said is None:
-        tokenizer = find_preset(str(flags.get("tokenizer-model") or ""))
+        tokenizer = find_preset(str(entries.get("tokenizer-model") or ""))
         known = alike[0] if alike else tokenizer or find_preset("gpt2-small")
         assert known is not None
         said, missing = known.vocab_size, "" if alike or tokenizer else "vocab-size"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.contract.pipeline_stages import even_layers
+from strategist.formats.config_entries import Entries
 from strategist.formats.finding_codes import finding
-from strategist.formats.script_variables import Flags
 from strategist.formats.source import Source
 
 LIST = "pipeline-model-parallel-layout"
@@ -42,20 +42,20 @@ class Cut:
         return found | ({"pp_split": "weighted"} if weighed else {})
 
 
-def cut(flags: Flags, source: Source, pp: int, layers: int) -> Cut:
+def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
     """The stages of a model with so many ``layers``, 0 where that is not known.
 
     Raises:
         FileError: a list is none, or a number of layers.
     """
-    listed = flags.get(LIST)
+    listed = entries.get(LIST)
     if listed is not None:
         return _listed(stage_layers(str(listed).split()[0], source), source, pp, layers)
-    both = flags.whole(STAGES) or 1
-    counted = tuple(int(flags.on(name)) for name in COUNTED)
-    if each := flags.whole(EACH):
+    both = entries.whole(STAGES) or 1
+    counted = tuple(int(entries.on(name)) for name in COUNTED)
+    if each := entries.whole(EACH):
         both = max(1, (layers + sum(counted)) // (pp * each))
-    named = tuple(flags.whole(name) for name in NAMED)
+    named = tuple(entries.whole(name) for name in NAMED)
     if pp == 1 or not layers or not (any(counted) or any(named)):
         return Cut(stages=both if pp > 1 else 1)
     name = next(name for name, said in zip(NAMED + COUNTED, named + counted, strict=True) if said)

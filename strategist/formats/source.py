@@ -12,7 +12,7 @@ from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats import accelerate_launch, shell
 
-MAX_BYTES, LONGEST_SHOWN = yaml_file.MAX_BYTES, 60
+LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +70,7 @@ def load(path: str | Path) -> Source:
     """
     if (named := _FUNCTION.fullmatch(str(path))) and not Path(path).exists():
         return replace(load(named[1]), part=named[2])
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
-    if len(raw) > MAX_BYTES:
-        raise FileError(path, f"is larger than {MAX_BYTES // 1024} KiB; name another file")
-    try:
-        return parse(raw.decode().removeprefix("\ufeff"), str(path))
-    except UnicodeDecodeError:
-        raise FileError(path, "is not UTF-8 text; name another file") from None
+    return parse(yaml_file.read_text(path), str(path))
 
 
 def parse(text: str, path: str = "<text>") -> Source:

@@ -6,8 +6,7 @@ from strategist.contract.plan import Plan
 from strategist.errors import InputError, not_among
 from strategist.formats.format import ExportedFiles
 from strategist.launch import hosts, kuberay, kubernetes, slurm
-from strategist.launch.job import JobOptions, missing
-from strategist.launch.job import job as job_of
+from strategist.launch.job import JobOptions, job as job_of, missing
 
 CONTAINERS = (*kubernetes.KINDS, *kuberay.KINDS)
 JOBS = ("slurm", "hosts", *CONTAINERS)

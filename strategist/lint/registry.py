@@ -9,6 +9,7 @@ from strategist.cards.card import ROOT, Card, Status
 from strategist.cards.deck import Deck
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
 from strategist.contract.diagnostic import Diagnostic, Fix, Level
+from strategist.contract.listings import LintPage
 from strategist.files.yaml_file import Document, Place
 from strategist.lint.environment import LintEnvironment
 
@@ -53,24 +54,13 @@ Check = Callable[[Subject], Iterator[Diagnostic]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """What a check is about, in full: what is wrong, why that matters, what to do, and an example of each kind."""
-
-    what: str
-    why: str
-    do: str
-    bad: str
-    good: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A check with its code, its level, what it holds a file to, and its page."""
 
     code: str
     level: Level
     law: str
-    page: Page
+    page: LintPage
     run: Check
 
 
@@ -85,19 +75,22 @@ def check(code: str, level: Level, law: str) -> Callable[[Check], Check]:
     def register(run: Check) -> Check:
         if code in CHECKS:
             raise ValueError(f"code {code} is taken")
-        CHECKS[code] = Entry(code=code, level=level, law=law, page=_page(code, run.__doc__ or ""), run=run)
+        CHECKS[code] = Entry(code=code, level=level, law=law, page=_page(code, level, law, run.__doc__ or ""), run=run)
         return run
 
     return register
 
 
-def _page(code: str, words: str) -> Page:
+def _page(code: str, level: Level, law: str, words: str) -> LintPage:
     what, *sections = _SECTION.split(cleandoc(words))
     found = dict(zip(sections[::2], (cleandoc(text) for text in sections[1::2]), strict=True))
     if set(found) != {"Why", "Do", "Bad", "Good"}:
         raise ValueError(f"the docstring of {code} needs Why, Do, Bad and Good")
     flat = {name: " ".join(found[name].split()) for name in ("Why", "Do")}
-    return Page(what=" ".join(what.split()), why=flat["Why"], do=flat["Do"], bad=found["Bad"].strip(), good=found["Good"].strip())
+    return LintPage(
+        code=code, level=level, law=law, what=" ".join(what.split()), why=flat["Why"], do=flat["Do"],
+        bad=found["Bad"].strip(), good=found["Good"].strip(),
+    )  # fmt: skip
 
 
 def finding(

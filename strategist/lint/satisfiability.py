@@ -19,6 +19,7 @@ EVERYWHERE: Regions = ({},)
 MOST_REGIONS = 200
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+COMPARISONS = (*_MIRRORED, "in")
 _ORDER = {"<": ("lt",), "<=": ("lt", "eq"), ">": ("gt",), ">=": ("gt", "eq"), "==": ("eq",), "!=": ("lt", "gt")}
 _NUMERIC = {"+", "-", "*", "/", "//", "%", "neg", "min", "max", "ceil", "floor", "abs", "sqrt"}
 
@@ -113,11 +114,11 @@ def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bo
         return together(*parts) if every else _bounded(region for part in parts for region in part)
     if isinstance(node, Literal):
         return EVERYWHERE if (node.value is value) == (literal is _surely) else ()
-    region = literal(*_atom(node), value)
+    region = literal(*atom(node), value)
     return () if any(domain.empty for domain in region.values()) else (region,)
 
 
-def _atom(node: Node) -> tuple[str, Domain, Domain]:
+def atom(node: Node) -> tuple[str, Domain, Domain]:
     """The term of a condition without and, or, not; and its domains where the condition is true and where it is false."""
     if isinstance(node, Operation):
         left, right = node.operands[0], node.operands[-1]
@@ -128,7 +129,7 @@ def _atom(node: Node) -> tuple[str, Domain, Domain]:
                 return _against(right, _MIRRORED[node.operator], left)
             if isinstance(right, Literal):
                 return _against(left, node.operator, right)
-            if is_number(left) and is_number(right):
+            if (is_number(left) and is_number(right)) or words(left) == words(right):
                 return _ordered(left, node.operator, right)
     return words(node), chosen((True,)), chosen((False,))
 

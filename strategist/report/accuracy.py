@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +12,7 @@ from strategist.accuracy.largest_errors import Miss, worst
 from strategist.accuracy.measure import Accuracy
 from strategist.contract.codec import added
 from strategist.report.setting_text import candidate_words, percent
-from strategist.report.text_blocks import bullets, columns, heading, pairs, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
 
 TITLES = ("rows", "skip", "time", "median", "bias", "rank", "regret", "worst", "memory", "F1")
@@ -79,12 +79,9 @@ def _shown_miss(miss: Miss) -> ShownMiss:
     )  # fmt: skip
 
 
-def accuracy_report(found: Accuracy, count: int = 0) -> Group:
+@grouped
+def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]:
     """A line a source, device and family, and of all; runs out of memory; why rows are skipped; the rows missed most."""
-    return Group(*_blocks(found, count))
-
-
-def _blocks(found: Accuracy, count: int) -> Iterator[RenderableType]:
     together = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
     yield Text.assemble(("Predicted against published", "bold"), f"  {together}")
     for name, title in GROUPS:
@@ -104,10 +101,8 @@ def _blocks(found: Accuracy, count: int) -> Iterator[RenderableType]:
 
 
 def _table(groups: Sequence[Figures], names: Sequence[str] = ()) -> Table:
-    table = columns("", *TITLES, wrap=[""])
-    for name, figures in zip(names or [figures.name for figures in groups], groups, strict=True):
-        table.add_row(_spaced(name), *cells(figures))
-    return table
+    named = zip(names or [figures.name for figures in groups], groups, strict=True)
+    return columns("", *TITLES, rows=((_spaced(name), *cells(figures)) for name, figures in named), wrap=[""])
 
 
 def _spaced(name: str) -> str:
@@ -144,10 +139,8 @@ def verdicts(figures: Figures) -> tuple[int, ...]:
 
 
 def _verdicts(groups: Sequence[Figures]) -> Table:
-    table = columns("", *VERDICTS, wrap=[""])
-    for figures in groups:
-        table.add_row(_spaced(figures.name), *(f"{rows:,}" for rows in verdicts(figures)))
-    return table
+    rows = ((_spaced(figures.name), *(f"{count:,}" for count in verdicts(figures))) for figures in groups)
+    return columns("", *VERDICTS, rows=rows, wrap=[""])
 
 
 def interval_words(figures: Figures) -> str:

@@ -18,7 +18,7 @@ from strategist.report.plan import (
     time_report,
 )
 from strategist.report.setting_text import change_words, gib, layout_words, percent, tokens, tokens_range
-from strategist.report.text_blocks import bullets, chosen, columns, heading, section
+from strategist.report.text_blocks import bullets, chosen, columns, grouped, heading, section
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]
@@ -54,7 +54,7 @@ def _cards(answer: Answer, rank: int) -> Iterator[RenderableType]:
 def _alternatives(answer: Answer, rank: int) -> Iterator[RenderableType]:
     if answer.alternatives:
         heard = heading("Alternatives") if answer.plans else heading("Alternatives that fit", "cheapest change first")
-        yield section(heard, _alternative_list(answer))
+        yield section(heard, bullets(map(_alternative, answer.alternatives), mark="1"))
     elif not answer.plans:
         said = "no single change makes it fit: ask for more devices with --gpus, or a smaller --model"
         yield section(heading("No alternative found"), Text(said))
@@ -177,11 +177,8 @@ def title(answer: Answer) -> Text:
     return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")
 
 
-def _alternative_list(answer: Answer) -> RenderableType:
-    return bullets((_alternative(other) for other in answer.alternatives), mark="1")
-
-
-def _alternative(other: Alternative) -> Group:
+@grouped
+def _alternative(other: Alternative) -> Iterator[RenderableType]:
     estimate = other.plan.estimate
     host = estimate.host_memory_bytes_per_node
     numbers = [
@@ -193,14 +190,11 @@ def _alternative(other: Alternative) -> Group:
     ]
     said = [other.note, *(["the trained model may differ"] if other.changes_convergence else [])]
     said += [] if other.plan.backends else ["no back end runs it yet"]
-    lines = [
-        Text.assemble((other.title, "bold"), f"  {' '.join(other.flags)}"),
-        Text(", ".join(numbers)),
-        Text(change_words(other.plan)),
-    ]
+    yield Text.assemble((other.title, "bold"), f"  {' '.join(other.flags)}")
+    yield Text(", ".join(numbers))
+    yield Text(change_words(other.plan))
     if note := "; ".join(part for part in said if part):
-        lines.append(Text(note, "dim"))
-    return Group(*lines)
+        yield Text(note, "dim")
 
 
 def _counts(answer: Answer) -> Iterator[RenderableType]:
@@ -215,7 +209,6 @@ def _counts(answer: Answer) -> Iterator[RenderableType]:
 
 
 def _dropped(dropped: tuple[Dropped, ...]) -> RenderableType:
-    table = columns("candidates", "card", "why", wrap=["why"], left=["card"])
-    for item in sorted(dropped, key=lambda item: -item.candidates):
-        table.add_row(f"{item.candidates:,}", item.card, item.because)
-    return table
+    most_first = sorted(dropped, key=lambda item: -item.candidates)
+    rows = ((f"{item.candidates:,}", item.card, item.because) for item in most_first)
+    return columns("candidates", "card", "why", rows=rows, wrap=["why"], left=["card"])

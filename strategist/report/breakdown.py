@@ -66,10 +66,8 @@ def traffic_table(measurement: Measurement) -> Table:
 
 def counted_table(rows: Iterable[Traffic]) -> Table:
     """Calls and bytes of collectives without a measured time."""
-    table = columns("axis", "collective", "calls", "bytes", left=["axis", "collective"])
-    for row in rows:
-        table.add_row(row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes))
-    return table
+    counted = ((row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes)) for row in rows)
+    return columns("axis", "collective", "calls", "bytes", rows=counted, left=["axis", "collective"])
 
 
 def fullest(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -10,7 +10,7 @@ from strategist.contract.comparison import Comparison, Difference, Figure
 from strategist.contract.knobs import show_value
 from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import percent, tokens
-from strategist.report.text_blocks import bullets, columns, heading, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -29,12 +29,9 @@ SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
 """How each figure is named and written."""
 
 
-def comparison_report(comparison: Comparison) -> Group:
+@grouped
+def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
     """In what the plans differ, and what that does."""
-    return Group(*_blocks(comparison))
-
-
-def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(_verdict(comparison), "bold")
     if comparison.situation:
         yield section(heading("They answer different questions"), _differences(comparison.situation, comparison))
@@ -60,10 +57,9 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _differences(items: Sequence[Difference], comparison: Comparison) -> Table:
-    table = columns("", comparison.first, comparison.second, left=[""], wrap=[comparison.first, comparison.second])
-    for item in items:
-        table.add_row(item.name, *("-" if value is None else show_value(value) for value in (item.first, item.second)))
-    return table
+    plans = (comparison.first, comparison.second)
+    shown = ((item.name, *("-" if value is None else show_value(value) for value in (item.first, item.second))) for item in items)
+    return columns("", *plans, rows=shown, left=[""], wrap=plans)
 
 
 def _figures(rows: Sequence[tuple[str, Callable[[float], str], Figure]], comparison: Comparison) -> Table:

@@ -3,21 +3,18 @@
 import shlex
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from strategist.contract.configuration import Configuration, ConfiguredOption
-from strategist.report.text_blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 
 VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 
 
-def configuration_report(found: Configuration) -> Group:
+@grouped
+def configuration_report(found: Configuration) -> Iterator[RenderableType]:
     """Options with their places, the files that are looked for, and environment variables without effect."""
-    return Group(*_blocks(found))
-
-
-def _blocks(found: Configuration) -> Iterator[RenderableType]:
     if found.options:
         yield pairs((shlex.join(one.words), _place(one)) for one in found.options)
     else:

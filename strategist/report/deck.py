@@ -11,26 +11,24 @@ from strategist.cards.deck import Deck
 from strategist.cards.flow import Flow, Step
 from strategist.expr.check import Expression
 from strategist.report.card_cases import case_words
-from strategist.report.text_blocks import bullets, columns, heading, pairs, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, pairs, section
 from strategist.rules.policy_evaluation import show_setting
 
 
-def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Group:
+@grouped
+def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Iterator[RenderableType]:
     """A line for each card and flow, and where those that are not shipped come from."""
-    parts: list[RenderableType] = [cards_report(deck.cards)]
+    yield cards_report(deck.cards)
     if deck.flows:
-        parts.append(section(heading("Flows"), pairs((flow.id, str(flow.title or flow.intent)) for flow in deck.flows)))
+        yield section(heading("Flows"), pairs((flow.id, str(flow.title or flow.intent)) for flow in deck.flows))
     if not_as_shipped:
-        parts.append(section(heading("Not as shipped"), bullets(not_as_shipped)))
-    return Group(*parts)
+        yield section(heading("Not as shipped"), bullets(not_as_shipped))
 
 
 def cards_report(cards: Sequence[Card]) -> Table:
     """A line for each card; one of words alone is advice."""
-    table = columns("id", "module", "status", "title", wrap=["title"], left=["id", "module", "status"])
-    for card in cards:
-        table.add_row(card.id, card.module, card.status.value if card.acts else "advice", str(card.title or card.intent))
-    return table
+    rows = ((card.id, card.module, card.status.value if card.acts else "advice", str(card.title or card.intent)) for card in cards)
+    return columns("id", "module", "status", "title", rows=rows, wrap=["title"], left=["id", "module", "status"])
 
 
 def flow_report(flow: Flow) -> Group:
@@ -50,12 +48,9 @@ def _step(step: Step) -> Iterator[RenderableType]:
     yield pairs((name, text) for name, text in rows.items() if text)
 
 
-def card_report(card: Card) -> Group:
+@grouped
+def card_report(card: Card) -> Iterator[RenderableType]:
     """One card in full."""
-    return Group(*_card(card))
-
-
-def _card(card: Card) -> Iterator[RenderableType]:
     state = card.status.value if card.acts else "advice: words for people, it acts on nothing"
     yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {state}")
     yield Text(str(card.intent))

@@ -2,24 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from strategist.cards.card import Card, Phase
 from strategist.contract.evidence import Pair, PolicyEvidence
 from strategist.contract.knobs import KnobValue, show_value
-from strategist.report.text_blocks import bullets, columns, heading, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.units import show_seconds
 
 
-def evidence_report(cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], *, silent: bool) -> Group:
-    """A block for each card that trials speak of; with ``silent``, also the names of the others."""
-    return Group(*_blocks(cards, evidence, trials, silent))
-
-
-def _blocks(
-    cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], silent: bool
+@grouped
+def evidence_report(
+    cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], *, silent: bool
 ) -> Iterator[RenderableType]:
+    """A block for each card that trials speak of; with ``silent``, also the names of the others."""
     where = ", ".join(f"{path} ({count})" for path, count in trials.items())
     yield Text(f"{sum(trials.values())} trials: {where or 'no file'}", "dim")
     by_card = {card.id: [item for item in evidence if item.card == card.id and item.known] for card in cards}

@@ -11,7 +11,7 @@ from strategist.contract.plan import Plan
 from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.report.plan import bounds
 from strategist.report.setting_text import change_words, layer_words, policy_words
-from strategist.report.text_blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 
 BY_COST = "no card asks for it; the cost model decided"
 BY_HAND = "no card asks for it and no price depends on it: it was chosen by hand"
@@ -19,12 +19,9 @@ OTHERS = ExplainedStep(id="", title="Other settings", rule="", cards=(), because
 HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL)
 
 
-def explanation_report(explanation: Explanation) -> Group:
+@grouped
+def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
     """Each setting with the card or cost that decided it."""
-    return Group(*_blocks(explanation))
-
-
-def _blocks(explanation: Explanation) -> Iterator[RenderableType]:
     yield _title(explanation.plan)
     yield from _unlike(explanation.plan)
     yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
@@ -62,16 +59,16 @@ def _advice(advice: Advice) -> tuple[str, str]:
     return advice.card, f"{', '.join(advice.settings)}: {texts}"
 
 
-def why_not_report(plan: Plan, alternative: WhyNot) -> Group:
+@grouped
+def why_not_report(plan: Plan, alternative: WhyNot) -> Iterator[RenderableType]:
     """What one other value would bring."""
     asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
     verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
     answer = "The plan has it." if alternative.plan == plan else f"{verdict}: {alternative.text}"
-    lines: list[RenderableType] = [_title(plan), Text(""), Text.assemble((asked, "bold")), Text(answer)]
+    yield from (_title(plan), Text(""), Text(asked, "bold"), Text(answer))
     other = change_words(alternative.plan) if alternative.plan and alternative.obstacle not in HARD else ""
     if other not in ("", change_words(plan)):
-        lines.append(Text(f"That would be: {other}"))
-    return Group(*lines)
+        yield Text(f"That would be: {other}")
 
 
 def _title(plan: Plan) -> Text:

@@ -6,7 +6,6 @@ from itertools import islice
 from pathlib import Path
 
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.contract.listings import LintPage
 from strategist.lint.fix import Repair
 from strategist.lint.registry import Entry
 
@@ -89,18 +88,3 @@ def page_lines(entry: Entry) -> Iterator[str]:
         yield ""
         yield f"{name.capitalize()}:"
         yield from (f"    {line}" for line in getattr(entry.page, name).splitlines())
-
-
-def lint_page(entry: Entry) -> LintPage:
-    """The page of a check."""
-    page = entry.page
-    return LintPage(
-        code=entry.code,
-        level=entry.level.value,
-        law=entry.law,
-        what=page.what,
-        why=page.why,
-        do=page.do,
-        bad=page.bad,
-        good=page.good,
-    )

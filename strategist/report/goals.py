@@ -73,10 +73,9 @@ def goals_report(
 
 def front_table(goals: Goals, trials: Iterable[Tried]) -> Table:
     """A line a trial, with what it showed of each objective."""
-    table = columns("#", "settings", *(TITLES[name] for name in goals.objectives), wrap=["settings"])
-    for trial in trials:
-        table.add_row(str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in goals.objectives))
-    return table
+    names = goals.objectives
+    rows = ((str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in names)) for trial in trials)
+    return columns("#", "settings", *(TITLES[name] for name in names), rows=rows, wrap=["settings"])
 
 
 def shown(objective: str, trial: Tried) -> str:

@@ -33,7 +33,7 @@ class Axis:
 
     def even_ticks(self) -> list[float]:
         """Round values at even distances, for values that are near each other; else the same as ``ticks``."""
-        if len(coarse := self.ticks()) >= FINEST:
+        if len(coarse := self.ticks()) >= FINEST or self.high > 10 * self.low:
             return coarse
         power = 10.0 ** math.floor(math.log10((self.high - self.low) / FINEST))
         step = max(step for step in (0.5, *STEPS) if step * power * FINEST <= self.high - self.low) * power
@@ -52,6 +52,17 @@ class LinearAxis(Axis):
         """Round values at even distances."""
         step = round_steps(self.high - self.low, 2 * FINEST)[1]
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountAxis(Axis):
+    """A logarithmic one whose ticks are these ``counts``."""
+
+    counts: Sequence[float]
+
+    def even_ticks(self) -> list[float]:
+        """The counts."""
+        return list(self.counts)
 
 
 def axis_of(values: Sequence[float], length: float, room: float = 1.3) -> Axis:

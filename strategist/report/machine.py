@@ -7,18 +7,15 @@ from rich.table import Table
 
 from strategist.contract.cluster import Cluster, Link
 from strategist.contract.machine import BUS_FACTORS, LAYER_KERNELS, MachineRecord
-from strategist.report.text_blocks import columns, heading, pairs, section
+from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 from strategist.units import show_bytes, show_seconds
 
 PLUMBING = "gloo on one host: its bandwidths are those of memory and cores, and a reduce-scatter is an all-reduce inside"
 
 
-def machine_report(record: MachineRecord) -> Group:
+@grouped
+def machine_report(record: MachineRecord) -> Iterator[RenderableType]:
     """All of it, in tables."""
-    return Group(*_blocks(record))
-
-
-def _blocks(record: MachineRecord) -> Iterator[RenderableType]:
     title = f"{record.ranks} x {record.device_name}, measured at once in {show_seconds(record.wall_seconds)}"
     yield section(heading(title), pairs(_device(record)))
     yield section(heading("Matmuls", "GFLOP/s by size and shape"), matmul_table(record))

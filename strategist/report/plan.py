@@ -1,6 +1,6 @@
 """One plan in full, and several side by side."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from rich.console import Group, RenderableType
@@ -22,7 +22,7 @@ from strategist.report.setting_text import (
     recompute_words,
     tokens,
 )
-from strategist.report.text_blocks import FoldingTable, ListTable, bar, heading, pairs, section
+from strategist.report.text_blocks import FoldingTable, ListTable, bar, grouped, heading, pairs, section
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
 PART_NAMES = {
@@ -186,16 +186,15 @@ def _mfu(estimate: Estimate) -> str:
     return f"MFU {percent(estimate.mfu)}" + (within if computing > 0 else "")
 
 
-def reasons_report(reasons: Sequence[Reason]) -> RenderableType:
+@grouped
+def reasons_report(reasons: Sequence[Reason]) -> Iterator[RenderableType]:
     """The cards that shaped a plan, and the risks that it runs."""
     shaping = [reason for reason in reasons if reason.effect != "risk"]
     risks = [reason for reason in reasons if reason.effect == "risk"]
-    parts: list[RenderableType] = []
     if shaping:
-        parts.append(section(heading("Cards that shaped it"), pairs((reason.card, policy_words(reason)) for reason in shaping)))
+        yield section(heading("Cards that shaped it"), pairs((reason.card, policy_words(reason)) for reason in shaping))
     if risks:
-        parts.append(section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks)))
-    return Group(*parts)
+        yield section(heading("Risks"), pairs((reason.card, reason.text) for reason in risks))
 
 
 def _parts_table() -> Table:

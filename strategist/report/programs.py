@@ -2,26 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from strategist.programs.program import Choice, Conditional, Entry, Program
 from strategist.programs.template import Template
-from strategist.report.text_blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 
 
-def programs_report(programs: Sequence[Program]) -> Group:
+@grouped
+def programs_report(programs: Sequence[Program]) -> Iterator[RenderableType]:
     """Each shipped program with what it can set."""
-    shown = (section(heading(program.name, program.title), pairs(_about(program))) for program in programs)
-    return Group(*shown, Text("\nA program of your own is a file: see docs/programs.md.", "dim"))
+    yield from (section(heading(program.name, program.title), pairs(_about(program))) for program in programs)
+    yield Text("\nA program of your own is a file: see docs/programs.md.", "dim")
 
 
-def program_report(program: Program) -> Group:
+@grouped
+def program_report(program: Program) -> Iterator[RenderableType]:
     """One program: what it can set, how it is started and what is read."""
-    return Group(*_blocks(program))
-
-
-def _blocks(program: Program) -> Iterator[RenderableType]:
     yield Text.assemble((program.name, "bold"), f"  {program.title}")
     yield section(heading("Can set"), bullets(program.sets))
     if program.backend.refuses:

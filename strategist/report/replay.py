@@ -4,13 +4,16 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, Summary
-from strategist.report.line_plot import curves
-from strategist.report.text_blocks import columns, heading, pairs, section
+from strategist.report.log_axis import Axis, LinearAxis
+from strategist.report.page.html import element
+from strategist.report.page.plot import HEIGHT, WIDTH, Scale, line, plot
+from strategist.report.page.svg_file import COLOURS, svg_file
+from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
 TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
 """The columns of the table of samplers."""
@@ -29,15 +32,22 @@ MOST_CURVE = 60
 """Trials that the plot shows."""
 
 
-def replayed_report(found: ReplayDocument) -> Group:
-    """A line a sampler, then a line a sweep."""
-    return Group(*_blocks(found))
-
-
 def replayed_plot(found: ReplayDocument) -> str:
     """How much slower than the best the best so far is, after so many trials: the median of all walks, as an SVG file."""
     series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
-    return curves(series, "Best so far against trials", "trials", "slower than the best row, median of all searches")
+    scale = Scale(
+        across=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
+        up=LinearAxis(low=0.0, high=1.0, length=HEIGHT),
+        names=("trials", "slower than the best row, median of all searches"),
+        shown=(lambda trials: f"{trials:g}", lambda share: f"{share:.0%}"),
+    )  # fmt: skip
+    drawn = []
+    for number, (sampler, regret) in enumerate(series.items()):
+        places = [(trials, min(share, 1.0)) for trials, share in enumerate(regret, start=1)]
+        look = f"curve-{number % len(COLOURS)}"
+        drawn.append(line(scale, places, look, steps=True, text=sampler))
+        drawn.append(element("text", sampler, x=WIDTH - 10, y=18 + 18 * number - HEIGHT, text_anchor="end", class_=look))
+    return svg_file(plot("Best so far against trials", scale, (), under=drawn))
 
 
 def cells(summary: Summary) -> tuple[str, ...]:
@@ -58,22 +68,20 @@ def trials_of(found: ReplayDocument, sweep: str) -> tuple[str, ...]:
     return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.samplers)
 
 
-def _blocks(found: ReplayDocument) -> Iterator[RenderableType]:
+@grouped
+def replayed_report(found: ReplayDocument) -> Iterator[RenderableType]:
+    """A line a sampler, then a line a sweep."""
     rows = sum(sweep.rows for sweep in found.sweeps)
     yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(found.sweeps)} sweeps of {rows:,} rows")
-    table = columns("sampler", *TITLES)
-    for summary in found.samplers:
-        table.add_row(summary.sampler, *cells(summary))
-    yield section(heading("Samplers"), table)
+    samplers = ((summary.sampler, *cells(summary)) for summary in found.samplers)
+    yield section(heading("Samplers"), columns("sampler", *TITLES, rows=samplers))
     yield section(heading("Sweeps", "median trials by sampler"), _sweeps(found))
     yield section(heading("Columns"), pairs(LEGEND))
 
 
 def _sweeps(found: ReplayDocument) -> Table:
-    table = columns("sweep", "rows", *(item.sampler for item in found.samplers), wrap=["sweep"])
-    for sweep in found.sweeps:
-        table.add_row(sweep.name, str(sweep.rows), *trials_of(found, sweep.name))
-    return table
+    rows = ((sweep.name, str(sweep.rows), *trials_of(found, sweep.name)) for sweep in found.sweeps)
+    return columns("sweep", "rows", *(item.sampler for item in found.samplers), rows=rows, wrap=["sweep"])
 
 
 def _trials(found: ReplayDocument, sweep: str, sampler: str) -> list[int]:

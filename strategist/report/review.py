@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from strategist.contract.estimate import Fit
@@ -11,7 +11,7 @@ from strategist.contract.review import Change, Review
 from strategist.report.findings import text_lines
 from strategist.report.plan import figures
 from strategist.report.setting_text import change_words, gib, percent
-from strategist.report.text_blocks import bullets, heading, pairs, section
+from strategist.report.text_blocks import bullets, grouped, heading, pairs, section
 from strategist.units import show_seconds
 
 NEAR_TIE = 0.04
@@ -21,12 +21,9 @@ SHOWN, DOUBTS = 8, 2
 """Changes within the format that are shown, and doubts that the verdict names."""
 
 
-def review_report(review: Review) -> Group:
+@grouped
+def review_report(review: Review) -> Iterator[RenderableType]:
     """What the file describes, what is wrong with it, what would be better, and the best there is."""
-    return Group(*_blocks(review))
-
-
-def _blocks(review: Review) -> Iterator[RenderableType]:
     yield heading(verdict(review), review.format)
     if review.findings:
         yield section(heading("Findings"), *map(Text, text_lines(review.findings)))

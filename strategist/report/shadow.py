@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -11,17 +11,14 @@ from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.breakdown import LEAST, NAMES, counted_table
 from strategist.report.setting_text import change_words, moment_words, percent
-from strategist.report.text_blocks import bullets, columns, heading, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
 from strategist.units import show_bytes, show_seconds
 
 
-def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Group:
+@grouped
+def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Iterator[RenderableType]:
     """How the rank's trial ended, its figures beside the prediction, and where each comes from."""
-    return Group(*_blocks(plan, measurement, rank))
-
-
-def _blocks(plan: Plan, measurement: Measurement, rank: int) -> Iterator[RenderableType]:
     wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
     yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
     yield Text(f"Rank {rank} of {plan.candidate.layout.world_size}, alone, {OUTCOME_WORDS[measurement.outcome]}{wall}.")

@@ -120,8 +120,7 @@ def parts_table(simulation: Simulation) -> Table:
 
 def modules_table(rank: SimulatedRank) -> Table:
     """Bytes of each module, those of all layers together, the largest first."""
-    table = columns("", "GiB", "share", left=[""])
-    shown = [(name, size) for name, size in rank.modules.items() if size >= LEAST * rank.peak_memory_bytes]
-    for name, size in sorted(shown, key=lambda item: -item[1]):
-        table.add_row(name.replace("_", " ") or BETWEEN, gib(size), percent(size / rank.peak_memory_bytes))
-    return table
+    most = rank.peak_memory_bytes
+    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= LEAST * most), key=lambda item: -item[1])
+    rows = ((name.replace("_", " ") or BETWEEN, gib(size), percent(size / most)) for name, size in shown)
+    return columns("", "GiB", "share", rows=rows, left=[""])

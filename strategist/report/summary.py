@@ -20,7 +20,7 @@ from strategist.programs.backends import formats, load_backend, programs
 from strategist.report.answer import convergence_lines, proof_section, title, training_section
 from strategist.report.command import plan_command
 from strategist.report.setting_text import batch_words, counted, differing, gib, percent, recompute_words, tokens
-from strategist.report.text_blocks import bullets, columns, commands, heading, section
+from strategist.report.text_blocks import bullets, columns, commands, grouped, heading, section
 from strategist.units import show_bytes, show_seconds
 
 ALTERNATIVES, NOTES = 3, 2
@@ -43,11 +43,6 @@ LIMITS = {
 
 _PLAIN = Knobs()
 _ALWAYS = ("micro_batch", "recompute", "offload")
-
-
-def answer_summary(answer: Answer) -> Group:
-    """The answer within about 40 lines of 80 columns; proofs and trainings come on top where they were asked for."""
-    return Group(*_blocks(answer))
 
 
 def fit_words(estimate: Estimate, confidence: float = SURE) -> str:
@@ -79,7 +74,9 @@ def fix_options(plan: Plan) -> str:
     return ",".join(f"{name}={show_value(value)}" for name, value in values.items())
 
 
-def _blocks(answer: Answer) -> Iterator[RenderableType]:
+@grouped
+def answer_summary(answer: Answer) -> Iterator[RenderableType]:
+    """The answer within about 40 lines of 80 columns; proofs and trainings come on top where they were asked for."""
     yield title(answer)
     if answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE):
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")

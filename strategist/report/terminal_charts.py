@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import log
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +13,7 @@ from strategist.report.goals import TITLES, figure, marked, shown
 from strategist.report.log_axis import Axis, axis_of
 from strategist.report.plan import time_report
 from strategist.report.setting_text import change_words, counted, gib, percent, tokens
-from strategist.report.text_blocks import bar, columns, heading, section
+from strategist.report.text_blocks import bar, columns, grouped, heading, section
 from strategist.units import show_bytes, show_seconds
 
 CELLS, LINES = 60, 15
@@ -27,15 +27,11 @@ TAIL, IDLE = ("+", "magenta"), ("·", "dim")
 CARDS = 10
 
 
-def plan_charts(report: PlanReport) -> Group:
+@grouped
+def plan_charts(report: PlanReport) -> Iterator[RenderableType]:
     """The pictures of a plan, one below the other."""
-    plan = report.plan
-    title = f"{plan.model.name} on {plan.cluster.name}"
-    return Group(heading(title, f"plan {plan.id}: {change_words(plan)}"), *_pictures(report))
-
-
-def _pictures(report: PlanReport) -> Iterator[RenderableType]:
     plan, capacity = report.plan, report.plan.estimate.capacity_bytes
+    yield heading(f"{plan.model.name} on {plan.cluster.name}", f"plan {plan.id}: {change_words(plan)}")
     yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used"), ranks(report.ranks, capacity))
     yield time_report(plan.estimate)
     if report.mesh:
@@ -131,20 +127,19 @@ def funnel(space: Space) -> Table:
     return table
 
 
-def study_charts(report: StudyReport) -> Group:
+@grouped
+def study_charts(report: StudyReport) -> Iterator[RenderableType]:
     """The course of a study, and what had influence."""
     told = f"{report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
-    parts: list[RenderableType] = [heading(f"study {report.study}", told)]
+    yield heading(f"study {report.study}", told)
     name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"
     ran = [trial for trial in report.trials if figure(name, trial)]
     if ran:
-        parts.append(section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(ran, name)))
+        yield section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(ran, name))
     if report.influences:
-        table = columns("setting", "", "share", left=["setting", ""])
-        for item in report.influences[:CARDS]:
-            table.add_row(item.setting, bar(item.share), percent(item.share))
-        parts.append(section(heading("Influence", "share of the variance of the step"), table))
-    return Group(*parts)
+        rows = ((item.setting, bar(item.share), percent(item.share)) for item in report.influences[:CARDS])
+        table = columns("setting", "", "share", rows=rows, left=["setting", ""])
+        yield section(heading("Influence", "share of the variance of the step"), table)
 
 
 def _course(ran: Sequence[TriedPlan], name: str) -> Table:

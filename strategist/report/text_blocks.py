@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
@@ -10,9 +12,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+P = ParamSpec("P")
 BAR_CELLS = 24
 READABLE = 12
 """Cells that a wrapped column of a table needs."""
+
+
+def grouped(blocks: Callable[P, Iterable[RenderableType]]) -> Callable[P, Group]:
+    """Decorator of a report that yields its blocks, which stand one below the other."""
+
+    @wraps(blocks)
+    def group(*args: P.args, **kwargs: P.kwargs) -> Group:
+        return Group(*blocks(*args, **kwargs))
+
+    return group
 
 
 def heading(text: str, detail: str = "") -> Text:
@@ -99,13 +112,17 @@ def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     return grid
 
 
-def columns(*titles: str, wrap: Iterable[str] = (), left: Iterable[str] = ()) -> Table:
+def columns(
+    *titles: str, rows: Iterable[Iterable[RenderableType]] = (), wrap: Iterable[str] = (), left: Iterable[str] = ()
+) -> Table:
     """A table without lines. Figures stand right; columns named in ``wrap`` give way where the place is narrow."""
     wraps, lefts = set(wrap), {*wrap, *left}
     table = ListTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for title in titles:
         justify: JustifyMethod = "left" if title in lefts else "right"
         table.add_column(title, justify=justify, no_wrap=title not in wraps, overflow="fold", vertical="top")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
 from strategist.contract.topology import Topology
-from strategist.report.text_blocks import columns, heading, section
+from strategist.report.text_blocks import columns, grouped, heading, section
 from strategist.units import show_bytes
 
 LEGEND = {
@@ -20,12 +20,9 @@ LEGEND = {
 }
 
 
-def topology_report(found: Topology) -> Group:
+@grouped
+def topology_report(found: Topology) -> Iterator[RenderableType]:
     """NUMA nodes with what hangs on each, and how GPUs reach each other."""
-    return Group(*_blocks(found))
-
-
-def _blocks(found: Topology) -> Iterator[RenderableType]:
     tree = Tree(heading(found.host, _summary(found)))
     known = {node.number for node in found.nodes}
     for node in found.nodes:
@@ -54,10 +51,8 @@ def _hang(branch: Tree, found: Topology, numa: set[int | None]) -> None:
 
 def _matrix(found: Topology) -> RenderableType:
     names = [f"GPU{gpu.index}" for gpu in found.gpus]
-    table = columns("", *names, left=[""])
-    for name, row in zip(names, found.connections, strict=False):
-        table.add_row(name, *row)
-    return table
+    rows = ((name, *row) for name, row in zip(names, found.connections, strict=False))
+    return columns("", *names, rows=rows, left=[""])
 
 
 def _legend(found: Topology) -> str:

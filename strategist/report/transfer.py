@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from strategist.contract.replay import AFTER, FEW_DOUBLINGS, NEAR, TRIALS, Savings, TransferDocument
-from strategist.report.text_blocks import columns, heading, pairs, section
+from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
 TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in AFTER))
 """The columns of the table."""
@@ -22,11 +22,6 @@ LEGEND = (
 )
 
 
-def transfer_report(found: TransferDocument) -> Group:
-    """A line a start and a kind of change."""
-    return Group(*_blocks(found))
-
-
 def cells(item: Savings) -> tuple[str, ...]:
     """The figures in the order of ``TITLES``."""
     figures = zip(item.median_trials, item.mean_trials, item.most_trials, item.failed_shares, strict=True)
@@ -34,10 +29,10 @@ def cells(item: Savings) -> tuple[str, ...]:
     return item.start, f"{item.changed}, {'little' if item.near else 'much'}", str(item.pairs), *after
 
 
-def _blocks(found: TransferDocument) -> Iterator[RenderableType]:
+@grouped
+def transfer_report(found: TransferDocument) -> Iterator[RenderableType]:
+    """A line a start and a kind of change."""
     yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found.transfers)} searches")
-    table = columns(*TITLES, left=TITLES[:2])
-    for item in found.saved:
-        table.add_row(*cells(item))
+    table = columns(*TITLES, rows=map(cells, found.saved), left=TITLES[:2])
     yield section(heading("Trials", "median, mean, most, failed"), table)
     yield section(heading("Columns"), pairs(LEGEND))

@@ -66,10 +66,7 @@ SCREEN = ("measured", "time", "memory")
 
 def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
     """Predicted, measured (or whatever was ``seen``), and measured as a multiple of predicted."""
-    table = columns(*COMPARED[:2], seen, COMPARED[-1], left=[""])
-    for row in compared(plan, measurement):
-        table.add_row(*row)
-    return table
+    return columns(*COMPARED[:2], seen, COMPARED[-1], rows=compared(plan, measurement), left=[""])
 
 
 COMPARED = ("", "predicted", "measured", "ratio")

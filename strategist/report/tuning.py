@@ -133,12 +133,10 @@ def _crash_cause(cause: CrashCause) -> tuple[str, str]:
 
 
 def _trials(result: TuningResult) -> Table:
-    table = columns(
-        "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by", wrap=["settings"], left=["outcome", "by"]
-    )
-    for trial in result.trials:
-        table.add_row(*_trial(trial, result))
-    return table
+    return columns(
+        "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by",
+        rows=(_trial(trial, result) for trial in result.trials), wrap=["settings"], left=["outcome", "by"],
+    )  # fmt: skip
 
 
 def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
@@ -157,14 +155,13 @@ def _outcome(trial: TrialResult, goals: Goals) -> str:
 
 
 def _errors(result: TuningResult) -> Table:
-    table = columns("median error of the prediction", "trials", "step time", "peak memory", wrap=["median error of the prediction"])
-    for name, errors in (
-        ("before calibration", result.errors_before),
-        ("after, on the trials it was fitted to", result.errors_after),
-        ("after, on each trial left out of the fit", result.errors_left_out),
-    ):
-        table.add_row(name, *_error(errors))
-    return table
+    title = "median error of the prediction"
+    rows = (
+        ("before calibration", *_error(result.errors_before)),
+        ("after, on the trials it was fitted to", *_error(result.errors_after)),
+        ("after, on each trial left out of the fit", *_error(result.errors_left_out)),
+    )
+    return columns(title, "trials", "step time", "peak memory", rows=rows, wrap=[title])
 
 
 def _error(errors: Errors) -> tuple[str, str, str]:

@@ -16,8 +16,7 @@ from strategist import api
 from strategist.api.documents import DOCUMENTS, schema_of
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.paths import data_dir
-from tests.report.published import LAYOUTS as SWEEP
-from tests.report.published import write
+from tests.report.published import LAYOUTS as SWEEP, write
 
 TINY = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8"]
 CARD = """

@@ -84,7 +84,7 @@ def test_a_study_is_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> No
     svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
     trials = read(studies / "one").trials
     assert svg.count("<circle") == len(trials)
-    assert "The best so far against trials" in svg
+    assert "trials in their order, and the best so far" in svg
     assert "nan" not in svg
 
 
@@ -101,7 +101,7 @@ def test_a_front_is_shown_and_drawn(studies: Path, tmp_path: Path, capsys: Captu
     assert (shown.front, shown.goals) == (study.front, goals)
     said(capsys, "plot", place, "--out", tmp_path / "p.svg")
     svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
-    assert svg.count('r="3.4"') == len(study.front)
+    assert svg.count('class="dot front"') == len(study.front)
     assert "peak memory, GiB" in svg
     watched = said(capsys, "watch", place, "--idle", "0")
     assert watched.count("on the front so far") == len(study.front) - 1

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cost.situations import DENSE, EXPERTS, WORKLOAD, cluster, estimate
 from strategist.contract.knobs import Candidate, Knobs

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from strategist.contract.pipeline_stages import even_layers
 from strategist.cost.pipeline_actions import Pipeline

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cost.situations import DENSE, DEVICE, EXPERTS, INTER, INTRA, WORKLOAD, cluster, estimate
 from strategist.contract.cluster import Link

@@ -1,8 +1,7 @@
 """The published table of engines is the one that the tests make."""
 
 from executors.matrix import PAGE, matrix, page
-from launch.matrix import COLUMNS, REAL
-from launch.matrix import matrix as jobs
+from launch.matrix import COLUMNS, REAL, matrix as jobs
 from launch.starts import STUBBED
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from strategist.cards.card import Card
 from strategist.cards.reader import read_card
-from strategist.contract.torch_symbol import Reference, ReferenceOutcome, References
+from strategist.contract.example import ScriptOutcome
+from strategist.contract.torch_symbol import ReferenceOutcome
 from strategist.errors import InputError
 from strategist.executors.lint_environment import inspect_environment
-from strategist.executors.torch_symbols import look_up, sources, states
+from strategist.executors.torch_symbols import look_up, sources
 from strategist.files import yaml_file
-from strategist.lint.environment import ExampleOutcome, SymbolState
 
 CARD = """\
 StrategyCard:
@@ -40,35 +40,19 @@ def test_each_symbol_is_asked_for_once() -> None:
     assert sources([card(), card()]) == (("torch.nn.Linear", "in_features"), ("torch.nn.Lineer", ""))
 
 
-def test_what_cannot_be_told_is_left_out() -> None:
-    outcomes = {
-        "found": Reference(symbol="found", outcome=ReferenceOutcome.FOUND, file="f", first_line=1, last_line=2),
-        "gone": Reference(symbol="gone", outcome=ReferenceOutcome.NO_SYMBOL, near=("gene",)),
-        "any": Reference(symbol="any", parameter="p", outcome=ReferenceOutcome.UNKNOWN, file="f", first_line=1, last_line=2),
-        "closed": Reference(symbol="closed", outcome=ReferenceOutcome.UNKNOWN),
-    }
-    found = states(References(torch_version="2", references=tuple(outcomes.values())))
-    assert {symbol: state.state for (symbol, _), state in found.items()} == {
-        "found": SymbolState.FOUND,
-        "gone": SymbolState.NO_SYMBOL,
-        "any": SymbolState.FOUND,
-    }
-    assert found["gone", ""].near == ("gene",)
-
-
 @pytest.mark.full
 @pytest.mark.torch
 def test_the_world_holds_what_was_asked_for() -> None:
     world = inspect_environment([card()], look_up_sources=True, run_the_examples=True)
     assert world.torch_version
-    assert {key: state.state for key, state in world.references.items()} == {
-        ("torch.nn.Linear", "in_features"): SymbolState.FOUND,
-        ("torch.nn.Lineer", ""): SymbolState.NO_SYMBOL,
+    assert {key: found.outcome for key, found in world.references.items()} == {
+        ("torch.nn.Linear", "in_features"): ReferenceOutcome.FOUND,
+        ("torch.nn.Lineer", ""): ReferenceOutcome.NO_SYMBOL,
     }
-    assert {index: (state.state, state.message) for (_, index), state in world.examples.items()} == {
-        1: (ExampleOutcome.PASSED, ""),
-        2: (ExampleOutcome.FAILED, "line 2: AssertionError: 1"),
-        3: (ExampleOutcome.REFUSED, "OSError: no device"),
+    assert {index: (result.outcome, result.message) for (_, index), result in world.examples.items()} == {
+        1: (ScriptOutcome.PASSED, ""),
+        2: (ScriptOutcome.FAILED, "AssertionError: 1"),
+        3: (ScriptOutcome.REFUSED, "OSError: no device"),
     }
 
 

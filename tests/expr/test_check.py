@@ -3,8 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from strategist.contract.settings import SETTING_CHOICES, SETTING_NAMES, full_name
 from strategist.expr.check import condition, quantity, show_dimension

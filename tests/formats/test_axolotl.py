@@ -113,7 +113,12 @@ def test_a_whole_batch() -> None:
 
 def test_what_no_setting_says_is_told() -> None:
     for name in UNLIKE:
-        assert codes(read(f"{FULL}{name}: 2\n")) == ["FMT-002"], name
+        for value in ("2", "1", "true"):
+            assert codes(read(f"{FULL}{name}: {value}\n")) == ["FMT-002"], name
+        for value in ("0", "false", "null"):
+            assert codes(read(f"{FULL}{name}: {value}\n")) == [], name
+    assert codes(read(f"{FULL}expert_parallel_size: 2\n")) == ["FMT-002"]
+    assert codes(read(f"{FULL}expert_parallel_size: 1\n")) == []
     assert codes(read(f"{FULL}plugins:\n  - axolotl.integrations.liger.LigerPlugin\n")) == ["FMT-002"]
     assert codes(read(f"{FULL}adapter: lora\nlora_target_modules: [q_proj, v_proj]\n")) == ["FMT-002"]
     assert codes(read(f"{FULL}optimizer: lion_8bit\n")) == ["FMT-002"]

@@ -5,8 +5,7 @@ import subprocess
 import tomllib
 
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from strategist.files import yaml_file
 from strategist.formats.commented_text import heading, json_text, remark, script, toml_text, yaml_text

@@ -6,13 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ray_cluster import RayCluster
-from ray_cluster import missing as ray_missing
-from slurm_cluster import SlurmCluster
-from slurm_cluster import missing as slurm_missing
+from ray_cluster import RayCluster, missing as ray_missing
+from slurm_cluster import SlurmCluster, missing as slurm_missing
 
-from launch.launchers import LAUNCHERS
-from launch.launchers import stubs as stub_launchers
+from launch.launchers import LAUNCHERS, stubs as stub_launchers
 from launch.nodes import missing, namespaces, stubs
 from launch.starts import STUBBED, Start, by_ray, by_slurm, installed, pod_names
 from strategist.formats.catalog import formats

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from hypothesis import seed, settings
-from hypothesis import strategies as st
+from hypothesis import seed, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
 from postgres_server import server_in_full
 

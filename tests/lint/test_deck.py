@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from strategist.contract.example import ScriptOutcome, ScriptResult
+from strategist.contract.torch_symbol import Reference, ReferenceOutcome
 from strategist.lint.checks.all import RULES
-from strategist.lint.environment import ExampleOutcome, ExampleState, LintEnvironment, ReferenceState, SymbolState
+from strategist.lint.environment import LintEnvironment
 from strategist.lint.run import lint
 from strategist.paths import data_dir
 
@@ -15,22 +18,22 @@ DECK = Path(__file__).parent / "deck"
 CODES = [rule.code for rule in RULES]
 MARK = re.compile(r"# <- ((?:[A-Z]+[0-9]+ ?)+)")
 
-CAT = ReferenceState(state=SymbolState.FOUND, file="torch/functional.py", first_line=100, last_line=150)
+CAT = Reference(symbol="torch.cat", outcome=ReferenceOutcome.FOUND, file="torch/functional.py", first_line=100, last_line=150)
 WORLD = LintEnvironment(
     torch_version="2.13.0",
     references={
         ("torch.cat", "dim"): CAT,
         ("torch.cat", ""): CAT,
-        ("torch.cat", "gone"): ReferenceState(state=SymbolState.NO_PARAMETER, near=("dim",)),
-        ("torch.gone", ""): ReferenceState(state=SymbolState.NO_SYMBOL),
+        ("torch.cat", "gone"): Reference(symbol="torch.cat", outcome=ReferenceOutcome.NO_PARAMETER, near=("dim",)),
+        ("torch.gone", ""): Reference(symbol="torch.gone", outcome=ReferenceOutcome.NO_SYMBOL),
     },
     examples={
-        (str(DECK / "CARD044" / kind), index): ExampleState(state=state, message="ModuleNotFoundError: no module")
-        for kind, states in {
-            "bad.yaml": (ExampleOutcome.PASSED, ExampleOutcome.FAILED),
-            "good.yaml": (ExampleOutcome.PASSED, ExampleOutcome.REFUSED),
+        (str(DECK / "CARD044" / kind), index): ScriptResult(outcome=outcome, seconds=1.0, message="ModuleNotFoundError: no module")
+        for kind, outcomes in {
+            "bad.yaml": (ScriptOutcome.PASSED, ScriptOutcome.FAILED),
+            "good.yaml": (ScriptOutcome.PASSED, ScriptOutcome.REFUSED),
         }.items()
-        for index, state in enumerate(states)
+        for index, outcome in enumerate(outcomes)
     },
 )
 
@@ -80,3 +83,9 @@ def test_every_folder_belongs_to_a_code() -> None:
 def test_without_a_world_nothing_is_said_of_it() -> None:
     for code in ("CARD042", "CARD043", "CARD044"):
         assert lint([DECK / code / "bad.yaml"]) == ()
+
+
+def test_what_cannot_be_told_of_torch_is_no_finding() -> None:
+    unknown = [Reference(symbol=symbol, parameter=name, outcome=ReferenceOutcome.UNKNOWN) for symbol, name in WORLD.references]
+    world = replace(WORLD, references={(found.symbol, found.parameter): found for found in unknown})
+    assert [lint([DECK / code / "bad.yaml"], world) for code in ("CARD042", "CARD043")] == [(), ()]

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contract.samples import MEASUREMENT, PLAN
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strategist.contract import codec
 from strategist.contract.diagnostic import Level

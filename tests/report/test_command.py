@@ -4,8 +4,7 @@ import argparse
 
 import pytest
 
-from strategist.cli import goal_options as goal_options
-from strategist.cli import request_options as request_options
+from strategist.cli import goal_options as goal_options, request_options as request_options
 from strategist.cli.main import whole_parser
 from strategist.contract.goals import Goals
 from strategist.contract.request import Request

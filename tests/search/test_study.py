@@ -7,8 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plans import measured, plan
 from strategist.contract.goals import PLAIN, Goals
 from strategist.contract.measurement import Outcome
-from strategist.search.study import Tried, choices_of, observed_candidates, propose
-from strategist.search.study import build as build_study
+from strategist.search.study import Tried, build as build_study, choices_of, observed_candidates, propose
 
 RANKED = [
     plan(1.0),

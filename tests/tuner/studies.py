@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tuner_stand_in import REQUEST as SMALL
-from tuner_stand_in import SETTINGS, StandIn
+from tuner_stand_in import REQUEST as SMALL, SETTINGS, StandIn
 
 from strategist.cards.deck import Deck, load_deck
 from strategist.contract.goals import Goals

@@ -7,8 +7,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
-from torch.utils._pytree import tree_leaves as leaves
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves as leaves, tree_map_only
 
 __all__ = ("DispatchMode", "HigherOrderOperator", "accesses", "leaves", "tree_map_only", "zeros_of")
 

@@ -1,6 +1,5 @@
 """Texts of token ids: synthetic, out of files of tokens, or out of data sets on disk."""
 
-import ast
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.lib.format import open_memmap
 from torch import Tensor
 
 from strategist.errors import FileError, InputError
@@ -133,23 +133,12 @@ def _sidecar(path: Path) -> dict[str, Any]:
 
 
 def _numpy_piece(path: Path) -> TokenFile:
-    """One row of whole numbers, as ``numpy.save`` writes it.
-
-    Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-    """
-    memory = mapped(path)
-    if bytes(memory[:6]) != b"\x93NUMPY":
-        raise FileError(path, "is no file of numpy.save")
-    width = 2 if memory[6] == 1 else 4
-    begin = 8 + width + int.from_bytes(memory[8 : 8 + width], "little")
+    """One row of whole numbers, as ``numpy.save`` writes it."""
     try:
-        header = ast.literal_eval(bytes(memory[8 + width : begin]).decode("latin-1").strip())
-        kind, shape, fortran = header["descr"], header["shape"], header["fortran_order"]
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError):
-        raise FileError(path, "has no header of numpy.save") from None
-    if kind not in NUMPY_TYPES or len(shape) != 1 or fortran:
-        raise FileError(path, f"holds {kind} of shape {shape}: one row of {', '.join(NUMPY_TYPES)} is needed")
-    dtype = NUMPY_TYPES[kind]
-    if len(memory) - begin != shape[0] * dtype.itemsize:
-        raise FileError(path, f"is cut short: {shape[0]} tokens were saved")
-    return TokenFile(memory=memory[begin:], dtype=dtype)
+        row = open_memmap(path, mode="r")
+    except (OSError, ValueError) as error:
+        raise FileError(path, f"is no whole file of numpy.save: {getattr(error, 'strerror', None) or error}") from None
+    kind = row.dtype.str
+    if kind not in NUMPY_TYPES or row.ndim != 1:
+        raise FileError(path, f"holds {kind} of shape {row.shape}: one row of {', '.join(NUMPY_TYPES)} is needed")
+    return TokenFile(memory=row.data.cast("B"), dtype=NUMPY_TYPES[kind])

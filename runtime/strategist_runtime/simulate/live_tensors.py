@@ -18,8 +18,7 @@ from strategist_runtime.simulate.host_memory import HOST
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
-from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE
-from strategist_runtime.simulate.virtual_streams import StreamOrder
+from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE, StreamOrder
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
 AFTER_LAYERS = ("head", "loss")

@@ -11,8 +11,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
 from strategist.units import show_bytes
-from strategist_runtime.compat import shadow as compat_shadow
-from strategist_runtime.compat import simulate as compat_simulate
+from strategist_runtime.compat import shadow as compat_shadow, simulate as compat_simulate
 from strategist_runtime.compat.device import library_versions, this_device
 from strategist_runtime.compat.groups import initialize_device_and_groups
 from strategist_runtime.measure.memory import limit_memory

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager
 
-from strategist.contract import checkpoint as contract
-from strategist.contract import codec
+from strategist.contract import checkpoint as contract, codec
 from strategist.contract.checkpoint import Training, name_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan

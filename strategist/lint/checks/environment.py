@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategist.cards.card import SourceRef
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.lint.environment import ExampleOutcome, ReferenceState, SymbolState
+from strategist.contract.torch_symbol import Reference, ReferenceOutcome
 from strategist.lint.registry import Subject, check, finding
 
 
@@ -19,12 +19,12 @@ def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard_after_forward}
     """
-    for index, ref, state in _references(subject):
-        near = f"; did you mean {' or '.join(state.near)}?" if state.near else ""
+    for index, ref, found in _references(subject):
+        near = f"; did you mean {' or '.join(found.near)}?" if found.near else ""
         version = subject.world.torch_version if subject.world else ""
-        if state.state is SymbolState.NO_SYMBOL:
+        if found.outcome is ReferenceOutcome.NO_SYMBOL:
             yield finding(subject, "CARD042", f"torch {version} has no {ref.symbol}{near}", ("source_refs", index, "symbol"))
-        elif state.state is SymbolState.NO_PARAMETER:
+        elif found.outcome is ReferenceOutcome.NO_PARAMETER:
             message = f"{ref.symbol} of torch {version} has no parameter {ref.parameter}{near}"
             yield finding(subject, "CARD042", message, ("source_refs", index, "parameter"))
 
@@ -40,12 +40,12 @@ def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {symbol: torch.distributed.fsdp.fully_shard}
     """
-    for index, ref, state in _references(subject):
-        first, last = state.first_line, state.last_line
+    for index, ref, found in _references(subject):
+        first, last = found.first_line, found.last_line
         if ref.lines and first and last and not first <= ref.lines[0] <= ref.lines[1] <= last:
             version = subject.world.torch_version if subject.world else ""
             shown = f"lines {ref.lines[0]}-{ref.lines[1]} have drifted"
-            message = f"{shown}: {ref.symbol} of torch {version} lies in {state.file}:{first}-{last}"
+            message = f"{shown}: {ref.symbol} of torch {version} lies in {found.file}:{first}-{last}"
             yield finding(subject, "CARD043", message, ("source_refs", index, "lines"))
 
 
@@ -60,16 +60,17 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {run: "from torch.distributed.fsdp import fully_shard"}
     """
-    states = subject.world.examples if subject.world else {}
+    results = subject.world.examples if subject.world else {}
     for index, _ in enumerate(subject.card.example if subject.card else ()):
-        state = states.get((subject.path, index))
-        if state and state.state is ExampleOutcome.FAILED:
-            yield finding(subject, "CARD044", f"example {index + 1} fails: {state.message}", ("example", index))
+        result = results.get((subject.path, index))
+        if result and not result.sound:
+            where = f"line {result.line}: " if result.line else ""
+            yield finding(subject, "CARD044", f"example {index + 1} fails: {where}{result.message}", ("example", index))
 
 
-def _references(subject: Subject) -> Iterator[tuple[int, SourceRef, ReferenceState]]:
+def _references(subject: Subject) -> Iterator[tuple[int, SourceRef, Reference]]:
     """The sources of the card that were looked up."""
     known = subject.world.references if subject.world else {}
     for index, ref in enumerate(subject.card.source_refs if subject.card else ()):
-        if state := known.get((ref.symbol, ref.parameter)):
-            yield index, ref, state
+        if found := known.get((ref.symbol, ref.parameter)):
+            yield index, ref, found

@@ -45,6 +45,12 @@ def scale_of(
     return Scale(across=right, up=axis_of([dot.up for dot in dots], HEIGHT, ROOM), names=(across, up), shown=shown)
 
 
+def equal_scale(values: Sequence[float], names: tuple[str, str], shown: Callable[[float], str]) -> Scale:
+    """Logarithmic axes from the least to the greatest of the values: what is equal on both lies on the diagonal."""
+    across, up = (axis_of(values, length, ROOM) for length in (WIDTH, HEIGHT))
+    return Scale(across=across, up=up, names=names, shown=(shown, shown))
+
+
 def over_steps(scale: Scale, most: float) -> Scale:
     """The same with whole numbers from 0 to ``most`` across, at equal distances."""
     return replace(scale, across=LinearAxis(low=0.0, high=max(most, 1.0) * 1.02, length=WIDTH))
@@ -57,14 +63,23 @@ def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html]
     return element("svg", parts, viewBox=box, role="img", aria_label=name, class_="plot", id=id_)
 
 
-def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, steps: bool = False) -> Html:
-    """A line through places; ``steps`` go across first, then up or down."""
+def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, steps: bool = False, text: str = "") -> Html:
+    """A line through places; ``steps`` go across first, then up or down. A pointer at it shows the ``text``."""
     points = [(scale.across.at(x), -scale.up.at(y)) for x, y in places]
     if not points:
         return Html()
     first, *others = points
     turns = "".join(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in others)
-    return empty("path", d=f"M{first[0]:.1f} {first[1]:.1f}{turns}", class_=look)
+    said = [element("title", text)] if text else []
+    return element("path", *said, d=f"M{first[0]:.1f} {first[1]:.1f}{turns}", class_=look)
+
+
+def diagonal(scale: Scale, band: float = 0.0) -> Html:
+    """Where a value across equals that up; below it, what is off by no more than this share."""
+    low, high = scale.across.low, scale.across.high
+    more, less = 1 + band, 1 - band
+    corners = ((low, low), (low, low * more), (high / more, high), (high, high), (high, high * less), (low / less, low))
+    return join([*([line(scale, corners, "band")] if band else []), line(scale, [(low, low), (high, high)], "equal")])
 
 
 def upright(scale: Scale, across: float, said: str) -> Html:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from strategist.contract.report import Learned, StudyReport, TriedPlan
-from strategist.report.log_axis import axis_of
 from strategist.report.page.html import Html, element, join
-from strategist.report.page.plot import HEIGHT, ROOM, WIDTH, Mark, Scale, line, plot
+from strategist.report.page.plot import Mark, diagonal, equal_scale, plot
 from strategist.report.page.tables import table
 from strategist.report.setting_text import change_words, percent
 from strategist.units import GIB, show_bytes, show_seconds
@@ -64,11 +63,7 @@ def _plot(axis: str, name: str, pairs: list[Pair]) -> Html:
     if not pairs:
         return Html()
     values = [value for pair in pairs for value in (pair.predicted, pair.measured)]
-    scale = Scale(
-        across=axis_of(values, WIDTH, ROOM), up=axis_of(values, HEIGHT, ROOM), names=(f"measured {axis}", f"predicted {axis}"),
-        shown=(_figure, _figure),
-    )  # fmt: skip
-    low, high = scale.across.low, scale.across.high
+    scale = equal_scale(values, (f"measured {axis}", f"predicted {axis}"), lambda value: f"{value:.3g}")
     dots = [
         Mark(
             across=pair.measured, up=pair.predicted, look="front" if pair.trial.best else "fits",
@@ -77,12 +72,8 @@ def _plot(axis: str, name: str, pairs: list[Pair]) -> Html:
         for pair in pairs
     ]  # fmt: skip
     said = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {median_error(pairs)}"
-    picture = plot(said, scale, dots, under=[line(scale, [(low, low), (high, high)], "equal")])
+    picture = plot(said, scale, dots, under=[diagonal(scale)])
     return element("figure", picture, element("figcaption", f"{said}."))
-
-
-def _figure(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _learned(learned: Learned) -> Html:

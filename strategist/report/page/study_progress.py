@@ -8,37 +8,57 @@ from strategist.report.page.html import Html, element
 from strategist.report.page.plot import Mark, Scale, line, over_steps, plot, scale_of
 from strategist.report.setting_text import change_words
 from strategist.report.study_progress import UNITS, best_so_far, place
+from strategist.search.pareto_front import undominated
 
 
 def course(report: StudyReport) -> Html:
-    """What each trial reached, and the best that was known after it."""
-    name = objective(report)
-    ran = _known(report.trials, name)
-    if not ran:
-        return element("p", "No trial has ended well yet.")
-    dots = [_dot(trial, report.objectives, trial.number, place(name, trial)) for trial in ran]
-    last = max(trial.number for trial in report.trials)
-    scale = over_steps(scale_of(dots, "trial", UNITS[name][0], (lambda number: f"{number:g}", _figure)), last)
-    best = next((trial for trial in ran if trial.best), None)
-    told = f"; trial {best.number} is the best: {shown(name, best)}" if best else ""
-    said = f"{TITLES[name]} of {len(ran)} trials in their order, and the best so far{told}"
-    missing = " Hollow ones miss a constraint." if any(trial.misses for trial in ran) else ""
-    picture = plot(said, scale, dots, under=[line(scale, list(best_so_far(ran, name, len(report.trials))), "front-line")])
-    return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}.{missing}"))
+    """The plot of the best so far with its caption."""
+    missing = " Hollow ones miss a constraint." if any(trial.misses for trial in _known(report.trials, objective(report))) else ""
+    return _figure(course_plot(report), "No trial has ended well yet.", f".{missing}")
 
 
 def front(report: StudyReport) -> Html:
-    """The trials between the first two objectives, and the line of those that no other dominates."""
+    """The plot of the front with its caption."""
+    return _figure(front_plot(report), "No trial has shown both objectives yet.", ": no other is better in every objective.")
+
+
+def _figure(drawn: tuple[Html, str] | None, without: str, more: str) -> Html:
+    if drawn is None:
+        return element("p", without)
+    picture, said = drawn
+    return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}{more}"))
+
+
+def course_plot(report: StudyReport) -> tuple[Html, str] | None:
+    """What each trial reached and the best that was known after it, and that in words; None where no trial ended well."""
+    name = objective(report)
+    ran = _known(report.trials, name)
+    if not ran:
+        return None
+    dots = [_dot(trial, report.objectives, trial.number, place(name, trial)) for trial in ran]
+    last = max(trial.number for trial in report.trials)
+    scale = over_steps(scale_of(dots, "trial", UNITS[name][0], (lambda number: f"{number:g}", _short)), last)
+    best = next((trial for trial in ran if trial.best), None)
+    told = f"; trial {best.number} is the best: {shown(name, best)}" if best else ""
+    said = f"{TITLES[name]} of {len(ran)} trials in their order, and the best so far{told}"
+    best_line = line(scale, list(best_so_far(ran, name, len(report.trials))), "front-line")
+    return plot(said, scale, dots, under=[best_line]), said
+
+
+def front_plot(report: StudyReport) -> tuple[Html, str] | None:
+    """The trials between the first two objectives with the line of those that no other dominates in these, and that in words; None
+    where no trial has shown both."""
     first, second = report.objectives[:2]
     ran = [trial for trial in _known(report.trials, first) if figure(second, trial) is not None]
     if not ran:
-        return element("p", "No trial has shown both objectives yet.")
+        return None
     dots = [_dot(trial, report.objectives, place(first, trial), place(second, trial)) for trial in ran]
-    scale: Scale = scale_of(dots, UNITS[first][0], UNITS[second][0], (_figure, _figure))
-    ahead = sorted((place(first, trial), place(second, trial)) for trial in ran if trial.front)
+    scale: Scale = scale_of(dots, UNITS[first][0], UNITS[second][0], (_short, _short))
+    ahead = [(place(first, trial), place(second, trial)) for trial in ran if trial.front]
+    signs = [-1 if name == "throughput" else 1 for name in (first, second)]
+    best = undominated([[sign * value for sign, value in zip(signs, values, strict=True)] for values in ahead])
     said = f"{TITLES[second]} against {TITLES[first]} of {len(ran)} trials, of which {len(ahead)} are on the front"
-    picture = plot(said, scale, dots, under=[line(scale, ahead, "front-line")])
-    return element("figure", picture, element("figcaption", f"{said[0].upper()}{said[1:]}: no other is better in every objective."))
+    return plot(said, scale, dots, under=[line(scale, sorted(ahead[number] for number in best), "front-line")]), said
 
 
 def objective(report: StudyReport) -> str:
@@ -51,7 +71,7 @@ def _known(trials: Sequence[TriedPlan], name: str) -> list[TriedPlan]:
     return [trial for trial in trials if figure(name, trial)]
 
 
-def _figure(value: float) -> str:
+def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

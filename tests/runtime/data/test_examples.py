@@ -6,16 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategist_runtime.data.batch import IGNORED
 from strategist_runtime.data.examples import open_examples, packed_rows
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.tokenizer import Tokenizer
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.training.trainer import make_trainer
-from tokenizers import Tokenizer as Tokenizers
-from tokenizers import models, pre_tokenizers
+from tokenizers import Tokenizer as Tokenizers, models, pre_tokenizers
 
 from strategist.contract.data_source import DataSource
 from strategist.contract.knobs import Knobs

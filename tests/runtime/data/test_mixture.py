@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategist_runtime.data.mixture import Mixture, Shuffled, mixture
 from strategist_runtime.data.reader import Reader
 

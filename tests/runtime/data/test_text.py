@@ -6,8 +6,7 @@ import numpy
 import pytest
 import torch
 from arrow_folder import save_to_disk
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategist_runtime.data.mixture import Shuffled
 from strategist_runtime.data.reader import Reader
 from strategist_runtime.data.sample import Sample
@@ -165,17 +164,17 @@ def test_a_folder_of_several_data_sets_asks_for_one(tmp_path):
         ("tokens.bin", b"", "is empty"),
         ("tokens.bin", b"123", "no whole tokens of 2"),
         ("tokens.bin", b"1234", "its 2 tokens make no sample of 5"),
-        ("tokens.npy", b"1234567890", "is no file of numpy.save"),
-        ("tokens.npy", b"\x93NUMPY\x01\x00\x08\x00__import", "has no header"),
+        ("tokens.npy", b"1234567890", "is no whole file of numpy.save"),
+        ("tokens.npy", b"\x93NUMPY\x01\x00\x08\x00__import", "is no whole file of numpy.save"),
         (
             "tokens.npy",
-            b"\x93NUMPY\x01\x00\x44\x00{'descr': '<f4', 'shape': (3,), 'fortran_order': False}             ",
+            b"\x93NUMPY\x01\x00\x44\x00{'descr': '<f4', 'shape': (3,), 'fortran_order': False}             " + bytes(12),
             "holds <f4",
         ),
         (
             "tokens.npy",
             b"\x93NUMPY\x01\x00\x44\x00{'descr': '<u2', 'shape': (9,), 'fortran_order': False}             ",
-            "cut short",
+            "is no whole file of numpy.save",
         ),
     ],
 )

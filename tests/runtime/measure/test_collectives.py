@@ -7,9 +7,7 @@ import pytest
 import torch
 from strategist_runtime.compat.shadow import STAND_IN
 from strategist_runtime.measure.collectives import GROUP, Collective, on_device, on_host
-from strategist_runtime.measure.parts import collectives_by_axis
-from strategist_runtime.measure.parts import exposed_by_axis as exposed
-from strategist_runtime.measure.parts import pipeline_waits as waits
+from strategist_runtime.measure.parts import collectives_by_axis, exposed_by_axis as exposed, pipeline_waits as waits
 from strategist_runtime.mesh import axis_of
 
 from strategist.contract.knobs import Knobs

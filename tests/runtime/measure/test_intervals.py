@@ -1,7 +1,6 @@
 """Intervals of time, against counting the points one by one."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategist_runtime.measure.intervals import length, subtract, union
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=8)

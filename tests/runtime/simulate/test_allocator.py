@@ -4,8 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategist_runtime.simulate.allocator import MIB, Allocator, reserved_bytes
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 

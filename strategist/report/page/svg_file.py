@@ -1,0 +1,24 @@
+"""Plots as SVG files of their own, with their style inside: what shows pictures need know neither variables nor the page."""
+
+from strategist.report.page.html import Html, element
+
+MADE_BY = 'data-made-by="strategist"'
+"""An attribute of each plot that is a file of its own."""
+
+COLOURS = ("#0b6e4f", "#c1440e", "#3d5a80", "#8d6a9f", "#b58900", "#6b6b6b", "#a31621")
+"""Of ``path.curve-0`` and so on, and of ``text.curve-0``, which names it."""
+
+_STYLE = (
+    "svg{background:#fff;font:12px sans-serif}text{fill:#555}path{fill:none}.grid{stroke:#ddd}.frame{stroke:#999}"
+    ".equal{stroke:#999;stroke-dasharray:3}.front-line{stroke:#0b6e4f;stroke-width:1.8}"
+    "circle{fill:#999}circle.front{fill:#0b6e4f}circle.large{fill:none;stroke:#999}"
+) + "".join(
+    f"path.curve-{number}{{stroke:{colour};stroke-width:1.8}}text.curve-{number}{{fill:{colour}}}"
+    for number, colour in enumerate(COLOURS)
+)
+
+
+def svg_file(picture: Html) -> str:
+    """The text of a file with this ``svg`` element."""
+    attributes, _, inside = picture.removeprefix("<svg").partition(">")
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {MADE_BY}{attributes}>{element("style", Html(_STYLE))}{inside}\n'
