@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
-            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self.prog} --help'}")
+            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self._called()} --help'}")
         if match := _VALUE.match(message):
             option, value, known_values = match.groups()
             raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")
@@ -86,6 +86,11 @@ class Parser(argparse.ArgumentParser):
         yield words, self
         for name, parser in self._commands().items():
             yield from parser.subcommands((*words, name))
+
+    def _called(self) -> str:
+        """The command that is called: the one whose options are there."""
+        there = [command.prog for command in self._commands().values() if len(command._actions) > 1]
+        return there[0] if len(there) == 1 else self.prog
 
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
@@ -143,10 +148,21 @@ def whole(name: str) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
-            raise InputError(f"{name} {text}", "a whole number is needed", f"write e.g. {name} 8")
+            raise InputError(f"{name} {text}", "a whole number is needed", f"{_whole_meant(text)}write e.g. {name} 8")
         return int(text)
 
     return parse
+
+
+_SCALES = {"": 1, "k": 2**10, "m": 2**20}
+
+
+def _whole_meant(text: str) -> str:
+    """``did you mean 8192? Else `` of ``8k`` and ``8,192``; else nothing."""
+    match = re.fullmatch(r"([0-9]{1,6}|[0-9]{1,3}(?:[,_][0-9]{3}){1,3})([km]?)", text.lower(), re.ASCII)
+    if match is None:
+        return ""
+    return f"did you mean {int(match[1].replace(',', '').replace('_', '')) * _SCALES[match[2]]}? Else "
 
 
 def above_zero(name: str) -> Callable[[str], float]:
