@@ -84,9 +84,10 @@ def fix_options(plan: Plan) -> str:
 
 def _blocks(answer: Answer, beside: Sequence[str]) -> Iterator[RenderableType]:
     yield title(answer)
-    if answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE):
+    said = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
+    if said:
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
-    yield Text(answer.verdict)
+    yield Text(answer.verdict.removeprefix("It fits. " if said else ""))
     if answer.plans:
         yield section(
             heading("Plans", f"best of {answer.feasible:,} that fit; within 4%, what cards prefer comes first"),

@@ -122,6 +122,13 @@ def test_the_next_commands_ask_for_the_same_answer() -> None:
     assert lines[2].strip().endswith("--seq-len 1048576 --global-batch 4 --cards mine --explain")
 
 
+def test_that_it_fits_is_said_once() -> None:
+    text = look(answer_summary(replace(ANSWER, verdict="It fits. 8 bytes each.", plans=(SURE,))), COLUMNS)
+    assert "Fits: " in text
+    assert "It fits" not in text
+    assert "8 bytes each." in text
+
+
 def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:
     proofs = (Proof(verdict=Verdict.TOO_LARGE), Proof(verdict=Verdict.TOO_LARGE))
     assert "Fits:" not in look(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
