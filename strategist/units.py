@@ -56,9 +56,14 @@ def parse_count(text: str, name: str) -> int:
 
 
 def parse_memory_bytes(text: str, name: str) -> int:
-    """A memory size. Vendors write GB for GiB, so here ``24GB`` and ``24GiB`` are the same size."""
+    """A memory size. Vendors write GB for GiB, so here ``24GB``, ``24GiB`` and ``24gb`` are the same size."""
     binary = {**BYTES, "KB": KIB, "MB": MIB, "GB": GIB, "TB": TIB, "G": GIB, "T": TIB}
-    size = int(parse_quantity(text, binary, name))
+    if text.strip().isdecimal():
+        raise InputError(f"{name} {text.strip()}", "the unit is missing", f"did you mean {text.strip()}GiB? Else write e.g. 2T")
+    spelled = {unit.lower(): unit for unit in binary}
+    match = _QUANTITY.fullmatch(text)
+    known = spelled.get(match[2].lower()) if match else None
+    size = int(parse_quantity(f"{match[1]}{known}" if match and known else text, binary, name))
     if size <= 0:
         raise InputError(f"{name} {text!r}", "a memory size is positive", "write e.g. 512GiB")
     return size

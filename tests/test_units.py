@@ -45,7 +45,7 @@ def test_sizes_are_decimal_in_rates_and_binary_in_memory() -> None:
     for power, unit in enumerate(("B", "KB", "MB", "GB", "TB")):
         assert parse_quantity(f"2{unit}/s", RATES, "rate") == 2 * 1000**power
         assert parse_quantity(f"2{unit}", BYTES, "size") == 2 * 1000**power
-        assert parse_memory_bytes(f"2{unit}", "size") == 2 * 1024**power
+        assert parse_memory_bytes(f"2{unit}", "size") == parse_memory_bytes(f"2{unit.lower()}", "size") == 2 * 1024**power
     for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1):
         assert parse_quantity(f"2{unit}/s", RATES, "rate") == parse_memory_bytes(f"2 {unit}", "size") == 2 * 1024**power
 

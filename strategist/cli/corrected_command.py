@@ -18,7 +18,8 @@ def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
     if suggested is None:
         return ""
     wrong = _misspelled(error)
-    places = [index for index, argument in enumerate(arguments) if wrong in argument]
+    whole = [index for index, argument in enumerate(arguments) if argument == wrong]
+    places = whole or [index for index, argument in enumerate(arguments) if wrong in argument]
     if len(places) != 1:
         return ""
     words = [argument.replace(wrong, suggested[1], 1) for argument in arguments]
@@ -26,9 +27,11 @@ def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
 
 
 def _misspelled(error: StrategistError) -> str:
-    """Of a value what the law has in quotation marks, or else its last word, of a setting its value; of a command line's own error
-    the first word, without a value."""
+    """Of a value what the law has in quotation marks, or else what follows the option, of a setting its value; of a command line's
+    own error the first word, without a value."""
     if not isinstance(error, InputError):
         return str(error).partition(" ")[0].partition("=")[0]
     quoted = QUOTED.search(error.law)
-    return quoted[1] if quoted else error.value.split()[-1].rpartition("=")[2]
+    if quoted:
+        return quoted[1]
+    return (error.value.partition(" ")[2] if error.value.startswith("--") else error.value.split()[-1]).rpartition("=")[2]

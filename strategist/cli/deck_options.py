@@ -13,6 +13,12 @@ def add(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--without", action="append", default=[], metavar="ID", help="a card to leave out; may be repeated")
 
 
+def words(options: argparse.Namespace) -> list[str]:
+    """The options that decide beside a request, as words of a command."""
+    calibration = ["--calibration", options.calibration] if options.calibration else []
+    return [*(word for deck in options.cards for word in ("--cards", deck)), *calibration]
+
+
 def add_language(parser: argparse._ActionsContainer) -> None:
     """The language of what cards say."""
     what = "language of what cards say to people, en or zh (default en); JSON, plan files and all other words stay English"

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
-            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self.prog} --help'}")
+            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self._called()} --help'}")
         if match := _VALUE.match(message):
             option, value, known_values = match.groups()
             raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")
@@ -88,6 +88,11 @@ class Parser(argparse.ArgumentParser):
         for name, parser in self._commands().items():
             yield from parser.subcommands((*words, name))
 
+    def _called(self) -> str:
+        """The command that is called: the one whose options are there."""
+        there = [command.prog for command in self._commands().values() if len(command._actions) > 1]
+        return there[0] if len(there) == 1 else self.prog
+
     def _commands(self) -> dict[str, "Parser"]:
         groups = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         return {name: parser for group in groups for name, parser in group.choices.items()}
@@ -131,14 +136,20 @@ def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[s
 
 
 def number_type(
-    name: str, pattern: str, convert: Callable[[str], T], law: str, example: str, holds: Callable[[T], bool] = lambda number: True
+    name: str,
+    pattern: str,
+    convert: Callable[[str], T],
+    law: str,
+    example: str,
+    holds: Callable[[T], bool] = lambda number: True,
+    meant: Callable[[str], str] = lambda text: "",
 ) -> Callable[[str], T]:
-    """The type of an option that takes a number, written by the ``pattern``, of which the law ``holds``."""
+    """Type of an option: a number that matches ``pattern`` and for which the law ``holds``; ``meant`` suggests a correction."""
 
     def parse(text: str) -> T:
         if re.fullmatch(pattern, text, re.ASCII) and holds(number := convert(text)):
             return number
-        raise InputError(f"{name} {text}", law, f"write e.g. {name} {example}")
+        raise InputError(f"{name} {text}", law, f"{meant(text)}write e.g. {name} {example}")
 
     return parse
 
@@ -157,7 +168,18 @@ def positive(name: str) -> Callable[[str], int]:
 
 def whole(name: str) -> Callable[[str], int]:
     """The type of an option that takes a whole number."""
-    return number_type(name, r"[-+]?[0-9]{1,12}", int, "a whole number is needed", "8")
+    return number_type(name, r"[-+]?[0-9]{1,12}", int, "a whole number is needed", "8", meant=_whole_meant)
+
+
+_SCALES = {"": 1, "k": 2**10, "m": 2**20}
+
+
+def _whole_meant(text: str) -> str:
+    """``did you mean 8192? Else `` of ``8k`` and ``8,192``; else nothing."""
+    match = re.fullmatch(r"([0-9]{1,6}|[0-9]{1,3}(?:[,_][0-9]{3}){1,3})([km]?)", text.lower(), re.ASCII)
+    if match is None:
+        return ""
+    return f"did you mean {int(match[1].replace(',', '').replace('_', '')) * _SCALES[match[2]]}? Else "
 
 
 def above_zero(name: str) -> Callable[[str], float]:

@@ -130,7 +130,7 @@ def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> 
     else:
         from strategist.report.summary import answer_summary
 
-        render.show(answer_summary(said))
+        render.show(answer_summary(said, deck_options.words(options)))
 
 
 def _chosen(answer: Answer, rank: int) -> Plan | None:

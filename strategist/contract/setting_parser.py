@@ -11,6 +11,13 @@ from strategist.errors import InputError, near_miss, not_among
 
 MAX_DIGITS = 9
 
+OTHER_NAMES = {
+    "dp": "dp_shard", "fsdp": "dp_shard", "ddp": "dp_replicate", "sp": "sequence_parallel", "mbs": "micro_batch", "ac": "recompute",
+    "activation_checkpointing": "recompute", "gradient_checkpointing": "recompute", "cpu_offload": "offload",
+    "schedule": "pp_schedule", "vpp": "pp_virtual_stages", "fp8": "float8", "torch_compile": "compile",
+}  # fmt: skip
+"""What other systems call settings, by what they are called here."""
+
 
 def parse_fix(text: str) -> tuple[str, KnobValue]:
     """``tp=2`` as a name and a typed value.
@@ -33,7 +40,7 @@ def setting_name(name: str, shown: str) -> str:
     part, _, key = name.rpartition(".")
     key = key if part in PARTS else name
     if key not in SETTING_NAMES:
-        near = get_close_matches(key, SETTING_NAMES, n=2)
+        near = [other] if (other := OTHER_NAMES.get(key.lower())) else get_close_matches(key.lower(), SETTING_NAMES, n=2)
         do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
         raise InputError(shown, f"{key!r} is no setting", do)
     return key
@@ -74,6 +81,6 @@ def check_allow(name: Any) -> str:
         InputError: nothing of that name does.
     """
     if name not in CONVERGENCE:
-        do = f"{near_miss(str(name), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
+        do = f"{near_miss(OTHER_NAMES.get(str(name).lower(), str(name)), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
         raise InputError(f"allow {name}", "is nothing that changes convergence", do)
     return str(name)

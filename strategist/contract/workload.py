@@ -8,6 +8,7 @@ from strategist.errors import InputError, not_among
 TRAIN_MODES = ("full", "lora", "qlora")
 PRECISIONS = ("bf16", "fp16", "fp32", "bf16-true")
 OPTIMIZERS = ("adamw", "adamw_bf16", "adamw8bit", "muon", "sgd")
+FLOAT8 = "is the precision of matmuls only, which --allow float8 takes"
 
 
 @shared
@@ -39,7 +40,8 @@ class Workload:
         for name, allowed in (("precision", PRECISIONS), ("optimizer", OPTIMIZERS), ("train", TRAIN_MODES)):
             value = getattr(self, name)
             if value not in allowed:
-                raise not_among(f"--{name} {value}", str(value), allowed)
+                law = FLOAT8 if str(value).lower() in ("fp8", "float8") else "is not known"
+                raise not_among(f"--{name} {value}", str(value), allowed, law)
 
     @property
     def compute_dtype(self) -> str:

@@ -1,4 +1,5 @@
-"""The words of a command by which accelerate starts a program: the launcher's options come before the program, its own after."""
+"""The words of a command by which accelerate starts a program: the launcher's options come before the program, its own after;
+among those of TRL's command stand both."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,12 @@ from strategist.formats.shell import SHOWS, Command, Word
 
 _MENTIONED = re.compile(r"accelerate(\.commands\.launch|-launch|\s+launch)")
 _MODULE = ("-m", "--module")
+_TRL, _NO_TRAINING = "trl", ("env", "chat", "skills", "vllm-serve")
+_PASSED = re.compile(
+    r"--(?:accelerate_config|config_file|num_processes|num_machines|multi_gpu|mixed_precision|gpu_ids|machine_rank|main_process_\w+"
+    r"|use_(?:deepspeed|fsdp|megatron_lm)|(?:fsdp|deepspeed|zero|zero3|offload|dynamo|parallelism_config)_(?!config\b)\w+)(?==|$)"
+)
+"""Options of the launcher that no script of TRL's has, which its command passes on (TRL 1.16.0, cli/commands/training.py)."""
 CONFIGS = (".yaml", ".yml", ".json")
 """How the files end in which trainers have their settings."""
 
@@ -20,9 +27,12 @@ def mentions_accelerate(text: str) -> bool:
 
 def split(command: Command) -> tuple[Command, Command] | None:
     """The options of ``accelerate launch``, and the program with its own; None of another command. A file of settings that follows
-    the program alone is written as ``--config``. Where it cannot be told which word is the program, all words are of both."""
+    the program alone is written as ``--config``, TRL's ``--accelerate_config`` as ``--config_file``. Where it cannot be told which
+    word is the program, all words are of both."""
     words = tuple(_apart(command.words))
     texts = [word.text for word in words]
+    if (at := next((index for index in range(len(texts)) if _trains(texts[index : index + 2])), None)) is not None:
+        return _of_trl(command, words[at:]) if texts[0] not in SHOWS else None
     start = next((index for index in range(len(texts)) if _launches(texts[index : index + 2])), None)
     if start is None or texts[0] in SHOWS:
         return None
@@ -34,6 +44,20 @@ def split(command: Command) -> tuple[Command, Command] | None:
     if after and after[0].text.endswith(CONFIGS):
         after = (replace(after[0], text="--config"), *after)
     return replace(command, words=words[:at]), replace(command, words=(program, *after))
+
+
+def _trains(texts: Sequence[str]) -> bool:
+    return PurePosixPath(texts[0]).name == _TRL and len(texts) > 1 and texts[1].isidentifier() and texts[1] not in _NO_TRAINING
+
+
+def _of_trl(command: Command, words: Sequence[Word]) -> tuple[Command, Command]:
+    parts: tuple[list[Word], list[Word]] = ([], list(words[:2]))
+    passed = False
+    for word in words[2:]:
+        if word.text.startswith("-"):
+            passed = _PASSED.match(word.text) is not None
+        parts[0 if passed else 1].append(replace(word, text=word.text.replace("--accelerate_config", "--config_file", 1)))
+    return replace(command, words=tuple(parts[0])), replace(command, words=tuple(parts[1]))
 
 
 def _apart(words: Sequence[Word]) -> Iterator[Word]:

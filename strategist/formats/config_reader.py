@@ -18,6 +18,9 @@ from strategist.formats.referenced_files import unread, with_config
 from strategist.formats.source import Source, load
 from strategist.paths import data_dir
 
+RELAXED = ("deepspeed",)
+"""Formats whose own program reads JSON with comments (DeepSpeed 0.19.8, runtime/config.py: ``hjson.load``)."""
+
 SHOWN = 4
 """Flags at most that a finding names."""
 
@@ -29,12 +32,14 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig
         FileError: the file cannot be read, is of no known format, or holds a value that is none.
         InputError: no format has the name.
     """
-    script = load(path)
+    script = load(path, relaxed=True)
     source = with_config(script)
     try:
         chosen = find_format(name) if name else recognise(source)
     except FileError as error:
         raise unread(source) or error from None
+    if script.relaxed and chosen.name not in RELAXED:
+        load(path)  # ends with the place of the first comment
     source = chosen.opened(source)
     return source, chosen, _found(source, chosen, script)
 

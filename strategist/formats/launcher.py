@@ -6,12 +6,14 @@ transformers 5.23.0 takes the launcher's types where its arguments say none, and
 (integrations/deepspeed.py: ``trainer_config_finalize``).
 """
 
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
-from strategist.formats import accelerate
+from strategist.formats import accelerate, trl
 from strategist.formats.accelerate_export import DYNAMO, FSDP, PARALLELISM, ZERO
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
@@ -19,7 +21,8 @@ from strategist.formats.effects import LAUNCH_FILE
 from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import beside, named_entries
-from strategist.formats.source import Entry, Source, load
+from strategist.formats.source import Entry, Launch, Source, load
+from strategist.profiles import huggingface
 
 PREFIX = "accelerate."
 """Before the names of the launcher's entries, among those of the trainer."""
@@ -57,6 +60,7 @@ class Launched:
 
 def opened(source: Source) -> Source:
     """A script with the entries of its launcher: those of the launcher's file, and its options over them."""
+    source = _named_by_trainer(source)
     if source.launch is None or not source.launch.accelerate:
         return source
     file, _ = _file(source)
@@ -72,6 +76,16 @@ def opened(source: Source) -> Source:
     passed = {name: entry for name, entry in said.items() if _OWN.get(name.partition(".")[0], kind) == kind}
     found = {f"{PREFIX}{name}": replace(entry, name=f"{PREFIX}{name}") for name, entry in passed.items()}
     return replace(source, entries={**source.entries, **found})
+
+
+def _named_by_trainer(source: Source) -> Source:
+    """Settings of TRL's trainer that name the launcher's file, which its command takes from there."""
+    named = source.entries.get(trl.CONFIG)
+    if named is None:
+        return source
+    options = {"config_file": named, **(source.launch.options if source.launch else {})}
+    entries = {name: entry for name, entry in source.entries.items() if name != trl.CONFIG}
+    return replace(source, entries=entries, launch=Launch(accelerate=True, options=options))
 
 
 def launched(entries: Entries, precision: str = "") -> Launched:
@@ -106,7 +120,7 @@ def sharded(found: ParsedConfig, by: Launched, entries: Entries) -> ParsedConfig
         found, settings={**{name: value for name, value in found.settings.items() if name != "dp_shard"}, **told},
         workload={**found.workload, **{name: value for name, value in config.workload.items() if name == "global_batch"}},
         spare=config.spare, devices=config.devices, said={**found.said, "dp_shard": f"{PREFIX}{_TYPE}", **said},
-        findings=(*found.findings, *config.findings, *_accumulated(config, entries)),
+        findings=(*found.findings, *config.findings, *_accumulated(config, entries), *_by_default(source)),
     )  # fmt: skip
 
 
@@ -132,19 +146,38 @@ def _open(found: ParsedConfig, source: Source) -> ParsedConfig:
     return replace(found, said={**found.said, "dp_shard": LAUNCH_FILE}, findings=(*found.findings, unread))
 
 
+def _by_default(source: Source) -> tuple[Diagnostic, ...]:
+    """That the launcher's default file of this machine counts, where it does."""
+    if source.launch is None or "config_file" in source.launch.options:
+        return ()
+    text = f"--config_file is not there: accelerate's default file of this machine is read, {_default()}"
+    return (finding("FMT-003", text, "name the file that counts by --config_file", source, about=LAUNCH_FILE),)
+
+
+def _default() -> Path:
+    """The file that ``accelerate config`` writes unless told otherwise, and that counts where none is named."""
+    return huggingface.home() / "accelerate" / "default_config.yaml"
+
+
 def _file(source: Source) -> tuple[Source | None, str]:
-    """The file that the launcher is given, and why it cannot be read where it is named."""
+    """The file that the launcher is given, else its default file; and why it cannot be read where there is one."""
     named = source.launch.options.get("config_file") if source.launch else None
     if named is None:
-        return None, ""
-    value = str(named.value)
+        there = source.launch and "cpu" not in source.launch.options and os.path.isfile(_default())
+        return _loaded(_default(), f"accelerate's default file {_default()}") if there else (None, "")
+    value, what = str(named.value), f"--config_file {named.value}"
     if "$" in value:
-        return None, f"--config_file {value} is known only where the script runs"
+        return None, f"{what} is known only where the script runs"
     path = beside(source.path, value)
     if path is None:
-        return None, f"--config_file {value} is not there from the script's folder up"
+        shipped = trl.shipped(value)
+        return (shipped, "") if shipped else (None, f"{what} is not there from the script's folder up")
+    return _loaded(path, what)
+
+
+def _loaded(path: Path, what: str) -> tuple[Source | None, str]:
     try:
         file = load(path)
     except FileError as error:
-        return None, f"--config_file {value} cannot be read ({error})"
-    return (file, "") if accelerate.recognises(file) else (None, f"--config_file {value} has no {_TYPE}")
+        return None, f"{what} cannot be read ({error})"
+    return (file, "") if accelerate.recognises(file) else (None, f"{what} has no {_TYPE}")

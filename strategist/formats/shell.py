@@ -69,6 +69,7 @@ def _split(words: Sequence[Word]) -> Iterator[Word]:
 
 
 _LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s+launch|deepspeed)\s")
+_TRL = re.compile(r"(?:^|[\s/])trl\s+[a-z]\w*\s")
 _PROGRAM = re.compile(r"[^\s'\"=]+\.py(?=\s|$)")
 SHOWS = ("echo", "printf")
 
@@ -78,6 +79,8 @@ def program(command: Command) -> str:
     text = " ".join(word.text for word in command.words)
     if not command.runs or command.words[0].text in SHOWS or "--" not in text:
         return ""
+    if _TRL.search(text):
+        return "launched"
     if (launcher := _LAUNCHER.search(text)) and re.search(r"\.py\b|\s-m\s|\$", text[launcher.end() - 1 :]):
         return "launched"
     found = _PROGRAM.search(text)

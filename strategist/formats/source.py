@@ -39,7 +39,8 @@ class Launch:
 class Source:
     """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
     finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands of a script
-    that start such a program as well, by their lines. ``launch`` is None of what is no script."""
+    that start such a program as well, by their lines. ``launch`` is None of what is no script. ``relaxed`` is JSON with comments or
+    commas at ends."""
 
     path: str
     text: str = field(repr=False)
@@ -48,6 +49,7 @@ class Source:
     part: str = ""
     unread: Mapping[int, Mapping[str, Entry]] = field(default_factory=dict, repr=False)
     launch: Launch | None = field(default=None, repr=False)
+    relaxed: bool = False
 
     def has(self, *names: str) -> bool:
         """Whether each of ``names`` is an entry or has entries below it."""
@@ -62,15 +64,18 @@ class Source:
 _FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
-def load(path: str | Path) -> Source:
-    """The file, in the language that its content is written in; ``FILE.py:NAME`` is a function of a Python file.
+def load(path: str | Path, *, relaxed: bool = False) -> Source:
+    """The file, in the language that its content is written in; ``FILE.py:NAME`` is a function of a Python file. ``relaxed`` reads
+    JSON with comments and with commas at ends, too.
 
     Raises:
         FileError: it cannot be read, or is in none of the languages.
     """
     if (named := _FUNCTION.fullmatch(str(path))) and not Path(path).exists():
         return replace(load(named[1]), part=named[2])
-    return parse(yaml_file.read_text(path), str(path))
+    text = yaml_file.read_text(path)
+    plain = relaxed_json(text) if relaxed and _language(text, Path(path).suffix.lower()) == "json" else text
+    return replace(parse(plain, str(path)), relaxed=plain != text)
 
 
 def parse(text: str, path: str = "<text>") -> Source:
@@ -121,6 +126,20 @@ def _language(text: str, suffix: str) -> str:
 
 def _yaml(text: str, path: str) -> Iterator[Entry]:
     yield from _leaves(yaml_file.parse(text, path))
+
+
+_QUOTED = r'"(?:\\.|[^"\\\n])*"'
+_COMMENT = re.compile(rf"{_QUOTED}|//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_QUOTED}|,(?=\s*[}}\]])")
+
+
+def relaxed_json(text: str) -> str:
+    """JSON without its comments (``//``, ``#``, ``/* */``) and commas at ends, with everything else in its place."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+    return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
 def _json(text: str, path: str) -> Iterator[Entry]:

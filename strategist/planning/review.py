@@ -1,5 +1,6 @@
 """Review: findings about a plan that another system's file describes, and better plans."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import log
@@ -29,6 +30,7 @@ from strategist.formats.source import Source
 from strategist.planning.explain import PlanExplainer, explain, reasons_about
 from strategist.planning.planner import price_candidate, ranked, resolve_candidate
 from strategist.profiles.stacks import find_stack
+from strategist.report.command import plan_command
 from strategist.report.setting_text import layer_words
 from strategist.rules.policy_evaluation import judge
 from strategist.search.facts import situation_facts
@@ -120,12 +122,18 @@ def _advised(source: Source, review: Review, changes: Sequence[Change], made: Se
     )
     for found in review.findings:
         if found.do != LARGE or fitting is None:
-            yield found
+            yield replace(found, do=_more(made, review.format)) if found.do == LARGE else found
             continue
         entry = made.said.get(fitting.setting, "")
         what = f"{fitting.setting} = {show_value(fitting.value)}"
         do = f"change {entry}: {what} fits" if source.has(entry) else f"{what} fits"
         yield finding(found.code, found.message, do, source, entry)
+
+
+def _more(made: Setup, format: str) -> str:
+    """:data:`LARGE` with the command that asks for the same as the file; a plan's own cluster has no name."""
+    asked = plan_command(replace(made.situation.request, backend=format)) if format != "native" else ()
+    return LARGE.replace("strategist plan", shlex.join(asked)) if asked else LARGE
 
 
 def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
@@ -209,7 +217,8 @@ def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[
             continue
         entry = next((made.said[name] for name in settings if name in made.said), "")
         shown = ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in settings if name in SETTING_NAMES)
-        yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because}", f"see {drop.card}", source, entry)
+        do = f"strategist cards show {drop.card} says more"
+        yield finding("FMT-006", f"{drop.card}/{drop.policy} rules out {shown}: {drop.because.rstrip('.')}", do, source, entry)
 
 
 def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:

@@ -16,6 +16,7 @@ FORMS = "write 8x24GB, 8xRTX4090, 64xH100, 16x8xH100 (nodes x GPUs x device), lo
 MAX_DIGITS = 6
 
 _NAME = re.compile(r"[A-Za-z][\w-]{2,}")
+_LOOSE = re.compile(r"\s*(?:([0-9]+)[\s*x]*)?([A-Za-z][\w -]*?)(?:\s*[*x]\s*([0-9]+))?\s*")
 _COUNTED = re.compile(r"\s*([^x\s]+)\s*x\s*(?:([0-9]+)\s*x\s*)?(\S.*?)?\s*", re.IGNORECASE)
 _EXAMPLES = {"16GB": "T4", "24GB": "RTX3090", "32GB": "V100-32GB", "48GB": "A6000", "80GB": "A100-80GB"}
 _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
@@ -59,7 +60,7 @@ def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
     if match is None:
         if _NAME.fullmatch(text) and hardware.find_device(text) is None:
             raise hardware.unknown_device(value, text)
-        raise InputError(value, "a count and a device are needed", FORMS)
+        raise InputError(value, "a count and a device are needed", f"{_meant(text)}{FORMS}")
     first, second, name = match.groups()
     count = _count(value, first)
     per_node = None if second is None else _count(value, second)
@@ -77,9 +78,18 @@ def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
     return replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
+def _meant(text: str) -> str:
+    """``did you mean 8xA100? Else `` of ``8 A100`` and what else names a count, or one, and a device; else nothing."""
+    match = _LOOSE.fullmatch(text)
+    if match is None or hardware.find_device(match[2]) is None:
+        return ""
+    return f"did you mean {match[1] or match[3] or 1}x{''.join(match[2].split())}? Else "
+
+
 def _count(value: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
-        raise InputError(value, f"{text!r} is not a positive whole number of devices", FORMS)
+        do = f"{_meant(value.removeprefix('--gpus '))}{FORMS}"
+        raise InputError(value, f"{text} is not a positive whole number of devices", do)
     if len(text) > MAX_DIGITS:
         raise InputError(value, f"a count has at most {MAX_DIGITS} digits", "ask for fewer devices")
     return int(text)
@@ -90,11 +100,15 @@ def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...
     if stem := hardware.find_device(name):
         return *hardware.load_device(stem), ()
     memory = _MEMORY.fullmatch(name)
+    sizes = hardware.other_names()["memory"]
     if memory is None:
+        if f"{name}GB" in sizes:
+            raise InputError(value, f"no device is named {name!r}", f"did you mean {name}GB? Else {FORMS}")
         raise hardware.unknown_device(value, name)
-    sizes, size = hardware.other_names()["memory"], f"{memory[1]}GB"
+    size = f"{memory[1]}GB"
     if size not in sizes:
-        raise InputError(value, f"no device is assumed for {size}", f"name the device, or one of {', '.join(sizes)}")
+        do = f"name the device (strategist hardware list), describe it in a cluster file, or take one of {', '.join(sizes)}"
+        raise InputError(value, f"no device is assumed for {size}", do)
     device, box = hardware.load_device(sizes[size])
     other = f"name another device to change it, as in 8x{_EXAMPLES.get(size, 'H100-SXM')}"
     return device, box, (f"{size} is resolved to {device.name}; {other}",)

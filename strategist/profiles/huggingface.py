@@ -247,11 +247,15 @@ def _shape(file: object, text: str, name: str) -> ModelShape:
 
 
 def hub_cache() -> Path:
-    """Where the Hub's client keeps its files: HF_HUB_CACHE, else hub inside HF_HOME, else below ~/.cache."""
-    if place := os.environ.get("HF_HUB_CACHE"):
-        return Path(place).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "hub"
+    """Where the Hub's client keeps its files: HF_HUB_CACHE, else hub inside :func:`home`."""
+    place = os.environ.get("HF_HUB_CACHE")
+    return Path(place).expanduser() if place else home() / "hub"
+
+
+def home() -> Path:
+    """Where Hugging Face's libraries keep the user's files: HF_HOME, else huggingface below XDG_CACHE_HOME, else below ~/.cache."""
+    place = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(place).expanduser()
 
 
 def cached_config(hub_id: str) -> Path | None:

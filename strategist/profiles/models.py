@@ -1,6 +1,7 @@
 """Models by name: presets, bare sizes, Hugging Face configurations and shape files, all read as a ModelShape."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,7 +54,12 @@ def resolve_model(name: str) -> ResolvedModel:
     if os.path.exists(path):
         return ResolvedModel(shape=huggingface.read_config(path))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return ResolvedModel(shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub")
+        try:
+            return ResolvedModel(
+                shape=huggingface.from_hub(name), note=f"{name} is read from its config.json on the Hugging Face Hub"
+            )
+        except InputError as error:
+            raise InputError(error.value, error.law, f"{_alike(name)}{error.do}") from None
     if "/" in name:
         raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
     raise catalog.unknown(f"--model {name}", "is no known model", name, _all_names(), ACCEPTED)
@@ -85,6 +91,18 @@ def _preset(name: str) -> ResolvedModel | None:
         if preset := catalog.find(name, _family(stem).data["presets"]):
             return ResolvedModel(shape=_load_preset(preset))
     return None
+
+
+_TUNED = re.compile(r"([-_](instruct|chat|it|hf|base|v[0-9.]+))+$", re.IGNORECASE)
+
+
+def _alike(hub_id: str) -> str:
+    """``did you mean llama3-8b? Else `` of a copy or a tuned version of a preset's model, by its name; else nothing."""
+    aliases = catalog.shipped("models", "names").data["aliases"]
+    known = {**{alias.rpartition("/")[2]: preset for alias, preset in aliases.items()}, **{name: name for name in presets()}}
+    last = hub_id.rpartition("/")[2]
+    found = catalog.find(last, known) or catalog.find(_TUNED.sub("", last), known)
+    return f"did you mean {known[found]}? Else " if found else ""
 
 
 def _stems_for(name: str) -> list[str]:

@@ -12,8 +12,7 @@ from strategist.contract.workload import Workload
 from strategist.expr.check import condition
 from strategist.expr.vocabulary import VOCABULARY
 from strategist.files import yaml_file
-from strategist.rules.backend import ANY, Allowed, Backend, Refusal
-from strategist.rules.backend import PARTS as SECTIONS
+from strategist.rules.backend import ANY, PARTS as SECTIONS, Allowed, Backend, Refusal
 
 if TYPE_CHECKING:
     from strategist.programs.program import Choice  # which our own back ends do without

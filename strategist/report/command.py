@@ -1,6 +1,6 @@
 """Command line that reproduces a request."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from strategist.contract.knobs import show_value
@@ -10,6 +10,8 @@ from strategist.contract.workload import Workload
 if TYPE_CHECKING:
     from strategist.contract.goals import Goals  # and what is measured, of which an answer says nothing
 
+COUNTS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
+BYTES = {"B": 1, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
 """Fields of the workload that are options."""
 
@@ -39,6 +41,12 @@ def _number(value: float) -> str:
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
+def _counted(value: int, units: Mapping[str, int]) -> str:
+    """In the largest unit that leaves a whole number, as people write it."""
+    unit = max((unit for unit, size in units.items() if value % size == 0), key=lambda unit: units[unit])
+    return f"{value // units[unit]}{unit}"
+
+
 def _command(name: str, request: Request) -> tuple[str, ...]:
     plain = Request(model=request.model, gpus=request.gpus)
     if request.workload.lora_rank != plain.workload.lora_rank:
@@ -50,9 +58,9 @@ def _options(request: Request, plain: Request) -> Iterator[str]:
     yield from _workload(request.workload, plain.workload)
     for name in ("objective", "confidence", "backend", "tokens"):
         if (value := getattr(request, name)) != getattr(plain, name):
-            yield from (f"--{name}", str(value))
+            yield from (f"--{name}", _counted(value, COUNTS) if name == "tokens" else str(value))
     if request.host_memory_bytes is not None:
-        yield from ("--host-memory", f"{request.host_memory_bytes}B")
+        yield from ("--host-memory", _counted(request.host_memory_bytes, BYTES))
     if request.node_seconds_between_failures is not None:
         yield from ("--node-failures", f"{request.node_seconds_between_failures!r}s")
     if request.price_per_hour is not None:

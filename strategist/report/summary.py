@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +12,6 @@ from strategist.contract.estimate import SURE, Estimate, Fit, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
-from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES
 from strategist.contract.simulation import Verdict
 from strategist.programs.backends import formats, load_backend, programs
@@ -21,10 +19,14 @@ from strategist.report.answer import convergence_lines, proof_section, title, tr
 from strategist.report.command import plan_command
 from strategist.report.setting_text import batch_words, counted, differing, gib, percent, recompute_words, tokens
 from strategist.report.text_blocks import bullets, columns, commands, grouped, heading, section
+from strategist.rules.backend import Backend
 from strategist.units import show_bytes, show_seconds
 
 ALTERNATIVES, NOTES = 3, 2
 """Alternatives and assumptions shown."""
+
+REPEATED = ("--fix", "--allow", "--without", "--cards")
+"""Options that may stand more than once."""
 
 LIMITS = {
     "compute": ("matmul", "attention", "recompute"),
@@ -75,12 +77,14 @@ def fix_options(plan: Plan) -> str:
 
 
 @grouped
-def answer_summary(answer: Answer) -> Iterator[RenderableType]:
-    """The answer within about 40 lines of 80 columns; proofs and trainings come on top where they were asked for."""
+def answer_summary(answer: Answer, beside: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """The answer within about 40 lines of 80 columns, plus proofs and trainings if requested. ``beside`` are options beside the
+    request that decide plans (cards, calibration): the next commands have them, too."""
     yield title(answer)
-    if answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE):
+    said = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
+    if said:
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
-    yield Text(answer.verdict)
+    yield Text(answer.verdict.removeprefix("It fits. " if said else ""))
     if answer.plans:
         yield section(
             heading("Plans", f"best of {answer.feasible:,} that fit; within 4%, what cards prefer comes first"),
@@ -102,7 +106,7 @@ def answer_summary(answer: Answer) -> Iterator[RenderableType]:
         )
     if assumed := (*answer.not_as_shipped, *answer.notes):
         yield section(heading("Assumed"), bullets(_assumed(assumed)))
-    yield _next(answer)
+    yield _next(answer, beside)
 
 
 def _table(plans: Sequence[Plan]) -> Table:
@@ -168,10 +172,11 @@ def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"{counted(more, 'more assumption')}: --show assumed", "dim")
 
 
-def _next(answer: Answer) -> Group:
-    command = shlex.join(plan_command(answer.request)) or "strategist plan --request FILE"
+def _next(answer: Answer, beside: Sequence[str]) -> Group:
+    asked = plan_command(answer.request)
+    command = shlex.join([*(asked or ("strategist", "plan", "--request", "FILE")), *beside])
     if not answer.plans:
-        nearest = [line for other in answer.alternatives[:1] if (line := _changed(answer.request, other.flags))]
+        nearest = [shlex.join(_changed([*asked, *beside], other.flags)) for other in answer.alternatives[:1] if asked]
         return commands(heading("Next"), *nearest, f"{command} --explain")
     plan = answer.plans[0]
     lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in plan.backends else 'simulate'} plan.json"]
@@ -180,17 +185,26 @@ def _next(answer: Answer) -> Group:
         lines.append(f"strategist export plan.json --to {name}{job} -o job/")
     elif answer.request.backend == "any" and (name := _format_for(answer)):
         lines.append(f"{command} --to {name}{job} --job-output job/  # or another framework: --show backends")
+    elif answer.request.backend == "any":
+        lines.append(f"{command} --show backends  # what each framework can run")
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)
 
 
-def _changed(request: Request, flags: Sequence[str]) -> str:
-    """The command of the request with an alternative's options; empty where only a request file says it."""
-    if flags[:1] == ("--gpus",):
-        request, flags = replace(request, gpus=flags[1]), flags[2:]
-    return shlex.join([*begun, *flags]) if (begun := plan_command(request)) else ""
+def _changed(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
+    """A command with an alternative's options, in place of its own where an option can stand once."""
+    pairs = tuple(zip(flags[::2], flags[1::2], strict=True))
+    in_place = {option: value for option, value in pairs if option in command and option not in REPEATED}
+    yield from (in_place.get(before, word) for before, word in zip(("", *command), command, strict=False))
+    yield from (word for pair in pairs if pair[0] not in in_place for word in pair)
 
 
 def _format_for(answer: Answer) -> str:
-    """PyTorch alone where it trains such a model so, else the first format that does; empty where none does."""
+    """PyTorch alone where it runs one of the plans, else the first format that does; empty where none does."""
     names = ("pytorch", *formats(), *programs())
-    return next((name for name in names if load_backend(name).trains(answer.model, answer.request.workload)), "")
+    return next((name for name in names if any(_takes(load_backend(name), plan) for plan in answer.plans)), "")
+
+
+def _takes(backend: Backend, plan: Plan) -> bool:
+    """Whether it takes the plan, but for options and for what it does by itself, which planning for a back end settles anew."""
+    outside = backend.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    return all(name.startswith("options.") or name.rpartition(".")[2] in backend.by_itself for name in outside)

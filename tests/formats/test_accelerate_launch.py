@@ -27,6 +27,8 @@ def shown(command: Command) -> str:
         ("accelerate launch $OPTIONS train.py --x 1", "train.py --x 1"),
         ("accelerate launch train.py recipes/a.yaml --x 1", "train.py --config recipes/a.yaml --x 1"),
         ("accelerate launch --multi_gpu", "accelerate launch --multi_gpu"),
+        ("srun trl sft --bf16 --num_processes 8 --fsdp_config a.json --lr 1", "trl sft --bf16 --fsdp_config a.json --lr 1"),
+        ("trl dpo --accelerate_config zero3", "trl dpo"),
     ],
 )
 def test_the_program_and_its_own_words(text: str, program: str) -> None:
@@ -35,6 +37,9 @@ def test_the_program_and_its_own_words(text: str, program: str) -> None:
     assert found[1] == program
 
 
-@pytest.mark.parametrize("text", ["torchrun --nproc-per-node 8 train.py", "accelerate config", "echo accelerate launch train.py"])
+@pytest.mark.parametrize(
+    "text",
+    ["torchrun --nproc-per-node 8 train.py", "accelerate config", "echo accelerate launch train.py", "trl env", "echo trl sft"],
+)
 def test_other_commands_are_left(text: str) -> None:
     assert parts(text) is None

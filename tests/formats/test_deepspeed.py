@@ -38,6 +38,33 @@ def codes(review: Review) -> dict[str, str]:
     }
 
 
+COMMENTED = """{
+  // ZeRO, as people note it beside
+  "zero_optimization": {"stage": 3, /* of three */ "stage3_prefetch_bucket_size": 1e7,},
+  "train_micro_batch_size_per_gpu": 2, # a device
+  "tensorboard": {"output_path": "http://a/b#c"},
+  "bf16": {"enabled": true},
+  "zero_stge": 1,
+}
+"""
+
+
+def test_comments_and_commas_at_ends_are_read_as_deepspeed_reads_them(tmp_path: Path) -> None:
+    """It reads by hjson; every place stays what it is in the file."""
+    review = imported(tmp_path, COMMENTED)
+    assert (setting(review, "dp_shard"), setting(review, "micro_batch")) == (8, 2)
+    [wrong] = [found for found in review.findings if found.code == "FMT-001"]
+    assert (wrong.line, wrong.column) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    "text", [COMMENTED.replace('"train_micro', '"per_device_train_batch_size": 1, "x'), '{"a": 1, // b\n "c"}']
+)
+def test_json_of_other_programs_has_no_comments(text: str, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is not JSON"):
+        imported(tmp_path, text.replace("zero_optimization", "other"))
+
+
 def understood(plan: Plan) -> dict[str, Any]:
     """What DeepSpeed must understand of a plan's file."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload

@@ -9,7 +9,11 @@ from strategist import api
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
 from strategist.errors import FileError
+from strategist.formats.accelerate import FORMAT
+from strategist.formats.config_reader import parse_config
 from strategist.formats.setup import GivenValues
+from strategist.formats.source import load
+from strategist.formats.trl import SHIPPED, shipped
 
 TRAINER = (
     "per_device_train_batch_size: 2\nbf16: true\ngradient_checkpointing: true\nmax_length: 4096\ngradient_accumulation_steps: 4\n"
@@ -248,3 +252,78 @@ def test_a_trainer_of_llama_factory_is_sharded_by_the_launcher_too(folder: Path)
     assert review.format == "llama-factory"
     assert said(review, "dp_shard", "reshard_after_forward", "reduce_dtype") == (8, True, "bf16")
     assert "FMT-011" not in [found.code for found in review.findings]
+
+
+@pytest.fixture
+def default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where accelerate's default file of this machine stands."""
+    monkeypatch.setenv("HF_HOME", str(folder / "home"))
+    path = folder / "home/accelerate/default_config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(FSDP, encoding="utf-8")
+    return path
+
+
+def test_without_a_named_file_the_launchers_default_file_counts_and_is_told(folder: Path, default: Path) -> None:
+    review = checked(folder, launch(""))
+    assert said(review, "dp_shard", "reshard_after_forward") == (8, True)
+    assert review.uncertainties == ()
+    (left,) = review.findings
+    assert left.code == "FMT-003"
+    assert f"accelerate's default file of this machine is read, {default}" in left.message
+    assert said(checked(folder, launch("--config_file recipes/acc/ddp.yaml")), "dp_shard") == (1,)
+    assert said(checked(folder, f"torchrun{launch('').removeprefix('accelerate launch')}"), "dp_shard") == (1,)
+
+
+def test_a_default_file_that_does_not_count_or_cannot_be_read_leaves_it_open(folder: Path, default: Path) -> None:
+    assert "neither deepspeed nor fsdp is there" in checked(folder, launch("--cpu")).findings[0].message
+    default.write_text("a: [1\n", encoding="utf-8")
+    (left,) = (found for found in checked(folder, launch("")).findings if found.code == "FMT-011")
+    assert f"accelerate's default file {default} cannot be read" in left.message
+
+
+TRL = "trl sft --per_device_train_batch_size 2 --gradient_checkpointing --bf16 --max_length 4096 --num_processes 8"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("zero3", {"dp_shard": 8, "reshard_after_forward": True}),
+        ("zero2", {"dp_shard": 8, "reshard_after_forward": False}),
+        ("fsdp2", {"dp_shard": 8, "reshard_after_forward": True}),
+        ("multi_gpu", {"dp_shard": 1, "dp_replicate": 8}),
+        ("recipes/acc/zero3.yaml", {"dp_shard": 8, "reshard_after_forward": True}),
+    ],
+)
+def test_trls_command_is_a_launcher_with_files_of_its_own(folder: Path, name: str, expected: dict[str, object]) -> None:
+    """It said that a 7B model under zero3 runs out of memory, and asked whether accelerator_config was meant."""
+    for text in (f"{TRL} --accelerate_config {name}\n", f"{TRL} --accelerate_config={name}\n"):
+        review = checked(folder, text)
+        assert said(review, *expected) == tuple(expected.values())
+        assert "FMT-001" not in {code for code, _, _ in told(review)}
+        assert "accelerate launch --config_file" not in [found.entry for found in review.findings]
+    config = folder / "recipes/x/config.yaml"
+    config.write_text(f"{TRAINER}accelerate_config: {name}\n", encoding="utf-8")
+    for review in (
+        checked(folder, "trl sft --config recipes/x/config.yaml\n"),
+        checked(folder, config.read_text(), name="own.yaml"),
+    ):
+        assert said(review, *expected) == tuple(expected.values())
+        assert "FMT-001" not in {code for code, _, _ in told(review)}
+
+
+def test_a_file_that_trl_does_not_ship_leaves_the_verdict_open(folder: Path) -> None:
+    review = checked(folder, f"{TRL} --accelerate_config zero4\n")
+    (left,) = (found for found in review.findings if found.code == "FMT-011")
+    assert "--config_file zero4 is not there" in left.message
+
+
+@pytest.mark.full
+def test_what_is_known_of_the_files_that_trl_ships_stands_in_them() -> None:
+    """And nothing else in them says another plan."""
+    paths = {Path(path).stem: path for path in parsed("accelerate", ["shipped"])}
+    assert paths.keys() == SHIPPED.keys()
+    for name, path in paths.items():
+        assert SHIPPED[name].items() <= {entry.name: entry.value for entry in load(path).entries.values()}.items(), name
+        whole, known = (parse_config(source, FORMAT) for source in (load(path), shipped(name)) if source)
+        assert (whole.settings, whole.workload, whole.devices) == (known.settings, known.workload, known.devices), name

@@ -46,9 +46,16 @@ def test_what_does_not_fit_is_an_error_and_something_that_fits_is_named(too_larg
     assert too_large.best.workload == too_large.plan.workload
 
 
+def test_the_next_step_of_what_no_change_makes_fit_is_a_command() -> None:
+    [large] = [item for item in review({"zero_optimization": {"stage": 0}}, "70b", "8x24GB").findings if item.code == "FMT-005"]
+    command = large.do.partition(": ")[2]
+    assert command == "strategist plan --model 70b --gpus 8x24GB --global-batch 32 --backend deepspeed"
+
+
 def test_a_card_that_rules_settings_out_points_at_their_line(too_large: Review) -> None:
     [ruled] = [item for item in too_large.findings if item.code == "FMT-006"]
     assert "FSDP-001" in ruled.message
+    assert ruled.do == "strategist cards show FSDP-001 says more"
     assert ruled.line is not None
 
 

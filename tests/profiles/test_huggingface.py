@@ -153,6 +153,20 @@ def test_without_a_network_the_error_is_one_line(monkeypatch):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("NousResearch/Meta-Llama-3-8B", "llama3-8b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+    ],
+)
+def test_a_tuned_or_copied_model_that_is_not_there_is_answered_with_its_preset(name, preset, no_cache, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=f"did you mean {preset}\\? Else run hf download {name}"):
+        resolve_model(name)
+
+
 def test_offline_mode_is_respected(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match="HF_HUB_OFFLINE"):

@@ -1,6 +1,7 @@
 """The command line that asks for a request is read as that request."""
 
 import argparse
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,13 @@ def test_a_request_comes_back(asked: Request) -> None:
     options = whole_parser(["plan"]).parse_args(arguments, argparse.Namespace())
     assert program == "strategist"
     assert request_options.request(options) == asked
+
+
+def test_sizes_and_counts_are_written_as_people_write_them() -> None:
+    asked = Request(model="8b", gpus="8xH100", host_memory_bytes=2**40, tokens=15 * 10**12)
+    assert plan_command(asked)[-4:] == ("--tokens", "15T", "--host-memory", "1TiB")
+    odd = plan_command(replace(asked, host_memory_bytes=2**30 + 1, tokens=10**9 + 7))
+    assert odd[-4:] == ("--tokens", "1000000007", "--host-memory", f"{2**30 + 1}B")
 
 
 def test_what_only_a_file_can_say_has_no_command() -> None:

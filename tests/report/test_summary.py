@@ -94,14 +94,39 @@ def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
     export = "strategist export plan.json --to pytorch -o job/"
     able = replace(ANSWER, plans=(replace(PLAN, backends=("native", "pytorch")),))
     assert export in look(answer_summary(able), COLUMNS)
-    unable = look(answer_summary(replace(ANSWER, plans=(replace(PLAN, backends=("native",)),))), COLUMNS)
+    plain = plan_with(Layout(dp_shard=8), reduce_dtype="bf16", no_sync=True)
+    unable = look(answer_summary(replace(ANSWER, plans=(plain,))), COLUMNS)
     assert export not in unable
     assert "--to pytorch --job-output job/" in unable
-    request = replace(ANSWER.request, workload=Workload(train="qlora"))
-    quantized = replace(ANSWER, request=request, plans=(replace(PLAN, backends=("native",)),))
+    quantized = replace(ANSWER, plans=(replace(plain, workload=replace(plain.workload, train="qlora")),))
     assert "--to axolotl --job-output job/" in look(answer_summary(quantized), COLUMNS)
     able_on_nodes = replace(able.plans[0], cluster=replace(PLAN.cluster, nodes=2))
     assert "--to pytorch --job slurm -o job/" in look(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
+
+
+def test_no_export_is_named_that_takes_none_of_the_plans() -> None:
+    """accelerate trains DeepSeek-V3, but in no layout of these plans: --to accelerate found that nothing fits."""
+    asked = Request(model="deepseek-v3", gpus="32x8xH100")
+    assert "--to torchtitan --job slurm" in look(answer_summary(strategist.plan(asked)), COLUMNS)
+    assert strategist.plan(replace(asked, backend="torchtitan"), top=1).plans
+    text = look(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
+    assert "--show backends  # what each framework can run" in text
+    assert "--to" not in text
+
+
+def test_the_next_commands_ask_for_the_same_answer() -> None:
+    """The option that an alternative changes stands once, and what decided beside the request stands, too."""
+    answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**20, global_batch=4)))
+    lines = look(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
+    assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 262144 --global-batch 16 --cards mine"
+    assert lines[2].strip().endswith("--seq-len 1048576 --global-batch 4 --cards mine --explain")
+
+
+def test_that_it_fits_is_said_once() -> None:
+    text = look(answer_summary(replace(ANSWER, verdict="It fits. 8 bytes each.", plans=(SURE,))), COLUMNS)
+    assert "Fits: " in text
+    assert "It fits" not in text
+    assert "8 bytes each." in text
 
 
 def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:

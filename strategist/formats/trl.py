@@ -1,0 +1,39 @@
+"""TRL's command, which starts its scripts by ``accelerate launch``, and the launcher's files that its package holds.
+
+As of TRL 1.16.0: cli/accelerate_config.py (what ``--accelerate_config`` names), cli/commands/training.py (what the script's parser
+does not know goes to the launcher), accelerate_configs/ (the files).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strategist.formats.source import Entry, Source
+
+CONFIG = "accelerate_config"
+"""The option, and the entry of the trainer's file, by which the launcher's file is named."""
+
+_ALL = {"mixed_precision": "bf16", "num_machines": 1, "num_processes": 8}
+_FSDP = {
+    "distributed_type": "FSDP", "fsdp_config.fsdp_activation_checkpointing": False, "fsdp_config.fsdp_offload_params": False,
+    "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+}  # fmt: skip
+_ZERO = {"distributed_type": "DEEPSPEED"}
+SHIPPED: Mapping[str, Mapping[str, Any]] = {
+    "single_gpu": {**_ALL, "distributed_type": "NO"},
+    "multi_gpu": {**_ALL, "distributed_type": "MULTI_GPU"},
+    "fsdp1": {**_ALL, **_FSDP, "fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_reshard_after_forward": "FULL_SHARD"},
+    "fsdp2": {**_ALL, **_FSDP, "fsdp_config.fsdp_version": 2, "fsdp_config.fsdp_reshard_after_forward": True},
+    "zero1": {**_ALL, **_ZERO, "deepspeed_config.zero_stage": 1, "deepspeed_config.gradient_accumulation_steps": 1},
+    "zero2": {**_ALL, **_ZERO, "deepspeed_config.zero_stage": 2},
+    "zero3": {**_ALL, **_ZERO, "deepspeed_config.zero_stage": 3},
+}
+"""What the package's files say of a plan, by the names that they have without their ending."""
+
+
+def shipped(name: str) -> Source | None:
+    """The file of that name; None where the package holds none."""
+    if name not in SHIPPED:
+        return None
+    path = f"trl/accelerate_configs/{name}.yaml"
+    entries = {key: Entry(name=key, value=value, path=path) for key, value in SHIPPED[name].items()}
+    return Source(path=path, text="", language="yaml", entries=entries)
