@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INPUTS = ("weights", "data", "tokenizer")
 TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
-PAIRS = {"volume": "volumes", "env": "environment", "resource": "resources"}
+PAIRS = {"volume": "volumes", "env": "environment", "secret": "secrets", "resource": "resources"}
 """Options that may be given several times, and the fields of a job that they make."""
 
 
@@ -38,6 +38,10 @@ def add(parser: Parser, kinds: str) -> None:
         help="the folder on each node in which it runs; the files are copied into it",
     )
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the job; may be repeated")
+    group.add_argument(
+        "--secret", action="append", default=[], metavar="NAME=SECRET/KEY",
+        help="a variable with what a Secret of Kubernetes holds, e.g. HF_TOKEN=hub/token; may be repeated",
+    )  # fmt: skip
     group.add_argument(
         "--volume", action="append", default=[], metavar="CLAIM=PLACE", help="mount this claim in Kubernetes' pods; may be repeated"
     )

@@ -15,10 +15,12 @@ from typing import Any
 
 from strategist.contract.environment import environment
 from strategist.contract.hugging_face_config import config_of, model_type_of
-from strategist.contract.knobs import KnobValue
+from strategist.contract.knobs import Candidate, Knobs, KnobValue
+from strategist.contract.layout import Layout
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.model import ModelShape, MoEShape, RopeScaling
 from strategist.contract.plan import Plan
+from strategist.contract.sac_policy import matmul_stride, saves_collectives
 from strategist.contract.settings import value_of
 from strategist.errors import FileError, InputError
 from strategist.formats.commented_text import heading, json_text, remark
@@ -35,15 +37,18 @@ TITLE = "A training script in plain PyTorch"
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
 SETTINGS = (
     "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
-    "no_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
+    "layers_per_unit", "no_sync", "recompute", "saved_operations", "offload", "pin_memory", "sequence_parallel", "loss_parallel",
     "reduce_dtype", "pp_schedule", "pp_virtual_stages", "compile", "fullgraph", "bucket_cap_mb", "gradient_as_bucket_view",
-    "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment",
+    "static_graph", "pp_split", "cp_attention", "cp_rotate", "cp_load_balance", "grouped_gemm", "token_alignment", "checkpoint",
     "checkpoint_interval",
 )  # fmt: skip
 """Settings that are constants of ``plan.py``, in capitals."""
 
 DEGREES = SETTINGS[:6]
-"""Those that are left out where they are 1, which is how they are read, and no reason is given."""
+"""Degrees of parallelism; those that are 1 have no constant, unless the code uses it."""
+
+USUAL = {name: value_of(Candidate(layout=Layout(), knobs=Knobs()), name) for name in SETTINGS}
+"""Values that a setting without a constant has."""
 
 WORKLOAD = ("seq_len", "precision", "optimizer", "lora_rank")
 SHAPE = (
@@ -168,26 +173,39 @@ def conditions(plan: Plan) -> frozenset[str]:
     """What a plan has, by the names that choose blocks and lines of them."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
+    units = fsdp and plan.candidate.options.layers_per_unit > 1
     gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
     known = {
         "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
         "more_meshes": layout.cp > 1, "hsdp": fsdp and layout.dp_replicate > 1, "mixed": fsdp and layout.tp * layout.ep > 1,
-        "shares": layout.cp * layout.tp > 1,
+        "once": layout.pp * layout.tp * layout.ep == 1 and workload.precision != "fp16",
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
-        "loss_parallel": knobs.loss_parallel, "fp32": workload.precision == "fp32",
-        "fused": plan.candidate.options.optimizer_kernel == "fused",
+        "loss_parallel": knobs.loss_parallel, "within": knobs.loss_parallel or (layout.cp > 1 and not gathers),
+        "fp32": workload.precision == "fp32", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
+        "fused": plan.candidate.options.optimizer_kernel == "fused", "offload": knobs.offload == "all",
         "gpipe": knobs.pp_schedule == "gpipe", "qkv_bias": plan.model.qkv_bias,
+        "zeros": plan.model.qkv_bias or plan.model.moe is not None,
         "fills": plan.model.tied_embeddings or (plan.model.moe is not None and plan.model.moe.router_balance_bias),
-        "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "offload": knobs.offload == "all",
-        "recompute": knobs.recompute != "none", "selective": knobs.recompute == "selective", "compile": knobs.compile,
-        "every_second_layer": knobs.recompute == "every_second_layer", "fp16": workload.precision == "fp16",
-        "sgd": workload.optimizer == "sgd", "lora": workload.train == "lora", "tied": plan.model.tied_embeddings,
-        "qk_norm": plan.model.qk_norm, "rope_scaling": plan.model.rope_scaling is not None,
-        "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
-        "hugging_face": has_hugging_face_type(plan.model), **_of_experts(plan),
+        "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "compile": knobs.compile,
+        "units": units, "compiles_first": knobs.compile and (not fsdp or units),
+        "lora": workload.train == "lora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
+        "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
+        "async": plan.candidate.options.checkpoint != "sync",
+        "pinned": plan.candidate.options.checkpoint == "async_pinned",
+        "hugging_face": has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_of_experts(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
+
+
+def _of_recomputation(knobs: Knobs) -> dict[str, bool]:
+    """The conditions of what activation checkpointing saves."""
+    selective, stride = knobs.recompute == "selective", matmul_stride(knobs.saved_operations)
+    return {
+        "recompute": knobs.recompute != "none", "every_second_layer": knobs.recompute == "every_second_layer",
+        "selective": selective, "saves_matmuls": selective and stride > 0, "every_second_matmul": selective and stride == 2,
+        "saves_collectives": selective and saves_collectives(knobs.saved_operations),
+    }  # fmt: skip
 
 
 def _of_experts(plan: Plan) -> dict[str, bool]:
@@ -198,12 +216,16 @@ def _of_experts(plan: Plan) -> dict[str, bool]:
     balance = moe.balance_coefficient > 0
     shared_sequences = balance and layout.cp * layout.tp > 1
     return {
-        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1, "more_meshes": layout.cp * layout.ep * layout.tp > 1,
+        "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1,
+        "rescaled": layout.ep * layout.tp > 1 and plan.workload.train == "full",
+        "more_meshes": layout.cp * layout.ep * layout.tp > 1,
         "grouped": plan.candidate.options.grouped_gemm,
         "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
         "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
-        "balance_bias": moe.router_balance_bias, "scaled": moe.routed_scale != 1, "mixtral": not plan.model.qk_norm,
+        "balance_bias": moe.router_balance_bias, "chooses": moe.router_balance_bias or moe.router_groups > 1,
+        "sigmoid": moe.router_score == "sigmoid", "normalised": moe.router_normalised,
+        "scaled": moe.routed_scale != 1, "mixtral": not plan.model.qk_norm,
     }  # fmt: skip
 
 
@@ -249,8 +271,12 @@ def _mesh(plan: Plan) -> dict[str, int]:
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
     """``plan.py``: the constants that the other files use, then those that chose the code, with the reason of each setting."""
-    always = {"model", *SHAPE, *EXPERTS, *WORKLOAD} - ({"lora_rank"} if plan.workload.train == "full" else set())
-    chosen = {name for name in SETTINGS if plan.matters(name) and (name in reasons or name not in DEGREES or values[name] > 1)}
+    always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)} - ({"lora_rank"} if plan.workload.train == "full" else set())
+    chosen = {
+        name
+        for name in SETTINGS
+        if plan.matters(name) and (values[name] != USUAL[name] or (name in reasons and name not in DEGREES))
+    }
     live = [name for name in values if name.upper() in used]
     fixed = [name for name in values if name not in live and name in always | chosen]
 
@@ -260,6 +286,11 @@ def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: M
             yield f"{name.upper()} = {_literal(values[name]) if isinstance(values[name], str) else repr(values[name])}{note}"
 
     return "\n".join([heading(header_lines(plan)), *lines(live), "", f"# {FIXED}", *lines(fixed), ""])
+
+
+def _unusual_experts(values: Mapping[str, Any]) -> set[str]:
+    """Fields of a mixture of experts whose value is not the usual one, which a missing constant has when it is read."""
+    return {item.name for item in fields(MoEShape) if item.name in values and values[item.name] != item.default}
 
 
 def _literal(text: str) -> str:

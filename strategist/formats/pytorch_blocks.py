@@ -32,8 +32,8 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
             "meshes": "more_meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
-            "recompute": "recompute", "build": "", "loss": "", "micro_batches": "not pp", "pipeline": "pp",
-            "update": "", "main": "",
+            "recompute": "selective", "build": "", "loss": "pp", "pipeline": "pp",
+            "optimizer": "", "step": "", "main": "",
         },
     ),
 }  # fmt: skip

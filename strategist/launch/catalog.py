@@ -16,7 +16,8 @@ STARTS = {"slurm": ("sbatch",), "hosts": ("bash",)}
 """What is called with the last file of a job."""
 
 TAKES = {
-    "image": CONTAINERS, "volumes": CONTAINERS, "resources": CONTAINERS, "hosts": ("hosts",), "remote_shell": ("hosts",),
+    "image": CONTAINERS, "volumes": CONTAINERS, "secrets": CONTAINERS, "resources": CONTAINERS,
+    "hosts": ("hosts",), "remote_shell": ("hosts",),
     "slurm": ("slurm",),
 }  # fmt: skip
 """Options that are for some kinds only."""

@@ -21,6 +21,7 @@ NOTHING: Texts = MappingProxyType({})
 
 _NAME, _VARIABLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}", re.ASCII)
+_SECRET = re.compile(rf"{_NAME.pattern}/[\w.-]{{1,253}}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,254}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
 """Names of files that a ConfigMap holds."""
@@ -35,6 +36,7 @@ class JobOptions:
     image: the container's, for jobs of Kubernetes.
     volumes: claims of Kubernetes, with the folder where each is mounted.
     environment: variables of the command.
+    secrets: variables whose value is in a Secret of Kubernetes, with its name and key, as in ``hub/token``.
     resources: what a node's container gets beside GPUs, such as network adapters, with how many.
     files: of the user's, shipped with the exported ones: a training script, a model's code.
     workdir: the folder on each node in which the command runs; the exported files are copied into it.
@@ -46,6 +48,7 @@ class JobOptions:
     image: str = ""
     volumes: Texts = field(default_factory=dict)
     environment: Texts = field(default_factory=dict)
+    secrets: Texts = field(default_factory=dict)
     resources: Texts = field(default_factory=dict)
     files: tuple[File, ...] = ()
     workdir: str = ""
@@ -66,6 +69,12 @@ class JobOptions:
         for name in self.environment:
             if not _VARIABLE.fullmatch(name):
                 raise InputError(f"--env {name}", "is no variable's name", "write e.g. --env HF_HOME=/data/hf")
+        for name, place in self.secrets.items():
+            if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(place):
+                do = "write e.g. --secret HF_TOKEN=hub/token"
+                raise InputError(f"--secret {name}={place}", "is no variable and a Secret's key", do)
+            if name in self.environment:
+                raise InputError(f"--secret {name}={place}", "is set by --env, too", "leave one of the two out")
         for name, count in self.resources.items():
             if not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[1-9][0-9]{0,3}", count, re.ASCII):
                 law = "is no resource of Kubernetes and its count"

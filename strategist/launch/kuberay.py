@@ -28,6 +28,7 @@ from strategist.launch.kubernetes import (
     granted,
     metadata,
     plan_volume,
+    variables,
 )
 
 IMAGE = "give an image with Ray and torch, e.g. --image mine/ray-torch:2.60"
@@ -98,7 +99,7 @@ def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
     container: Manifest = {
         "name": name,
         "image": job.options.image,
-        "env": [{"name": variable, "value": value} for variable, value in job.options.environment.items()],
+        "env": variables(job),
         "volumeMounts": [*([PLAN_MOUNT, WORK_MOUNT] if carries else []), MEMORY_MOUNT, *claim_mounts(job)],
     }
     if ranks:

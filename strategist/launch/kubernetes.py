@@ -121,12 +121,20 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
         "name": CONTAINER if policy else "pytorch",
         "image": job.options.image,
         "command": ["bash", "-c", _script(job, master, number)],
-        "env": [{"name": name, "value": value} for name, value in {"NNODES": str(job.nodes), **job.options.environment}.items()],
+        "env": [{"name": "NNODES", "value": str(job.nodes)}, *variables(job)],
         "volumeMounts": [PLAN_MOUNT, MEMORY_MOUNT, WORK_MOUNT, *claim_mounts(job)],
     }
     container |= granted(job)
     volumes = [plan_volume(job), MEMORY_VOLUME, WORK_VOLUME, *claims(job)]
     return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
+
+
+def variables(job: Job) -> list[Manifest]:
+    """The user's variables of a container; those with secrets name where Kubernetes keeps them."""
+    places = {name: place.split("/") for name, place in job.options.secrets.items()}
+    plain = [{"name": name, "value": value} for name, value in job.options.environment.items()]
+    kept = [{"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for name, (secret, key) in places.items()]
+    return [*plain, *kept]
 
 
 def _script(job: Job, master: str, number: str) -> str:

@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {
     ),
     "hsdp": (
         {"dp_shard": 2, "dp_replicate": 2},
-        {"reshard_after_forward": False, "no_sync": True, "recompute": "full"}, {},
+        {"reshard_after_forward": False, "no_sync": True, "recompute": "full"}, {"layers_per_unit": 2},
         {"model": BIASED},
     ),
     "ddp": ({"dp_replicate": 2}, {"no_sync": True, "recompute": "every_second_layer"}),
@@ -75,8 +75,8 @@ CASES: dict[str, Case] = {
         {"optimizer_kernel": "fused"}, ADAMW,
     ),
     "tp": ({"tp": 2}, {"micro_batch": 2}, {}, {"model": QWEN}),
-    "gpipe": ({"pp": 2}, {**PIPELINE, "pp_schedule": "gpipe", "recompute": "full"}),
-    "pp x fsdp": ({"pp": 2, "dp_shard": 2}, PIPELINE),
+    "gpipe": ({"pp": 2}, {**PIPELINE, "pp_schedule": "gpipe", "recompute": "full"}, {"checkpoint": "async"}),
+    "pp x fsdp": ({"pp": 2, "dp_shard": 2}, PIPELINE, {"checkpoint": "async_pinned"}),
     "pp x replicas": ({"pp": 2, "dp_replicate": 2}, PIPELINE),
     "interleaved": (
         {"pp": 2, "dp_shard": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2},
@@ -84,9 +84,11 @@ CASES: dict[str, Case] = {
     ),
     "pp x tp": ({"pp": 2, "tp": 2}, {**PIPELINE, **BOTH}),
     "offload": ({"dp_shard": 2}, {"offload": "all"}, {}, ADAMW),
-    "cp x fsdp, gathered": ({"cp": 2, "dp_shard": 2}, {"recompute": "selective", "micro_batch": 2}, GATHERED),
+    "cp x fsdp, gathered": (
+        {"cp": 2, "dp_shard": 2}, {"recompute": "selective", "saved_operations": "attention", "micro_batch": 2}, GATHERED,
+    ),
     "cp, gathered in order": ({"cp": 2}, {"recompute": "full", "micro_batch": 4}, {**GATHERED, "cp_load_balance": "none"}),
-    "pp x cp, gathered": ({"pp": 2, "cp": 2}, PIPELINE, GATHERED),
+    "pp x cp, ring": ({"pp": 2, "cp": 2}, PIPELINE, RING),
     "cp x tp, ring": ({"cp": 2, "tp": 2}, {**BOTH, "recompute": "selective", "micro_batch": 4}, RING),
     "cp x replicas, ring": (
         {"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"},

@@ -22,6 +22,7 @@ from strategist.launch.kubernetes import KINDS
 MORE: dict[str, Any] = {
     "volumes": {"datasets": "/data"},
     "environment": {"HF_HOME": "/data/hf"},
+    "secrets": {"HF_TOKEN": "hub/token"},
     "resources": {"rdma/hca_shared_devices_a": "8"},
 }
 IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
@@ -105,6 +106,8 @@ def test_claims_are_mounted_and_variables_set_in_every_pod(kind: str, large: Pla
     assert {"name": "datasets", "mountPath": "/data"} in find(last, "volumeMounts")
     assert {"name": "datasets", "persistentVolumeClaim": {"claimName": "datasets"}} in find(last, "volumes")
     assert {"name": "HF_HOME", "value": "/data/hf"} in find(last, "env")
+    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert token in find(last, "env")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,6 +130,8 @@ def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> No
         ({"volumes": {"Data Sets": "/data"}}, "is no claim and its folder"),
         ({"volumes": {"plan": "/data"}}, "are the job's own"),
         ({"environment": {"A B": "1"}}, "--env A B: is no variable's name"),
+        ({"secrets": {"HF_TOKEN": "hub"}}, "--secret HF_TOKEN=hub: is no variable and a Secret's key"),
+        ({"environment": {"A": "1"}, "secrets": {"A": "b/c"}}, "is set by --env, too"),
         ({"resources": {"efa": "1"}}, "--resource efa=1: is no resource"),
         ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is no resource"),
     ],

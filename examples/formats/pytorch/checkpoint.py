@@ -29,7 +29,7 @@ def draw_weights(parameters):
         piece, window = parameter.to_local(), [slice(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
         if parameter.dim() == 1:
-            piece.fill_(1.0)
+            parameter.fill_(1.0)
         else:
             draw(piece, window, parameter.shape[1], deviation, f"{SEED}/{name}")
 
@@ -74,16 +74,11 @@ def state_of(parameters, optimizer, counts):
     return {"training.counts": counts, **state}
 
 
-def save(folder, keep, parameters, optimizer, counts):
+def save(folder, keep, state):
     """Writes a checkpoint into a folder of its own, which gets its name when it is whole; the newest ``keep`` stay."""
-    final = folder / f"step-{int(counts[0]):08}"
-    dcp.save(state_of(parameters, optimizer, counts), checkpoint_id=f"{final}.partial")
+    final = folder / f"step-{int(state['training.counts'][0]):08}"
+    dcp.save(state, checkpoint_id=f"{final}.partial")
     if dist.get_rank() == 0:
         Path(f"{final}.partial").rename(final)
         for old in sorted(folder.glob("step-????????"))[:-keep]:
             shutil.rmtree(old)
-
-
-def newest(folder):
-    """The newest checkpoint in a folder; None without any."""
-    return max(folder.glob("step-????????"), default=None) if folder else None

@@ -4,7 +4,6 @@ import argparse
 import math
 import os
 import time
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,11 +16,11 @@ from torch.distributed.tensor.parallel import (
     ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module,
 )
 
-from checkpoint import draw_weights, export_weights, hugging_face_state, newest, save, state_of
+from checkpoint import draw_weights, export_weights, hugging_face_state, save, state_of
 from data import open_tokens, sample
 from model import DTYPES, Decoder
 from plan import (
-    ACCUMULATION, CHECKPOINT_INTERVAL, CLIP_NORM, CP, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PP, PRECISION,
+    ACCUMULATION, CHECKPOINT_INTERVAL, CLIP_NORM, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PRECISION,
     REDUCE_DTYPE, RESHARD_AFTER_FORWARD, RESHARD_ROOT, SEQ_LEN, TP, WEIGHT_DECAY,
 )
 
@@ -55,22 +54,6 @@ def build(meshes, device):
     return part.to_empty(device=device)
 
 
-def loss_of(logits, targets):
-    """Cross-entropy, its mean over the tokens of a micro-batch divided by the number of micro-batches of a step."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1)) / ACCUMULATION
-
-
-def run_micro_batches(model, tokens, targets):
-    """Forward and backward passes of all micro-batches; their mean loss."""
-    total = torch.zeros((), device=tokens.device)
-    pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
-    for micro_batch, target in pairs:
-        loss = loss_of(model(micro_batch), target)
-        loss.backward()
-        total += loss.detach().to_local()
-    return total
-
-
 def make_optimizer(parameters):
     """Over the parameters that are trained; those on different meshes cannot share a kernel, so they are groups."""
     by_mesh = {}
@@ -84,28 +67,25 @@ def make_optimizer(parameters):
     return optimizer
 
 
-def update(parameters, optimizer, loss):
-    """Clips the whole gradient to CLIP_NORM and takes a step; the mean loss of the step, and the norm before clipping."""
-    gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
-    squares = [torch.linalg.vector_norm(gradient.to_local()) ** 2 * pieces(gradient) for gradient in gradients]
-    gradients = [gradient.to_local() for gradient in gradients]
-    # A gradient in n pieces, each on world size / n ranks, is counted n times a piece; a stage has gradients of its own.
-    figures = PP * torch.stack((loss, torch.stack(squares).sum().to(loss.device))) / dist.get_world_size()
-    dist.all_reduce(figures)
-    loss, norm = figures[0].item(), figures[1].sqrt().item()
-    if not figures.isfinite().all():
+def train_step(model, optimizer, tokens, targets):
+    """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    total = torch.zeros((), device=tokens.device)
+    pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
+    for micro_batch, target in pairs:
+        loss = F.cross_entropy(model(micro_batch).flatten(0, 1).float(), target.flatten(0, 1)) / ACCUMULATION
+        loss.backward()
+        total += loss.detach().to_local()
+    gradients = [[parameter.grad for parameter in group["params"]] for group in optimizer.param_groups]
+    norm = torch.linalg.vector_norm(torch.stack([torch.nn.utils.get_total_norm(part).full_tensor() for part in gradients]))
+    dist.all_reduce(total)
+    loss, norm = total.item() / dist.get_world_size(), norm.item()
+    if not math.isfinite(loss + norm):
         raise SystemExit(f"training diverged: loss {loss}, gradient norm {norm}")
-    if norm > CLIP_NORM:
-        torch._foreach_mul_(gradients, CLIP_NORM / norm)
+    for part in gradients:
+        torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)))
     optimizer.step()
     optimizer.zero_grad()
     return loss, norm
-
-
-def pieces(gradient):
-    """The number of different pieces of a gradient over all ranks."""
-    axes = [axis for axis, placement in enumerate(gradient.placements) if not placement.is_replicate()]
-    return math.prod(gradient.device_mesh.size(axis) for axis in axes)
 
 
 def arguments():
@@ -134,24 +114,22 @@ def main():
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
     optimizer = make_optimizer(parameters)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    if begin := newest(options.save) or options.resume:
+    if begin := max(options.save.glob("step-????????") if options.save else (), default=options.resume):
         dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
-    run = partial(run_micro_batches, model)
     tokens = open_tokens(options.data, options.data_type) if options.data else None
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
-        first = int(counts[1]) + dist.get_rank() // (CP * TP) * own % GLOBAL_BATCH
+        first = int(counts[1]) + dist.get_rank() // TP * own % GLOBAL_BATCH
         rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
         with loss_parallel():
-            loss = run(rows[:, :-1], rows[:, 1:])
-        loss, norm = update(parameters, optimizer, loss)
+            loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
         counts += torch.tensor([1, GLOBAL_BATCH])
         if dist.get_rank() == 0:
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
             print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}", flush=True)
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
-            save(options.save, options.keep, parameters, optimizer, counts)
+            save(options.save, options.keep, state_of(parameters, optimizer, counts))
     if options.export_weights:
         export_weights(options.export_weights, parameters, options.weights)
     dist.barrier()

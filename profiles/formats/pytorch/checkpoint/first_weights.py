@@ -12,9 +12,6 @@ def draw_weights(parameters):
         sizes, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
         piece, window = parameter.to_local(), [slice(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         # end: fsdp
-        # if: not fsdp
-        piece, window = parameter, [slice(0, size) for size in parameter.shape]
-        # end: not fsdp
         # if: moe
         ends_branch = name.endswith(("output.weight", "down.weight", "experts.down"))
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if ends_branch else 0.02  # as in GPT-2
@@ -27,24 +24,32 @@ def draw_weights(parameters):
             deviation = parameter.shape[1] ** -0.5 if name.endswith("lora_a") else 0.0
         # end: lora
         if parameter.dim() == 1:
-            # if: qkv_bias
-            piece.fill_(1.0 if name.endswith("norm.weight") else 0.0)
-            # end: qkv_bias
-            # if: not qkv_bias and moe
-            piece.fill_(1.0 if name.endswith("norm.weight") else 0.0)
-            # end: not qkv_bias and moe
-            # if: not qkv_bias and not moe
-            piece.fill_(1.0)
-            # end: not qkv_bias and not moe
-        # if: moe
+            # if: zeros
+            parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+            # end: zeros
+            # if: not zeros
+            parameter.fill_(1.0)
+            # end: not zeros
+        # if: moe and fsdp
         elif parameter.dim() == 3:
             for expert, matrix in enumerate(piece, window[0].start):
                 draw(matrix, window[1:], parameter.shape[2], deviation, f"{SEED}/{name}/{expert}")
-        # end: moe
+        # end: moe and fsdp
+        # if: moe and not fsdp
+        elif parameter.dim() == 3:
+            for expert, matrix in enumerate(parameter):
+                draw(matrix, deviation, f"{SEED}/{name}/{expert}")
+        # end: moe and not fsdp
         else:
+            # if: fsdp
             draw(piece, window, parameter.shape[1], deviation, f"{SEED}/{name}")
+            # end: fsdp
+            # if: not fsdp
+            draw(parameter, deviation, f"{SEED}/{name}")
+            # end: not fsdp
 
 
+# if: fsdp
 def draw(piece, window, columns, deviation, name):
     """Fills a window of a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
     rows, place = max(1, 2**18 // columns), window[0]
@@ -54,3 +59,13 @@ def draw(piece, window, columns, deviation, name):
         values = torch.empty(rows, columns, device=piece.device).normal_(std=deviation, generator=generator)
         first, last = max(place.start, block * rows), min(place.stop, (block + 1) * rows)
         piece[first - place.start : last - place.start] = values[first - block * rows : last - block * rows, window[1]]
+# end: fsdp
+# if: not fsdp
+def draw(matrix, deviation, name):
+    """Fills a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
+    rows, columns = max(1, 2**18 // matrix.shape[1]), matrix.shape[1]
+    for block, part in enumerate(matrix.split(rows)):
+        digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
+        generator = torch.Generator(part.device).manual_seed(int.from_bytes(digest, "big") >> 1)
+        part.copy_(torch.empty(rows, columns, device=part.device).normal_(std=deviation, generator=generator)[: len(part)])
+# end: not fsdp

@@ -19,16 +19,21 @@ def state_of(parameters, optimizer, counts):
     return {"training.counts": counts, **state}
 
 
-def save(folder, keep, parameters, optimizer, counts):
+# if: async
+def save(folder, keep, state, group):
+# end: async
+# if: not async
+def save(folder, keep, state):
+# end: not async
     """Writes a checkpoint into a folder of its own, which gets its name when it is whole; the newest ``keep`` stay."""
-    final = folder / f"step-{int(counts[0]):08}"
-    dcp.save(state_of(parameters, optimizer, counts), checkpoint_id=f"{final}.partial")
+    final = folder / f"step-{int(state['training.counts'][0]):08}"
+    # if: async
+    dcp.save(state, checkpoint_id=f"{final}.partial", process_group=group)
+    # end: async
+    # if: not async
+    dcp.save(state, checkpoint_id=f"{final}.partial")
+    # end: not async
     if dist.get_rank() == 0:
         Path(f"{final}.partial").rename(final)
         for old in sorted(folder.glob("step-????????"))[:-keep]:
             shutil.rmtree(old)
-
-
-def newest(folder):
-    """The newest checkpoint in a folder; None without any."""
-    return max(folder.glob("step-????????"), default=None) if folder else None

@@ -55,18 +55,31 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x):
         tokens = x.flatten(0, 1)
         scores = self.router(tokens).float().unflatten(0, x.shape[:2])
-        scores = scores.softmax(-1) if ROUTER_SCORE == "softmax" else scores.sigmoid()
-        choice = scores
+        # if: sigmoid
+        scores = scores.sigmoid()
+        # end: sigmoid
+        # if: not sigmoid
+        scores = scores.softmax(-1)
+        # end: not sigmoid
         # if: balance_bias
-        choice = choice + self.balance_bias.to(x.device)
+        choice = scores + self.balance_bias.to(x.device)
         # end: balance_bias
-        # if: groups
+        # if: groups and balance_bias
         choice = mask_groups(choice)
-        # end: groups
+        # end: groups and balance_bias
+        # if: groups and not balance_bias
+        choice = mask_groups(scores)
+        # end: groups and not balance_bias
+        # if: chooses
         chosen = choice.topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        # end: chooses
+        # if: not chooses
+        chosen = scores.topk(EXPERTS_PER_TOKEN, sorted=False).indices
+        # end: not chooses
         weights = scores.gather(-1, chosen)
-        if ROUTER_NORMALISED:
-            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        # if: normalised
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        # end: normalised
         # if: balance
         weights = AddToLoss.apply(weights, BALANCE_COEFFICIENT / (ACCUMULATION * TP) * self.balance_loss(scores, chosen))
         # end: balance
@@ -96,7 +109,6 @@ class MixtureOfExperts(nn.Module):
         # if: not shared
         return results.sum(-2)
         # end: not shared
-
     # if: balance
 
     def balance_loss(self, scores, chosen):
@@ -108,7 +120,6 @@ class MixtureOfExperts(nn.Module):
         # end: shared_sequences
         likely = (scores / scores.sum(-1, keepdim=True)).mean(1)
         return (visits * EXPERTS / (EXPERTS_PER_TOKEN * SEQ_LEN) * likely).sum(-1).mean()
-
     # end: balance
 
 

@@ -1,6 +1,7 @@
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
+from torch.utils.checkpoint import checkpoint
 
 
 # if: pp
@@ -34,9 +35,21 @@ def build(device):
     apply_lora(part)
     # end: lora
     # if: recompute
-    apply_activation_checkpointing(part)
+    # if: selective
+    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
+    # end: selective
+    # if: not selective
+    again = {"use_reentrant": False, "preserve_rng_state": False}
+    # end: not selective
+    # if: every_second_layer
+    for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
+    # end: every_second_layer
+    # if: not every_second_layer
+    for layer in part.layers.values():
+    # end: not every_second_layer
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
     # end: recompute
-    # if: compile and not fsdp
+    # if: compiles_first
     for layer in part.layers.values():
         # if: not moe
         layer.compile(fullgraph=FULLGRAPH)
@@ -44,7 +57,7 @@ def build(device):
         # if: moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: moe
-    # end: compile and not fsdp
+    # end: compiles_first
     # if: fsdp
     # if: hsdp
     how = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
@@ -63,6 +76,7 @@ def build(device):
     for mixture in mixtures(part):
         fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
     # end: apart
+    # if: not units
     for layer in part.layers.values():
         # if: compile and not moe
         layer.compile(fullgraph=FULLGRAPH)
@@ -71,6 +85,12 @@ def build(device):
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: compile and moe
         fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: not units
+    # if: units
+    layers = list(part.layers.values())
+    for first in range(0, len(layers), LAYERS_PER_UNIT):
+        fully_shard(layers[first : first + LAYERS_PER_UNIT], **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: units
     fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
     # end: fsdp
     # if: not fsdp and not lora and not fp32

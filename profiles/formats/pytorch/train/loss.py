@@ -1,8 +1,7 @@
 import torch.nn.functional as F
 
 
-def loss_of(logits, targets):
-    """Cross-entropy, its mean over the tokens of a micro-batch divided by the number of micro-batches of a step."""
+def loss_of(logits, targets):  # mean over tokens; a schedule adds up those of the micro-batches
     # if: fp16
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1)) / ACCUMULATION * LossScale.value()
     # end: fp16

@@ -1,12 +1,13 @@
 import argparse
 import os
 import time
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import loss_parallel
@@ -55,7 +56,7 @@ def main():
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
     # end: meshes and not more_meshes
     # if: pp
-    parts, run = make_stages(meshes, device)
+    parts, schedule = make_stages(meshes, device)
     parameters = {name: parameter for part in parts for name, parameter in part.named_parameters()}
     # end: pp
     # if: not pp and meshes
@@ -82,7 +83,7 @@ def main():
     # end: not pp
     # end: balance_bias
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    if begin := newest(options.save) or options.resume:
+    if begin := max(options.save.glob("step-????????") if options.save else (), default=options.resume):
         # if: fp16
         state = state_of(parameters, optimizer, counts)
         if "training.loss_scale" not in dcp.FileSystemReader(begin).read_metadata().state_dict_metadata:
@@ -94,27 +95,43 @@ def main():
         # end: not fp16
     # if: ddp
     buckets = {"bucket_cap_mb": BUCKET_CAP_MB, "gradient_as_bucket_view": GRADIENT_AS_BUCKET_VIEW}
-    run = partial(run_micro_batches, DistributedDataParallel(model, static_graph=STATIC_GRAPH, **buckets))
+    model = DistributedDataParallel(model, static_graph=STATIC_GRAPH, **buckets)
     # end: ddp
-    # if: not pp and not ddp
-    run = partial(run_micro_batches, model)
-    # end: not pp and not ddp
     tokens = open_tokens(options.data, options.data_type) if options.data else None
+    # if: async
+    writer, group = ThreadPoolExecutor(1), dist.new_group(backend="gloo")  # its collectives run beside a step's
+    saving = writer.submit(lambda: None)  # nothing yet
+    # end: async
+    # if: pinned and cuda
+    stager = BlockingAsyncStager(cache_staged_state_dict=True)  # copies into page-locked memory, which it keeps
+    # end: pinned and cuda
+    # if: pinned and not cuda
+    stager = BlockingAsyncStager()
+    # end: pinned and not cuda
+    # if: async and not pinned
+    stager = BlockingAsyncStager()
+    # end: async and not pinned
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
     # if: gathers
     positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
     # end: gathers
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
-        # if: shares
+        # if: cp and tp
         first = int(counts[1]) + dist.get_rank() // (CP * TP) * own % GLOBAL_BATCH
-        # end: shares
-        # if: pp and not shares
+        # end: cp and tp
+        # if: cp and not tp
+        first = int(counts[1]) + dist.get_rank() // CP * own % GLOBAL_BATCH
+        # end: cp and not tp
+        # if: tp and not cp
+        first = int(counts[1]) + dist.get_rank() // TP * own % GLOBAL_BATCH
+        # end: tp and not cp
+        # if: pp and not cp and not tp
         first = int(counts[1]) + dist.get_rank() * own % GLOBAL_BATCH
-        # end: pp and not shares
-        # if: not pp and not shares
+        # end: pp and not cp and not tp
+        # if: not pp and not cp and not tp
         first = int(counts[1]) + dist.get_rank() * own
-        # end: not pp and not shares
+        # end: not pp and not cp and not tp
         rows = torch.stack([sample(tokens, number) for number in range(first, first + own)]).to(device)
         # if: gathers
         inputs, targets = rows[:, :-1][:, positions], rows[:, 1:][:, positions]
@@ -125,33 +142,37 @@ def main():
         # end: ring
         # if: ring and loss_parallel
         with context_parallel(meshes["cp"], **cut), loss_parallel():
-            loss = run(inputs, targets)
         # end: ring and loss_parallel
         # if: ring and not loss_parallel
         with context_parallel(meshes["cp"], **cut):
-            loss = run(inputs, targets)
         # end: ring and not loss_parallel
         # if: loss_parallel and not ring
         with loss_parallel():
-            # if: gathers
-            loss = run(inputs, targets)
-            # end: gathers
-            # if: not cp
-            loss = run(rows[:, :-1], rows[:, 1:])
-            # end: not cp
         # end: loss_parallel and not ring
-        # if: gathers and not loss_parallel
-        loss = run(inputs, targets)
-        # end: gathers and not loss_parallel
-        # if: cp
-        loss, norm = update(parameters, optimizer, loss)
-        # end: cp
-        # if: loss_parallel and not cp
-        loss, norm = update(parameters, optimizer, loss)
-        # end: loss_parallel and not cp
-        # if: not loss_parallel and not cp
-        loss, norm = update(parameters, optimizer, run(rows[:, :-1], rows[:, 1:]))
-        # end: not loss_parallel and not cp
+            # if: within and pp and cp
+            loss, norm = train_step(schedule, optimizer, inputs, targets)
+            # end: within and pp and cp
+            # if: within and pp and not cp
+            loss, norm = train_step(schedule, optimizer, rows[:, :-1], rows[:, 1:])
+            # end: within and pp and not cp
+            # if: within and not pp and cp
+            loss, norm = train_step(model, optimizer, inputs, targets)
+            # end: within and not pp and cp
+            # if: within and not pp and not cp
+            loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
+            # end: within and not pp and not cp
+        # if: not within and pp and cp
+        loss, norm = train_step(schedule, optimizer, inputs, targets)
+        # end: not within and pp and cp
+        # if: not within and pp and not cp
+        loss, norm = train_step(schedule, optimizer, rows[:, :-1], rows[:, 1:])
+        # end: not within and pp and not cp
+        # if: not within and not pp and cp
+        loss, norm = train_step(model, optimizer, inputs, targets)
+        # end: not within and not pp and cp
+        # if: not within and not pp and not cp
+        loss, norm = train_step(model, optimizer, rows[:, :-1], rows[:, 1:])
+        # end: not within and not pp and not cp
         counts += torch.tensor([1, GLOBAL_BATCH])
         if dist.get_rank() == 0:
             speed = GLOBAL_BATCH * SEQ_LEN / (time.perf_counter() - started)
@@ -163,7 +184,15 @@ def main():
             print(f"step {step + 1} loss {loss:.6f} grad_norm {norm:.4f} tokens/s {speed:,.0f}", flush=True)
             # end: not cuda
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
-            save(options.save, options.keep, parameters, optimizer, counts)
+            # if: async
+            saving.result()
+            state = stager.stage(state_of(parameters, optimizer, counts))
+            saving = writer.submit(save, options.save, options.keep, state, group)
+    saving.result()
+            # end: async
+            # if: not async
+            save(options.save, options.keep, state_of(parameters, optimizer, counts))
+            # end: not async
     # if: hugging_face
     if options.export_weights:
         export_weights(options.export_weights, parameters, options.weights)

@@ -1,59 +1,53 @@
 from collections import Counter
 
 import torch
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-# if: selective
+# if: saves_matmuls
 MATMULS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default}
-ATTENTION = {
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-}
-COLLECTIVES = {torch.ops._c10d_functional.all_reduce.default, torch.ops._c10d_functional.reduce_scatter_tensor.default}
 # if: moe
 MATMULS |= {torch.ops.aten._grouped_mm.default}
-ATTENTION |= {torch.ops.aten.topk.default}  # so that the choice of experts stays
 # end: moe
-# if: ep
-COLLECTIVES |= {torch.ops._c10d_functional.all_to_all_single.default}
-# end: ep
-SAVED = SAVED_OPERATIONS.split("+")
+# end: saves_matmuls
+SAVED = {
+    # if: cuda
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    # end: cuda
+    # if: not cuda
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    # end: not cuda
+    # if: saves_collectives
+    torch.ops._c10d_functional.all_reduce.default,
+    torch.ops._c10d_functional.reduce_scatter_tensor.default,
+    # end: saves_collectives
+    # if: saves_collectives and ep
+    torch.ops._c10d_functional.all_to_all_single.default,
+    # end: saves_collectives and ep
+    # if: moe
+    torch.ops.aten.topk.default,  # the choice of experts
+    # end: moe
+}
 
 
 def selective():
-    """Contexts in which the outputs of SAVED_OPERATIONS are kept, and all else is computed again (arXiv 2205.05198)."""
+    # if: not saves_matmuls
+    """Contexts in which the outputs of SAVED are kept, and all else is computed again (arXiv 2205.05198)."""
+    return create_selective_checkpoint_contexts([*SAVED])
+    # end: not saves_matmuls
+    # if: saves_matmuls and not every_second_matmul
+    """Contexts in which the outputs of SAVED and MATMULS are kept, and all else is computed again (arXiv 2205.05198)."""
+    return create_selective_checkpoint_contexts([*SAVED, *MATMULS])
+    # end: saves_matmuls and not every_second_matmul
+    # if: every_second_matmul
+    """Contexts in which the outputs of SAVED and of every second matmul are kept, and all else is computed again."""
     matmuls = Counter()
 
     def policy(context, operation, *args, **kwargs):
-        if operation in MATMULS:
-            matmuls[context.is_recompute] += 1
-            kept = "matmul" in SAVED or ("every_second_matmul" in SAVED and matmuls[context.is_recompute] % 2 == 1)
-        else:
-            kept = operation in ATTENTION or ("collectives" in SAVED and operation in COLLECTIVES)
+        matmuls[context.is_recompute] += operation in MATMULS
+        kept = operation in SAVED or (operation in MATMULS and matmuls[context.is_recompute] % 2 == 1)
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
-
-
-# end: selective
-def apply_activation_checkpointing(part):
-    """Activation checkpointing: the forward pass of a layer runs again in its backward pass (arXiv 1604.06174)."""
-    # if: every_second_layer
-    for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
-    # end: every_second_layer
-    # if: not every_second_layer
-    for layer in part.layers.values():
-    # end: not every_second_layer
-        layer.forward = recomputed(layer.forward)
-
-
-def recomputed(forward):
-    # if: selective
-    how = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
-    return lambda x: checkpoint(forward, x, **how)
-    # end: selective
-    # if: not selective
-    return lambda x: checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
-    # end: not selective
+    # end: every_second_matmul

@@ -44,13 +44,8 @@ def apply_tensor_parallel(part, mesh):
         # if: moe
         if isinstance(layer.feed_forward, MixtureOfExperts):  # each rank routes a part of every sequence
             own = SequenceParallel(sequence_dim=0, use_local_output=True)  # of rows, tokens of all sequences
-            styles["feed_forward"] = PrepareModuleInputOutput(
-                input_layouts=(between,),
-                desired_input_layouts=(Shard(1),),
-                use_local_input=True,
-                output_layouts=(Shard(1),),
-                desired_output_layouts=(between,),
-            )
+            how = {"desired_input_layouts": (Shard(1),), "use_local_input": True, "output_layouts": (Shard(1),)}
+            styles["feed_forward"] = PrepareModuleInputOutput(input_layouts=(between,), desired_output_layouts=(between,), **how)
             styles["feed_forward.router"] = own
             # if: shared
             styles |= {f"feed_forward.shared.{name}": own for name in ("gate", "up", "down")}

@@ -1,0 +1,119 @@
+import math
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+
+# if: pp
+def train_step(schedule, optimizer, tokens, targets):
+    """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    losses, inputs = [], (tokens,) if dist.get_rank() < dist.get_world_size() // PP else ()  # of the first stage
+    schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
+    # if: loss_parallel
+    losses = [loss.to_local() for loss in losses]
+    # end: loss_parallel
+    total = sum((loss.detach() for loss in losses), torch.zeros((), device=tokens.device))
+# end: pp
+# if: not pp
+def train_step(model, optimizer, tokens, targets):
+    """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    total = torch.zeros((), device=tokens.device)
+    pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
+    # if: accumulates
+    for index, (micro_batch, target) in enumerate(pairs):
+    # end: accumulates
+    # if: not accumulates
+    for micro_batch, target in pairs:
+    # end: not accumulates
+        # if: fsdp and accumulates
+        sync = index == ACCUMULATION - 1 or not NO_SYNC
+        model.set_requires_gradient_sync(sync)
+        model.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
+        # end: fsdp and accumulates
+        # if: ddp and accumulates
+        model.require_backward_grad_sync = index == ACCUMULATION - 1 or not NO_SYNC
+        # end: ddp and accumulates
+        loss = F.cross_entropy(model(micro_batch).flatten(0, 1).float(), target.flatten(0, 1)) / ACCUMULATION
+        # if: fp16
+        (loss * LossScale.value()).backward()
+        # end: fp16
+        # if: not fp16
+        loss.backward()
+        # end: not fp16
+        # if: loss_parallel
+        total += loss.detach().to_local()
+        # end: loss_parallel
+        # if: not loss_parallel
+        total += loss.detach()
+        # end: not loss_parallel
+# end: not pp
+    # if: once and fsdp
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM).full_tensor()
+    # end: once and fsdp
+    # if: once and not fsdp
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+    # end: once and not fsdp
+    # if: not once and mixed
+    gradients = [[parameter.grad for parameter in group["params"]] for group in optimizer.param_groups]
+    # end: not once and mixed
+    # if: rescaled
+    for part in gradients:
+        if "experts" in part[0].device_mesh.mesh_dim_names:
+            torch._foreach_mul_(part, TP / EP)  # FSDP2 took the mean over TP / EP times as many ranks
+    # end: rescaled
+    # if: not once and mixed
+    norm = torch.linalg.vector_norm(torch.stack([torch.nn.utils.get_total_norm(part).full_tensor() for part in gradients]))
+    # end: not once and mixed
+    # if: not once and not mixed
+    gradients = [parameter.grad for parameter in optimizer.param_groups[0]["params"]]
+    # end: not once and not mixed
+    # if: not once and fsdp and not mixed
+    norm = torch.nn.utils.get_total_norm(gradients).full_tensor()
+    # end: not once and fsdp and not mixed
+    # if: not once and not fsdp
+    norm = torch.nn.utils.get_total_norm(gradients)
+    # end: not once and not fsdp
+    # if: pp
+    figures = torch.stack((total, norm.to(total.device) ** 2))
+    dist.all_reduce(figures)
+    loss, square = (figures * PP / dist.get_world_size()).tolist()  # sums over stages, means over the ranks of each
+    norm = math.sqrt(square)
+    # end: pp
+    # if: not pp
+    dist.all_reduce(total)
+    loss, norm = total.item() / dist.get_world_size(), norm.item()
+    # end: not pp
+    # if: fp16
+    scale, overflow = LossScale.value(), not math.isfinite(norm)
+    LossScale.update(overflow)
+    # if: pp
+    loss, norm = loss / scale, norm / scale
+    # end: pp
+    # if: not pp
+    norm /= scale
+    # end: not pp
+    if not overflow:
+        # if: mixed
+        for part in gradients:
+            torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)) / scale)
+        # end: mixed
+        # if: not mixed
+        torch._foreach_mul_(gradients, min(1.0, CLIP_NORM / (norm + 1e-6)) / scale)
+        # end: not mixed
+        optimizer.step()
+    # end: fp16
+    # if: not fp16
+    if not math.isfinite(loss + norm):
+        raise SystemExit(f"training diverged: loss {loss}, gradient norm {norm}")
+    # if: not once and mixed
+    for part in gradients:
+        torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)))
+    # end: not once and mixed
+    # if: not once and not mixed
+    torch._foreach_mul_(gradients, min(1.0, CLIP_NORM / (norm + 1e-6)))
+    # end: not once and not mixed
+    optimizer.step()
+    # end: not fp16
+    optimizer.zero_grad()
+    return loss, norm
