@@ -20,12 +20,11 @@ from zlib import crc32
 import pytest
 
 SECTIONS = ("The store", "Trials", "Checkpoints", "Bad input", "Security")
-INTRODUCTION = """# Reliability: what was tried, and what was found
+INTRODUCTION = """# Reliability: what was tested, and the results
 
-Written by `make chaos` from what its tests found: nothing here was typed in. Each row is one test at its full size, or what of it
-fitted into the minutes that it was given (`--minutes`), and says how much; `make test` and `make test-all` run them smaller. To
-replay a row: `make chaos ONLY='TEST' SEED=N`. Promises are counts; where a row names seconds they are those of its machine, and no
-test depends on them.
+`make chaos` writes this page from its tests' results; no figure is typed in. Each row is one test at its full size, or as much of
+it as fits into `--minutes`; the row states the size. `make test` and `make test-all` run smaller sizes. To repeat a row:
+`make chaos ONLY='TEST' SEED=N`. Tests assert counts. Seconds in a row are those of its machine, and no test depends on them.
 """
 PROTOCOL = Path(__file__).parents[1] / "runtime" / "strategist_runtime" / "training" / "checkpoint_protocol.py"
 """Its docstring is the protocol of saving, which stands above the figures of checkpoints."""

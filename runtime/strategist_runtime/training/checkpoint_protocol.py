@@ -1,26 +1,26 @@
-"""The protocol of saving and resuming: which rank does what, in which order. Free of torch, so tests run this code under any
-schedule, any death and any failing disk.
+"""The protocol of saving and resuming a checkpoint: what each rank does, in which order. It does not import torch, so tests run
+this code under any schedule, any death of a rank and any disk failure.
 
 Rank 0 owns the folder: no other rank makes, renames or removes a checkpoint. A **session** is the life of one set of ranks.
 
 Begin of a session:
-    The owner takes the folder's lock, removes what earlier sessions did not finish, looks for the newest checkpoint that is whole,
-    and draws a token. All ranks learn both. Nothing is tidied later on.
+    The owner takes the folder's lock, removes the unfinished saves of earlier sessions, finds the newest complete checkpoint and
+    draws a token. It sends both to all ranks. No later clean-up follows.
 
 A save:
-    1. The owner makes ``step-N.<token>.partial``. All agree that it is there and that they have something to write; no rank opens
-       it before.
-    2. Each rank writes its files and has them on disk (fsync of the files, then of the folder). All agree that all are.
-    3. The owner writes the description, has it on disk, renames the folder to ``step-N`` and has that on disk: the checkpoint is
-       published. Then it removes those that are superseded, each first renamed to a partial one.
-    4. All learn whether it is published.
+    1. The owner makes ``step-N.<token>.partial``. All ranks agree that it exists and that they have something to write; no rank
+       opens it earlier.
+    2. Each rank writes its files and syncs them (fsync of the files, then of the folder). All ranks agree that all are on disk.
+    3. The owner writes and syncs the description, renames the folder to ``step-N`` and syncs the rename: the checkpoint is
+       published. Then it removes superseded checkpoints, after renaming each to a partial one.
+    4. All ranks learn whether the checkpoint was published.
 
-A rank that fails at a step says why where all agree: the save has failed on all ranks, what there is of it is removed, and the
-training goes on. A rank that dies ends the session: its peers cannot agree any more. Readers see published checkpoints only, and of
-these the newest whose files have the sizes that its description says.
+A rank that fails at a step reports the reason at the next agreement: the save then fails on all ranks, its files are removed, and
+training continues. A rank that dies ends the session, since its peers can no longer agree. Readers see only published checkpoints,
+and use the newest one whose files have the sizes in its description.
 
-Why a token: a rank of an earlier session may write late, on a host that was cut off or to a slow disk. It knows the folder of its
-own session only, so it never writes into one that a later session publishes.
+The token protects against late writes: a rank of an earlier session may still write, on a disconnected host or to a slow disk. It
+knows only the folder of its own session, so it never writes into a folder that a later session publishes.
 """
 
 import errno
