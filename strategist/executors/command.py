@@ -118,7 +118,8 @@ class CommandExecutor:
     def _preflight_here(self, plan: Plan) -> None:
         ranks, kind = plan.candidate.layout.world_size, plan.cluster.device.kind
         if kind != "cpu" and (here := devices_here()) < plan.cluster.gpus_for(ranks):
-            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
+            do = "simulate it (strategist simulate), or plan for what is here: --gpus local"
+            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", do)
         require_ready(kind, ours=False)
         first, *rest = self.command(plan, Path(), TrialSettings())
         if shutil.which(first) is None:

@@ -114,7 +114,8 @@ class LocalExecutor:
         self.engine.launcher(plan, Path())
         here = None if self.engine.elsewhere or kind == "cpu" else devices_here() - len(self.lost)
         if here is not None and here < plan.cluster.gpus_for(ranks):
-            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", "plan for what it has: --gpus local")
+            do = "simulate it (strategist simulate), or plan for what is here: --gpus local"
+            raise InputError(f"{ranks} ranks on {kind}", f"this machine shows {here} devices", do)
         if not self.engine.elsewhere:
             require_memory(ranks, RANK_START_BYTES)
             require_ready(kind, ours=self.program == RUNTIME)

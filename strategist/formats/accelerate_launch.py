@@ -4,9 +4,10 @@ among those of TRL's command stand both."""
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from strategist.formats.shell import SHOWS, Command, Word
+from strategist.profiles import huggingface
 
 _MENTIONED = re.compile(r"accelerate(\.commands\.launch|-launch|\s+launch)")
 _MODULE = ("-m", "--module")
@@ -18,6 +19,11 @@ _PASSED = re.compile(
 """Options of the launcher that no script of TRL's has, which its command passes on (TRL 1.16.0, cli/commands/training.py)."""
 CONFIGS = (".yaml", ".yml", ".json")
 """How the files end in which trainers have their settings."""
+
+
+def default_file() -> Path:
+    """The file that ``accelerate config`` writes unless told otherwise, and that counts where none is named."""
+    return huggingface.home() / "accelerate" / "default_config.yaml"
 
 
 def mentions_accelerate(text: str) -> bool:

@@ -15,6 +15,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.errors import FileError
 from strategist.formats import accelerate, trl
 from strategist.formats.accelerate_export import DYNAMO, FSDP, PARALLELISM, ZERO
+from strategist.formats.accelerate_launch import default_file
 from strategist.formats.config_entries import Entries
 from strategist.formats.config_reader import parse_config
 from strategist.formats.effects import LAUNCH_FILE
@@ -22,7 +23,6 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.referenced_files import beside, named_entries
 from strategist.formats.source import Entry, Launch, Source, load
-from strategist.profiles import huggingface
 
 PREFIX = "accelerate."
 """Before the names of the launcher's entries, among those of the trainer."""
@@ -150,21 +150,16 @@ def _by_default(source: Source) -> tuple[Diagnostic, ...]:
     """That the launcher's default file of this machine counts, where it does."""
     if source.launch is None or "config_file" in source.launch.options:
         return ()
-    text = f"--config_file is not there: accelerate's default file of this machine is read, {_default()}"
+    text = f"--config_file is not there: accelerate's default file of this machine is read, {default_file()}"
     return (finding("FMT-003", text, "name the file that counts by --config_file", source, about=LAUNCH_FILE),)
-
-
-def _default() -> Path:
-    """The file that ``accelerate config`` writes unless told otherwise, and that counts where none is named."""
-    return huggingface.home() / "accelerate" / "default_config.yaml"
 
 
 def _file(source: Source) -> tuple[Source | None, str]:
     """The file that the launcher is given, else its default file; and why it cannot be read where there is one."""
     named = source.launch.options.get("config_file") if source.launch else None
     if named is None:
-        there = source.launch and "cpu" not in source.launch.options and os.path.isfile(_default())
-        return _loaded(_default(), f"accelerate's default file {_default()}") if there else (None, "")
+        there = source.launch and "cpu" not in source.launch.options and os.path.isfile(default_file())
+        return _loaded(default_file(), f"accelerate's default file {default_file()}") if there else (None, "")
     value, what = str(named.value), f"--config_file {named.value}"
     if "$" in value:
         return None, f"{what} is known only where the script runs"

@@ -1,11 +1,12 @@
 """Files that another file names by a path, and the settings of a trainer that its start script names so."""
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 from strategist.errors import FileError
-from strategist.formats.accelerate_launch import CONFIGS
+from strategist.formats.accelerate_launch import CONFIGS, default_file
 from strategist.formats.source import Entry, Source, load
 
 CONFIG = "config"
@@ -44,8 +45,13 @@ def named_entries(file: Source) -> tuple[Entry, ...]:
 
 
 def unread(source: Source) -> FileError | None:
-    """The error of a script whose settings stand in a file that is not there; None of another."""
+    """The error of a script whose settings stand in a file that is not there, or in its program; None of another."""
     named = source.entries.get(CONFIG)
+    if named is None and source.launch and source.launch.accelerate:
+        said = source.launch.options.get("config_file")
+        file = shlex.quote(str(said.value if said else default_file()))
+        law = "its program has the settings, and is not read; check what its launcher says"
+        return FileError(source.path, f"{law}: strategist check {file} --model MODEL --gpus GPUS")
     if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
         return None
     why = "is known only where the script runs" if "$" in str(named.value) else "is not there from the script's folder up"

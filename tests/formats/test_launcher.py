@@ -282,6 +282,15 @@ def test_a_default_file_that_does_not_count_or_cannot_be_read_leaves_it_open(fol
     assert f"accelerate's default file {default} cannot be read" in left.message
 
 
+@pytest.mark.parametrize(("options", "file"), [("", "{default}"), ("--config_file my/acc.yaml", "my/acc.yaml")])
+def test_a_program_with_settings_of_its_own_is_answered_with_the_launchers_file(
+    folder: Path, default: Path, options: str, file: str
+) -> None:
+    with pytest.raises(FileError, match="strategist check ") as error:
+        checked(folder, launch(options, "train.py"))
+    assert f"strategist check {file.format(default=default)} --model MODEL --gpus GPUS" in str(error.value)
+
+
 TRL = "trl sft --per_device_train_batch_size 2 --gradient_checkpointing --bf16 --max_length 4096 --num_processes 8"
 
 
