@@ -5,12 +5,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from strategist.errors import InputError, StrategistError
 from strategist.files import outputs
 
-T = TypeVar("T")
 Command = Callable[[argparse.Namespace], int]
 """Runs a parsed command and returns its exit code."""
 
@@ -98,9 +97,6 @@ class Parser(argparse.ArgumentParser):
         return {name: parser for group in groups for name, parser in group.choices.items()}
 
 
-DECIMAL = r"[0-9]{0,9}\.?[0-9]{1,9}"
-"""A number without a sign or an exponent."""
-
 FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
 """What places of options that take paths are called in the help."""
 
@@ -135,25 +131,6 @@ def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[s
     return parse
 
 
-def number_type(
-    name: str,
-    pattern: str,
-    convert: Callable[[str], T],
-    law: str,
-    example: str,
-    holds: Callable[[T], bool] = lambda number: True,
-    meant: Callable[[str], str] = lambda text: "",
-) -> Callable[[str], T]:
-    """Type of an option: a number that matches ``pattern`` and for which the law ``holds``; ``meant`` suggests a correction."""
-
-    def parse(text: str) -> T:
-        if re.fullmatch(pattern, text, re.ASCII) and holds(number := convert(text)):
-            return number
-        raise InputError(f"{name} {text}", law, f"{meant(text)}write e.g. {name} {example}")
-
-    return parse
-
-
 def positive(name: str) -> Callable[[str], int]:
     """The type of an option that takes a whole number above 0."""
 
@@ -168,7 +145,13 @@ def positive(name: str) -> Callable[[str], int]:
 
 def whole(name: str) -> Callable[[str], int]:
     """The type of an option that takes a whole number."""
-    return number_type(name, r"[-+]?[0-9]{1,12}", int, "a whole number is needed", "8", meant=_whole_meant)
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
+            raise InputError(f"{name} {text}", "a whole number is needed", f"{_whole_meant(text)}write e.g. {name} 8")
+        return int(text)
+
+    return parse
 
 
 _SCALES = {"": 1, "k": 2**10, "m": 2**20}
@@ -184,16 +167,25 @@ def _whole_meant(text: str) -> str:
 
 def above_zero(name: str) -> Callable[[str], float]:
     """The type of an option that takes a number above 0."""
-    return number_type(name, DECIMAL, float, "a number above 0 is needed", "0.5", lambda number: number > 0)
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text, re.ASCII) or not float(text):
+            raise InputError(f"{name} {text}", "a number above 0 is needed", f"write e.g. {name} 0.5")
+        return float(text)
+
+    return parse
 
 
 def share(name: str) -> Callable[[str], float]:
     """The type of an option that takes a share, as 0.9 or 90%."""
 
-    def convert(text: str) -> float:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    def parse(text: str) -> float:
+        number, sign = text.removesuffix("%"), text.endswith("%")
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", number, re.ASCII):
+            raise InputError(f"{name} {text}", "a share is needed", f"write e.g. {name} 0.9")
+        return float(number) / (100 if sign else 1)
 
-    return number_type(name, f"{DECIMAL}%?", convert, "a share is needed", "0.9")
+    return parse
 
 
 def _near(name: str, known: list[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strategist.cli.parser import DECIMAL, Parser, above_zero, number_type, positive, whole
+from strategist.cli.parser import Parser, above_zero, positive, whole
 from strategist.contract import checkpoint, codec
 from strategist.contract.data_source import DataSource
 from strategist.contract.measurement import LEARNING_RATE_SCHEDULES, NO_DECAY_GROUPS, NON_FINITE, SAMPLE_TYPES, TrialSettings
@@ -35,9 +35,6 @@ VALUES = {
 }  # fmt: skip
 """Other options, and their settings."""
 
-EXPONENTIAL = r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?"
-"""A number without a sign, that may have an exponent."""
-
 TRAINING = ("save", "resume", "export_weights", "eval_data", "wandb")
 """Options that make a run a training."""
 
@@ -57,7 +54,7 @@ def add(parser: Parser) -> None:
 
 
 def _add_learning(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--learning-rate", type=_rate(), metavar="X", help="default 0.001")
+    group.add_argument("--learning-rate", type=_rate, metavar="X", help="default 0.001")
     schedules = f"{', '.join(LEARNING_RATE_SCHEDULES[:-1])} or {LEARNING_RATE_SCHEDULES[-1]}"
     group.add_argument("--learning-rate-schedule", metavar="NAME", help=f"{schedules}, after the warm-up (default constant)")
     group.add_argument(
@@ -215,7 +212,7 @@ def _words(value: Any) -> str:
 def _source(text: str) -> DataSource:
     """``PATH`` or ``PATH=WEIGHT``."""
     path, sign, weight = text.rpartition("=")
-    if sign and re.fullmatch(DECIMAL, weight, re.ASCII) and not Path(text).exists():
+    if sign and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", weight, re.ASCII) and not Path(text).exists():
         return DataSource(path=path, weight=float(weight))
     return DataSource(path=text)
 
@@ -224,14 +221,21 @@ def _held_out(text: str) -> DataSource:
     return DataSource(path=text)
 
 
+def _rate(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII) or not 0 < float(text) < 1e6:
+        raise InputError(f"--learning-rate {text}", "a number above 0 and below 1e6 is needed", "write e.g. --learning-rate 3e-4")
+    return float(text)
+
+
 def _number(name: str) -> Callable[[str], float]:
     """The type of an option that takes 0 or a number above it."""
-    return number_type(name, EXPONENTIAL, float, "a number from 0 is needed", "0.1")
 
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII):
+            raise InputError(f"{name} {text}", "a number from 0 is needed", f"write e.g. {name} 0.1")
+        return float(text)
 
-def _rate() -> Callable[[str], float]:
-    law = "a number above 0 and below 1e6 is needed"
-    return number_type("--learning-rate", EXPONENTIAL, float, law, "3e-4", lambda rate: 0 < rate < 1e6)
+    return parse
 
 
 def _clip(text: str) -> float | str:
