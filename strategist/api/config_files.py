@@ -151,8 +151,9 @@ def export_plan(
     limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
     do = f"plan again with --backend {chosen.name}"
     outside = limits.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
-    if grave := next((text for name, text in outside.items() if name.partition(".")[0] in GRAVE), ""):
-        raise InputError(f"plan {plan.id}", grave, do)
+    if grave := sorted((name for name in outside if name.partition(".")[0] in GRAVE), key=lambda name: name.startswith("layout.")):
+        other = do if grave[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
+        raise InputError(f"plan {plan.id}", outside[grave[0]], other)
     said = supported(plan, limits, facts)
     if left := limits.refusals(said.candidate, plan.model, plan.workload, facts):
         raise InputError(f"plan {plan.id}", left[0], do)

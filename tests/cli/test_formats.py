@@ -80,7 +80,11 @@ def test_what_a_format_cannot_say_is_told(tmp_path: Path, capsys: pytest.Capture
     assert main([*asked, "--fix", "pp=2"]) == 0
     capsys.readouterr()
     assert main(["export", str(plan), "--to", "deepspeed"]) == 2
-    assert "cannot run layout.pp = 2" in capsys.readouterr().err
+    assert "cannot run layout.pp = 2; it takes 1; plan again with --backend deepspeed" in capsys.readouterr().err
+    assert main([*asked, "--train", "qlora"]) == 0
+    capsys.readouterr()
+    assert main(["export", str(plan), "--to", "pytorch"]) == 2
+    assert "train = qlora; it takes full, lora; change the request, or export to another format" in capsys.readouterr().err
 
 
 def test_plan_for_a_format_asks_for_nothing_that_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Capt
         (["--to", "pytorc"], "format pytorc: is not known; did you mean pytorch"),
         (
             ["--to", "nanotron", "--backend", "native", "--fix", "offload=all", "--job-output", "job"],
-            "plan again with --backend nanotron",
+            "change the request, or export to another format",
         ),
     ],
 )  # fmt: skip
