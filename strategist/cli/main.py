@@ -1,6 +1,7 @@
 """The command ``strategist``: reads the command line, runs one command, turns errors into one line and an exit code."""
 
 import argparse
+import atexit
 import codecs
 import gc
 import os
@@ -102,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     if not LONG.intersection(arguments[:1]):
         gc.disable()  # a short command makes no garbage worth the twentieth of its time that looking for it takes
+        atexit.register(gc.freeze)  # nor does the interpreter look for it as it ends
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
     asks = HELP.intersection(arguments)

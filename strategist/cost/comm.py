@@ -58,7 +58,10 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
     each two nodes."""
     intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)
-    inside = ranks * stride <= cluster.gpus_per_node
+    inside, reduced = ranks * stride <= cluster.gpus_per_node, intra.reduce_bytes_per_second or intra.bytes_per_second
+    if inside.all():  # as on one node
+        rate, reducing, hop = (np.full_like(ranks, each) for each in (intra.bytes_per_second, reduced, intra.latency_seconds))
+        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reducing, hop_seconds=hop)
     members = np.clip(cluster.gpus_per_node / stride, 1.0, ranks)
     nodes = ranks / members
     crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / FEW_NODES, 1.0))
@@ -67,7 +70,7 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
     return Group(
         ranks=ranks,
         bytes_per_second=np.where(inside, intra.bytes_per_second, across),
-        reduce_bytes_per_second=np.where(inside, intra.reduce_bytes_per_second or intra.bytes_per_second, across),
+        reduce_bytes_per_second=np.where(inside, reduced, across),
         hop_seconds=np.where(inside, intra.latency_seconds, hops),
     )
 
