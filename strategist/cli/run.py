@@ -1,6 +1,8 @@
 """``strategist run``: executes a plan on this machine and shows the measurement beside the prediction."""
 
 import argparse
+import shlex
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ from strategist.cli.exit_codes import FAILED, INTERRUPTED
 from strategist.cli.parser import Parser
 from strategist.cli.training_progress import TrainingProgress, stop_with_checkpoint
 from strategist.contract import codec
-from strategist.contract.measurement import Outcome
+from strategist.contract.measurement import Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import stage
 
@@ -64,10 +66,22 @@ def run(options: argparse.Namespace) -> int:
         ended = codec.load(Plan, folder / "plan.json")  # the one that an elastic training ended with
         render.show(trial_report(ended, measurement, shown))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
+        for line in _kept(options.plan, settings, folder):
+            render.line(line)
     if measurement.outcome is Outcome.CANCELLED:
         render.print_note(measurement.evidence.message)
         return INTERRUPTED
     return 0 if measurement.outcome is Outcome.OK else FAILED
+
+
+def _kept(plan: str, settings: TrialSettings, folder: Path) -> Iterator[str]:
+    """What a training leaves beside its measurement, and the command that goes on."""
+    if settings.total_steps is None:
+        return
+    yield f"curves in {Path(settings.log or folder) / 'curves.csv'}"
+    if settings.save and Path(settings.save).is_dir():  # not where it lies on other hosts
+        more = ("--resume", settings.save, "--save", settings.save, "--steps", str(2 * settings.total_steps))
+        yield f"checkpoints in {settings.save}; to go on: {shlex.join(['strategist', 'run', plan, *more])}"
 
 
 def _tell(shrink: "Shrink") -> None:

@@ -50,8 +50,10 @@ def unread(source: Source) -> FileError | None:
     if named is None and source.launch and source.launch.accelerate:
         said = source.launch.options.get("config_file")
         file = shlex.quote(str(said.value if said else default_file()))
-        law = "its program has the settings, and is not read; check what its launcher says"
-        return FileError(source.path, f"{law}: strategist check {file} --model MODEL --gpus GPUS")
+        command = f"strategist check {file} --model MODEL --gpus GPUS"
+        return FileError(
+            source.path, f"its program has the settings, and is not read; check what its launcher says, with {command}"
+        )
     if source.launch is None or named is None or not ("$" in str(named.value) or str(named.value).endswith(CONFIGS)):
         return None
     why = "is known only where the script runs" if "$" in str(named.value) else "is not there from the script's folder up"

@@ -9,7 +9,7 @@ from rich.text import Text
 from strategist.contract.measurement import PLUMBING, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.breakdown import collectives, fullest, time_report
-from strategist.report.setting_text import change_words, percent, tokens
+from strategist.report.setting_text import change_words, counted, percent, tokens
 from strategist.report.text_blocks import chosen, columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
@@ -54,7 +54,9 @@ def _blocks(plan: Plan, measurement: Measurement, sections: Collection[str]) -> 
 
 def _measured(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     spread = measurement.step_seconds_spread
-    detail = f"{measurement.steps_measured} steps after warm-up" + (f", spread {percent(spread)}" if spread is not None else "")
+    detail = f"{counted(measurement.steps_measured, 'step')} after warm-up" + (
+        f", spread {percent(spread)}" if spread is not None else ""
+    )
     yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
 
 

@@ -166,8 +166,10 @@ def wait_for(holds: Callable[[], bool], command: subprocess.Popen[str]) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(200)
-def test_steps_of_a_run_that_exports_are_all_that_it_trains(plan_file: Path, tmp_path: Path) -> None:
-    """With an evaluation, the best checkpoint beside the newest, and curves where nothing was said of them."""
+def test_steps_of_a_run_that_exports_are_all_that_it_trains(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With an evaluation, the best checkpoint beside the newest, curves where nothing was said of them, and where they lie."""
     data = [str(tmp_path / f"{name}.bin") for name in ("data", "held-out")]
     for path in data:
         Path(path).write_bytes(b"".join(number.to_bytes(2, "little") for number in range(200)) * 20)
@@ -175,6 +177,9 @@ def test_steps_of_a_run_that_exports_are_all_that_it_trains(plan_file: Path, tmp
     arguments += ["--data", f"{data[0]}=2", "--data", f"{data[1]}=1", "--eval-data", data[1], "--eval-every", "2"]
     arguments += ["--save", str(tmp_path / "save"), "--save-every", "1", "--keep", "1", "--keep-best", "1"]
     assert main([*arguments, "--learning-rate", "0.01"]) == 0
+    shown, save = capsys.readouterr().out, tmp_path / "save"
+    assert f"curves in {tmp_path / 'out' / 'curves.csv'}\n" in shown
+    assert f"to go on: strategist run {plan_file} --resume {save} --save {save} --steps 10\n" in shown
     found = curve(tmp_path / "out")
     assert [line["step"] for line in found] == list(range(5))
     losses = [line["evaluation_loss"] for line in found]  # before each save, since it may be the best
