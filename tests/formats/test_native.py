@@ -69,7 +69,7 @@ def test_a_check_says_what_a_change_would_bring(saved: Path, capsys: pytest.Capt
     assert main(["check", str(edited(saved, "candidate", "knobs", "recompute", value="full"))]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "It fits" in printed
-    assert "recompute = none" in printed
+    assert "recompute = selective" in printed
 
 
 def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
