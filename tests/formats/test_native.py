@@ -80,7 +80,7 @@ def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
 
 
 def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
-    review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 2}))
+    review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 4}))
     assert review.plan is not None
     assert review.plan.cluster.devices == 4
     assert [item.code for item in review.findings if item.code == "FMT-008"] == ["FMT-008", "FMT-008"]
