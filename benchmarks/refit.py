@@ -32,11 +32,13 @@ from strategist.accuracy.measure import price_cases, read_cases
 from strategist.accuracy.refit import memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
-from strategist.contract.measurement import Measurement
 from strategist.cost.fit import OF_STACKS
 from strategist.cost.shipped_calibrations import FittedTo, Shipped
 from strategist.paths import data_dir
 from strategist.profiles import history
+from strategist.profiles.catalog import profile_stems
+from strategist.profiles.hardware import load_device
+from strategist.profiles.history import Record
 from strategist.report.reference.markdown import table
 
 SOURCE = "published rows (profiles/measurements/published), by benchmarks/refit.py"
@@ -66,11 +68,15 @@ def main() -> None:
             put(Path(sys.argv[2]), f"unseen {name}s", text, "refit")
 
 
-def _trials() -> list[Measurement]:
-    """Of the native back end on GPUs, as ``benchmarks/gpu_day.py absorb`` keeps them."""
-    histories = [history.read(path) for path in sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))]
-    records = (record for found in histories for record in found.records)
-    return [record.measurement for record in records if record.plan.cluster.device.kind == "cuda"]
+def _trials() -> list[Record]:
+    """Of the native back end on GPUs, as ``benchmarks/gpu_day.py absorb`` keeps them, by today's profiles of devices."""
+    paths = {stem: data_dir("profiles") / "measurements" / f"{stem}.jsonl" for stem in profile_stems("hardware")}
+    return [_today(record, stem) for stem, path in paths.items() if path.exists() for record in history.read(path).records]
+
+
+def _today(record: Record, stem: str) -> Record:
+    plan = record.plan
+    return replace(record, plan=replace(plan, cluster=replace(plan.cluster, device=load_device(stem)[0])))
 
 
 _shared: list[tuple[CaseColumns, Sequence[FittedTo]]] = []

@@ -11,13 +11,17 @@ from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import CaseColumns, columns_of
 from strategist.accuracy.case_observation import comparable_memory_bytes, observation
 from strategist.accuracy.stalled_steps import regular_step_probability
-from strategist.contract.measurement import Measurement
+from strategist.contract.plan import Plan
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
 from strategist.cost.fit import OF_STACKS, fitted_steps
 from strategist.cost.observation import tables
+from strategist.cost.price import price
 from strategist.cost.shipped_calibrations import ANY_STACK, PUBLISHED_NATIVE, FittedTo, family_name
+from strategist.expr.columns import row_of, table
+from strategist.profiles.history import Record
+from strategist.profiles.stacks import stack_of_plan
 
 LEAST_ROWS = 4
 """Rows of a stack from which factors of its own are fitted."""
@@ -53,19 +57,45 @@ def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) 
     return tuple(found)
 
 
+KERNELS = ("matmul", "attention", "memory_bound")
+"""Parts of a step that stand for kernels of one kind."""
+
 BESIDE = ("data", "other")
 """Parts of a measured step that no part of a price stands for: batches that come, and a result that the host waits for."""
 
 
-def native(fits: Sequence[FittedTo], trials: Sequence[Measurement]) -> FittedTo:
+def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     """The fit that prices plans of the native back end: of the stack whose published runs stand for it, but what a step takes
-    beside its parts is the median of ``trials`` on GPUs. A framework's own logs and checks are no work of a plan."""
+    beside its parts, and how long its kernels take beside what the device's profile says, are medians of ``trials`` on GPUs. A
+    framework's own logs and checks are no work of a plan. Matmuls of a short step run above the device's curve, which holds for
+    hours under a power limit: no plan counts on that."""
     published = next(item for item in fits if item.stack == PUBLISHED_NATIVE)
-    seconds = [sum(trial.time.get(part, 0.0) for part in BESIDE) for trial in trials if trial.time]
-    if not seconds:
+    timed = [(record.plan, record.measurement.time) for record in trials if record.measurement.time]
+    if not timed:
         return replace(published, stack=NATIVE.name)
-    calibration = replace(published.calibration, overhead_seconds=median(seconds))
+    beside = median(sum(time.get(part, 0.0) for part in BESIDE) for _, time in timed)
+    slower = {part: median(each) for part, each in _kernels_beside_price(timed).items()}
+    compute = max(slower["matmul"], 1.0)
+    calibration = replace(
+        published.calibration,
+        compute=compute,
+        attention=slower["attention"] / compute,
+        memory_bound=slower["memory_bound"] / compute,
+        overhead_seconds=beside,
+    )
     return replace(published, stack=NATIVE.name, calibration=calibration)
+
+
+def _kernels_beside_price(trials: Sequence[tuple[Plan, dict[str, float]]]) -> dict[str, list[float]]:
+    """Measured over priced seconds of each kind of kernel, of plans whose states all lie on the device."""
+    found: dict[str, list[float]] = {part: [] for part in KERNELS}
+    for plan, time in trials:
+        if plan.candidate.knobs.offload == "none":
+            columns = table([row_of(plan.candidate, plan.accumulation)])
+            priced = price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL, stack_of_plan(plan)).time
+            for part in KERNELS:
+                found[part].append(time[part] / float(priced[part][0]))
+    return found
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:

@@ -202,6 +202,9 @@ HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf trainin
 """Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge:
 perf_recipes/_common.py)."""
 
+CAST_BY_FSDP = _pattern(r"MP Mode PURE")
+"""FSDP casts the parameters before it gathers them (composer: ``mixed_precision``)."""
+
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32 whatever the framework does by itself."""
 

@@ -31,9 +31,10 @@ class Stack:
     ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
     4.1). ``attention_kernels``: FlashAttention-2's, or those ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
     ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
-    gradients are kept between micro-batches. ``loss``: what it takes of memory. ``tile_tokens``: feed-forwards run tile by tile
-    along the sequence, of so many tokens (0: at once); ``tiles_recompute``: each tile is made again for its backward pass
-    (arXiv 2506.13996, section 3.3), else all that they save lives together and their gradients come one by one.
+    gradients are kept between micro-batches. ``rotary_bytes``: what eager kernels move forward, and again backward, of each value
+    of queries and keys (of 2 bytes) to turn it by its position. ``loss``: what it takes of memory. ``tile_tokens``: feed-forwards
+    run tile by tile along the sequence, of so many tokens (0: at once); ``tiles_recompute``: each tile is made again for its
+    backward pass (arXiv 2506.13996, section 3.3), else all that they save lives together and their gradients come one by one.
     ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
     bytes a parameter, for whole buffers that a framework holds.
     ``graphs``: kernels that are launched together as CUDA graphs: none, those of layers but for their experts, or all of a step.
@@ -63,6 +64,7 @@ class Stack:
     attention_kernels: str = "portable"
     elementwise: str = "eager"
     gradient_bytes: float = 4.0
+    rotary_bytes: float = 20.0
     loss: Loss = field(default_factory=Loss)
     tile_tokens: float = 0.0
     tiles_recompute: bool = False
@@ -103,7 +105,14 @@ class Stack:
                 raise not_among(f"stack {self.name}: {name} {getattr(self, name)}", str(getattr(self, name)), allowed)
 
 
-NATIVE = Stack(name="native", recomputes="needed", attention_kernels="tuned", unpacking_bytes=20.0, scales_in_update=True)
+NATIVE = Stack(
+    name="native",
+    recomputes="needed",
+    attention_kernels="tuned",
+    rotary_bytes=53.0,
+    unpacking_bytes=20.0,
+    scales_in_update=True,
+)
 """torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
 the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl).
 Weights of 4 bits go through 32-bit codes and levels, 22.5 bytes a weight instead of 2.5 (strategist_runtime/model/nf4.py)."""

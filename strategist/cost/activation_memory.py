@@ -10,7 +10,7 @@ from strategist.contract.pipeline_stages import AWAY_WINDOW
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Mask, View
-from strategist.cost.layer_widths import compute_bytes, feed_forward_width, shared_matmuls
+from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
 
 FLOAT8_KEPT = 4.0
@@ -147,9 +147,7 @@ def residual_bytes(stack: Stack, c: float, autocast: Mask) -> Floats:
 
 def _casts(model: ModelShape, stack: Stack) -> float:
     """How many copies of a norm's output an autocast layer keeps beside one: each linear that reads it casts it for itself."""
-    if stack.memory_traits.parameters != "shards":
-        return 0.0
-    return (1 if model.mla else 2) + (1 if model.moe is None and model.ffn_matrices == 3 else 0)
+    return float(further_readers(model)) if stack.memory_traits.parameters == "shards" else 0.0
 
 
 def _recomputed(whole: Floats, selective: Floats, inputs: Floats, last_output: Floats, v: View) -> tuple[Floats, Floats]:

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strategist.contract.stack import Stack
 from strategist.cost.calibration import Factors
-from strategist.cost.candidate_arrays import Floats, Number, View
+from strategist.cost.candidate_arrays import Floats, Number
 from strategist.cost.layer_flops import LayerWork
-from strategist.cost.model_states import Stage, StateBytes
+from strategist.cost.model_states import StateBytes
 from strategist.cost.rates import Matmuls, Rates
 
 ATTENTION_BACKWARD = 2.5
@@ -90,22 +89,3 @@ def launch_seconds(host: Floats, busy: Floats, rates: Rates) -> Floats:
     squared = shorter * shorter
     ahead = longer * np.sqrt(np.sqrt(1 + squared * squared)) - busy
     return np.where(rates.launches_ahead, ahead, host)
-
-
-def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:
-    """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
-    if per.stored >= 1.0:
-        return np.zeros_like(parameters)
-    moved = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
-    return (2 + repeated_matmuls) * parameters * moved
-
-
-def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:
-    """One layer's copies of one micro-batch around FSDP2's collectives: each gathered parameter out of the buffer that arrives, and
-    each gradient into the one that leaves (torch/distributed/fsdp/_fully_shard: all_gather_copy_out, reduce_scatter_copy_in).
-    FSDP1's flat parameters lie in such buffers."""
-    if stack.memory_traits.parameters != "shards" or stack.memory_traits.flat:
-        return np.zeros_like(v.tp)
-    gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
-    reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)
-    return np.where(v.fsdp_ranks > 1, stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced), 0.0)

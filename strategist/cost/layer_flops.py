@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strategist.contract.loss import Loss
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
-from strategist.cost.activation_memory import LayerActivations, layer_activations, score_pairs
-from strategist.cost.candidate_arrays import Floats, Mask, View
+from strategist.cost.activation_memory import LayerActivations, layer_activations
+from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.elementwise import elementwise_traffic
 from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forward_width, shared_matmuls
 from strategist.cost.loss_memory import LossMemory, loss_memory
 
@@ -36,19 +38,9 @@ CAST_BYTES, EAGER_CAST_BYTES = 5, 25
 """Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
 absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (5)."""
 
-UNFUSED_MOVED = 12.0
-"""Bytes moved forward for each attention score that is written out: scores out of their matmul, in and out of a masked softmax and
-of its dropout, and into the next matmul."""
 
-NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
-"""Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
-LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward:
-gradient of the product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12),
-cast back (6)."""
-
-SLICE_PASSES = 1.5
-"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX
-4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+COMPILED_LOSS_BYTES = 8.0
+"""Bytes that a compiled loss moves for each bf16 logit: read for maximum and sum, read and written backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,26 +99,17 @@ def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Wor
 
 
 def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LayerWork:
-    """Elementwise traffic counts what eager kernels read and write: two norms (4 h) and residual sums (6 h), rope in fp32 (10 for
-    queries, keys and values), gate and product (5 of the inner width); backward 25 h with the sums of gradients, 10, and 9.
-    Compiled, a norm with its residual sum is one kernel (8 h, backward 14 h), rope another (2), and the gate (3, backward 5).
-    """
+    """One decoder layer's."""
     c = compute_bytes(workload)
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
-    inner, routed = feed_forward_width(model)
+    inner, _ = feed_forward_width(model)
     experts = model.ffn_matrices * h * expert_width(model)
     others = model.attention_parameters + model.ffn_matrices * h * inner - experts
-    shards, t = v.activation_shards, v.tokens
+    t = v.tokens
     fused = v.compiled | (stack.elementwise == "fused")
-    forward = 10 * h / shards + (10 * (q + kv) + 5 * inner) / v.tp
-    backward = 25 * h / shards + (10 * (q + kv) + 9 * inner) / v.tp
-    if fused.any():
-        forward = np.where(fused, 8 * h / shards + (2 * (q + kv) + 3 * inner) / v.tp, forward)
-        backward = np.where(fused, 14 * h / shards + (2 * (q + kv) + 5 * inner) / v.tp, backward)
-    normed, normed_back = _norms(model, stack, fused, h / shards, (q + kv / 2) / v.tp if model.qk_norm else 0.0)
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
-    score_traffic = 0.0 if stack.attention == "flash" else UNFUSED_MOVED
-    pairs, activations = score_pairs(model, workload, v), layer_activations(model, workload, stack, v)
+    activations = layer_activations(model, workload, stack, v)
+    moved, moved_back = elementwise_traffic(model, workload, stack, v)
     last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
     recomputed = _recomputed_shares(activations, model, v, last, last * h * model.ffn_size / (others + experts))
     return LayerWork(
@@ -137,33 +120,14 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         weight_bytes=np.where(v.float8, 1.0, c) * others / v.tp,
         expert_bytes=np.where(v.float8, 1.0, c) * _reached_experts(model, v),
         attention_flops=(1 if stack.attention == "flash" else 2) * t * workload.attended_tokens * (q + o) / v.tp,
-        moved_bytes=t * (c * (forward + 4 * routed * h) + normed) + score_traffic * pairs,
-        moved_backward_bytes=t * normed_back
-        + c * (t * (backward + np.where(fused, 4, 8) * routed * h) + _sliced(model, stack, v))
-        + 2 * score_traffic * pairs,
+        moved_bytes=moved,
+        moved_backward_bytes=moved_back,
         activations=activations,
         cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(stack, recomputed["repeated_moved"], v),
         awaited_kernels=_awaited_kernels(model, stack, v),
         **recomputed,
     )
-
-
-def _norms(model: ModelShape, stack: Stack, fused: Mask, width: Floats, queries: Floats | float) -> tuple[Floats, Floats]:
-    """Bytes a token that norms move forward and backward beyond one pass over the two of ``width``: ``queries`` and keys may have
-    norms, too, and norms written in torch pass over their input for each operation."""
-    written = ~fused & (model.norm == "rms" and stack.memory_traits.norm_bytes > 2)
-    forward, backward = (np.where(written, further, 0.0) for further in (NORM_BYTES, NORM_BACKWARD_BYTES))
-    return 2 * width * forward + queries * (4 + forward), 2 * width * backward + queries * (6 + backward)
-
-
-def _sliced(model: ModelShape, stack: Stack, v: View) -> Floats:
-    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each
-    slice is as large as the parameter, nearly all of it zeros."""
-    if model.moe is None or stack.experts != "sliced":
-        return np.zeros_like(v.tp)
-    mine = model.moe.experts / v.ep
-    return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers
 
 
 def _kernels(stack: Stack, repeated_moved: Floats, v: View) -> Floats:
@@ -221,13 +185,18 @@ def _recomputed_shares(
 
 
 def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> HeadWork:
-    """The loss passes over fp32 logits eight times: log-softmax, its gradient and that of the logits."""
+    """Last projection and loss of one micro-batch."""
     logits = v.tokens * model.vocab_size / v.logit_shards
     return HeadWork(
         matmul_flops=2 * v.tokens * model.hidden_size * model.vocab_size / v.tp,
-        moved_bytes=logits * (compute_bytes(workload) + 4 * 8),
+        moved_bytes=logits * _loss_bytes(stack.loss, v),
         memory=loss_memory(model, workload, stack, v),
     )
+
+
+def _loss_bytes(loss: Loss, v: View) -> Floats | float:
+    """Bytes that a loss moves for each logit."""
+    return np.where(v.compiled, COMPILED_LOSS_BYTES, loss.moved_bytes) if loss.compiled_logit_bytes else loss.moved_bytes
 
 
 def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:

@@ -28,3 +28,8 @@ def shared_matmuls(model: ModelShape) -> int:
     """Matmuls of a layer that all tokens use: of attention, and of a feed-forward that is not of routed experts alone."""
     dense = feed_forward_width(model)[0] - expert_width(model)
     return (5 if model.mla else 4) + (model.ffn_matrices if dense else 0)
+
+
+def further_readers(model: ModelShape) -> int:
+    """Linears that read the output of one of a dense layer's two norms, beside the first of each."""
+    return (1 if model.mla else 2) + (1 if model.moe is None and model.ffn_matrices == 3 else 0)

@@ -160,7 +160,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     v, rates, layer, links, n = inputs.v, shared.rates, shared.layer, shared.links, stage.layers
     host = offload_seconds(stage.host, rates, v)
     times = v.accumulation
-    memory_bound = n * (layer.memory_bound + stage.copied_bytes / rates.memory_rate) + stage.unpacked_bytes / rates.memory_rate
+    memory_bound = n * (layer.memory_bound + stage.copied_bytes / rates.memory_rate) + stage.weight_bytes / rates.memory_rate
     batch = {  # one micro-batch
         "matmul": n * layer.matmul + stage.has_head * shared.head_matmul,
         "attention": n * layer.attention,

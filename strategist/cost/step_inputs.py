@@ -16,12 +16,13 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives, with_stack_links
-from strategist.cost.compute import LayerCompute, dequantized_bytes, layer_compute, sharding_bytes
+from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
 from strategist.cost.model_states import Stage, StateBytes, stages, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
+from strategist.cost.weight_traffic import sharding_bytes, weight_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,8 @@ class StageInputs:
     """Inputs of a step's time that differ by pipeline stage.
 
     ``layers``: how many. ``has_head``: 1 where the head lies on it. ``last_reduced``: share of the parameters whose gradients come
-    last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``unpacked_bytes``: of
-    each micro-batch, where weights are stored in 4 bits. ``update_bytes``: memory traffic of the optimizer;
+    last, after all layers'. ``copied_bytes``: of each layer and micro-batch, around FSDP2's collectives. ``weight_bytes``: of
+    each micro-batch, to restore and cast weights and to add gradients up. ``update_bytes``: memory traffic of the optimizer;
     ``update_matmuls``: those of Muon.
     """
 
@@ -40,7 +41,7 @@ class StageInputs:
     links: StageCollectives
     host: OffloadBytes
     copied_bytes: Floats
-    unpacked_bytes: Floats
+    weight_bytes: Floats
     update_bytes: Floats
     update_matmuls: Matmuls
 
@@ -117,7 +118,9 @@ def stage_inputs(
         links=stage_collectives(model, workload, stack, stage, per, v, cluster),
         host=offload_bytes(shard, stage.parameters / v.tp, per, workload, stack, v, cluster.gpus_per_node),
         copied_bytes=sharding_bytes(stage, per, stack, v),
-        unpacked_bytes=dequantized_bytes(stage.layers * stage.gathered_layer(v), work.layer.repeated_matmuls, per, stack, v),
+        weight_bytes=weight_bytes(
+            stage, model.vocab_size * model.hidden_size, work.layer.repeated_matmuls, per, workload, stack, v
+        ),
         update_bytes=update_bytes(shard, per, workload, stack, v),
         update_matmuls=update_matmuls(model, stage, workload, stack, cluster.device, v),
     )

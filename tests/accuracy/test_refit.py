@@ -13,13 +13,17 @@ from strategist.accuracy.measure import price_cases, read_cases
 from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.trial_cases import cases_of
-from strategist.cost.calibration import Calibration
+from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.price import price
 from strategist.cost.shipped_calibrations import ANY_STACK, shipped
+from strategist.expr.columns import row_of, table
 from strategist.paths import data_dir
 from strategist.profiles import history
+from strategist.profiles.hardware import load_device
+from strategist.profiles.history import Record
+from strategist.profiles.stacks import stack_of_plan
 
 MEASUREMENTS = data_dir("profiles") / "measurements"
-OURS = MEASUREMENTS / "h200.jsonl"
 PUBLISHED = MEASUREMENTS / "published"
 
 
@@ -46,13 +50,40 @@ def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
     assert own.noise < 0.03
 
 
-def test_plans_take_beside_their_parts_what_trials_on_gpus_show() -> None:
-    trials = [record.measurement for record in history.read(OURS).records if record.measurement.time]
-    found, published = native(shipped().fits, trials), next(item for item in shipped().fits if item.stack == "torchtitan")
-    seconds = found.calibration.overhead_seconds
-    assert min(trial.time["other"] for trial in trials) < seconds < 0.01 < published.calibration.overhead_seconds
-    assert found.calibration == replace(published.calibration, overhead_seconds=seconds)
+def trials(device: str) -> list[Record]:
+    """Our own on a device, as its profile is today."""
+    records = history.read(MEASUREMENTS / f"{device}.jsonl").records
+    return [
+        replace(record, plan=replace(record.plan, cluster=replace(record.plan.cluster, device=load_device(device)[0])))
+        for record in records
+    ]
+
+
+def test_plans_are_priced_by_what_trials_on_gpus_show_of_kernels_and_beside_them() -> None:
+    """Elementwise kernels take what their bytes take at the rate of the device's profile; no plan counts on matmuls above its
+    curve."""
+    shown = [*trials("h200"), *trials("h100-sxm")]
+    found, published = native(shipped().fits, shown), next(item for item in shipped().fits if item.stack == "torchtitan")
+    factors = found.calibration
+    assert factors.compute == 1.0
+    assert factors.memory_bound == pytest.approx(1.0, abs=0.03)
+    assert factors.attention == pytest.approx(1.0, abs=0.1)
+    assert 0.001 < factors.overhead_seconds < 0.01 < published.calibration.overhead_seconds
     assert native(shipped().fits, []).calibration == published.calibration
+
+
+@pytest.mark.parametrize("device", ["h200", "h100-sxm"])
+def test_kernels_of_each_kind_take_what_is_priced(device: str) -> None:
+    """Of plans whose states lie on the device. Matmuls of a short step run at clocks that no hours hold, by a quarter at most."""
+    timed = [each for each in trials(device) if each.measurement.time and each.plan.candidate.knobs.offload == "none"]
+    for part, least, most in (("matmul", 1.0, 1.3), ("attention", 0.85, 1.05), ("memory_bound", 0.75, 1.1)):
+        shares = []
+        for record in timed:
+            plan, time = record.plan, record.measurement.time or {}
+            columns = table([row_of(plan.candidate, plan.accumulation)])
+            priced = price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL, stack_of_plan(plan))
+            shares.append(float(priced.time[part][0]) / time[part])
+        assert least < min(shares) <= max(shares) < most, part
 
 
 @pytest.mark.parametrize(("device", "least"), [("h200", 16), ("h100-sxm", 5)])
@@ -61,8 +92,7 @@ def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran(device: str, least: int)
 
     What hosts update is left out on the H100: 16 cores of one were there, where two sockets are assumed.
     """
-    path = MEASUREMENTS / f"{device}.jsonl"
-    cases = [case for case in cases_of(history.read(path).records, path.name) if case.step_seconds]
+    cases = [case for case in cases_of(trials(device), f"{device}.jsonl") if case.step_seconds]
     found = price_cases(cases)
     errors = [
         abs(item.step_seconds / (item.case.step_seconds or inf) - 1)

@@ -140,7 +140,7 @@ def test_one_trial_does_not_explode(times: float) -> None:
     seconds = one.estimate.step_seconds * times
     found = fit([Record(plan=one, measurement=shown(one.estimate, step_seconds=seconds, exposed_comm_ratio=None))])
     for factor in (found.compute, found.communication, found.launch, found.memory):
-        assert 0 <= factor <= max(1.0, 1.3 * times)
+        assert 0 <= factor <= max(1.0, 1.35 * times)
     assert 0 <= found.overhead_seconds <= seconds
     again = plan(SETTINGS[0], found).estimate.step_seconds
     assert abs(again - seconds) <= abs(one.estimate.step_seconds - seconds) + 1e-9

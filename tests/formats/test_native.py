@@ -69,7 +69,7 @@ def test_a_check_says_what_a_change_would_bring(saved: Path, capsys: pytest.Capt
     assert main(["check", str(edited(saved, "candidate", "knobs", "recompute", value="full"))]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "It fits" in printed
-    assert "recompute = none" in printed
+    assert "recompute = selective" in printed
 
 
 def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
 
 
 def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
-    review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 2}))
+    review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 4}))
     assert review.plan is not None
     assert review.plan.cluster.devices == 4
     assert [item.code for item in review.findings if item.code == "FMT-008"] == ["FMT-008", "FMT-008"]

@@ -94,15 +94,15 @@ StrategyCard:
 """
 
 
-def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(small: Plan, tmp_path: Path) -> None:
+def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(tmp_path: Path) -> None:
     (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
     sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
     (advice,) = api.explain(sharded, cards=[tmp_path]).advice
     assert (advice.card, advice.settings, advice.intent) == ("handbook", ("reshard_after_forward",), "显存节省 vs 通信开销")
     assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
     assert api.explain(sharded).advice == ()
-    assert small.candidate.layout.fsdp_ranks == 1
-    assert api.explain(small, cards=[tmp_path]).advice == (), "nothing is sharded, so nothing is resharded"
+    whole = api.plan(replace(TINY, fix={"dp_replicate": 4}), top=1).plans[0]
+    assert api.explain(whole, cards=[tmp_path]).advice == (), "nothing is sharded, so nothing is resharded"
 
 
 OPTION = """\

@@ -1,0 +1,167 @@
+"""Elementwise traffic: bytes that pass through memory around the matmuls of one layer, by operation.
+
+Eager kernels read and write memory for each operation; fused ones (compiled, or written by hand) once for all that lies between two
+matmuls. Counted with torch 2.11 (``TorchDispatchMode`` over forward and backward pass of the native decoder), and held against
+kernels' times on one GPU (docs/decisions/2026-11-26-parts-of-a-step.md).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import autocasts, residual_bytes, score_pairs
+from strategist.cost.candidate_arrays import Floats, Mask, View
+from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers
+from strategist.cost.model_states import lora_parameters
+
+FP32_BYTES = 4.0
+
+UNFUSED_MOVED = 12.0
+"""Bytes moved forward for each attention score that is written out: scores out of their matmul, in and out of a masked softmax and
+of its dropout, and into the next matmul."""
+
+NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
+"""Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
+LlamaRMSNorm). Forward: cast to fp32 (6), squared (8), mean (4), scaled (8), cast back (6), times the weight (4). Backward:
+gradient of the product (4) and of the weight (8), cast (6), gradient of the scaling (24), of mean and square (8), their sum (12),
+cast back (6)."""
+
+SLICE_PASSES = 1.5
+"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX
+4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """Bytes of one operation for each token, in the forward and in the backward pass."""
+
+    forward: Floats | float
+    backward: Floats | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """What all operations go by. ``wider``: bytes by which autocast widens values between matmuls."""
+
+    model: ModelShape
+    workload: Workload
+    stack: Stack
+    v: View
+    fused: Mask
+    wider: Floats
+
+    @property
+    def value_bytes(self) -> float:
+        """Of a value in the type that matmuls compute in."""
+        return compute_bytes(self.workload)
+
+    @property
+    def turned(self) -> Floats:
+        """Values of queries and keys of a token on a rank."""
+        return (self.model.query_width + self.model.key_value_width / 2) / self.v.tp
+
+
+def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: View) -> tuple[Floats, Floats]:
+    """Bytes of one layer, micro-batch and rank in the forward and in the backward pass."""
+    c = compute_bytes(workload)
+    wider = residual_bytes(stack, c, autocasts(stack, workload, v))
+    layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=v.compiled | (stack.elementwise == "fused"), wider=wider)
+    of_tokens = (_residual_stream, _written_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
+    moved = [operation(layer) for operation in of_tokens]
+    scores = 0.0 if stack.attention == "flash" else UNFUSED_MOVED * score_pairs(model, workload, v)
+    return (
+        v.tokens * sum((item.forward for item in moved), np.zeros_like(v.tp)) + scores,
+        v.tokens * sum((item.backward for item in moved), np.zeros_like(v.tp)) + 2 * scores + c * _slices(model, stack, v),
+    )
+
+
+def _residual_stream(layer: _Layer) -> Moved:
+    """Two norms and two sums. Forward: a norm reads and writes its input, a sum reads two and writes one. Backward: a norm reads
+    its input and the gradient, and both again for the weight's, and writes one; the gradient of the sum is added, and eager that
+    of each further reader of a norm's output, 3 passes each. Fused linears read a norm's output once. Compiled, a norm and the sum
+    before it are one kernel (4 passes, backward 7); Megatron's norms stay apart (core/fusions/fused_bias_dropout.py). Under
+    autocast the stream is in fp32, and each linear casts what it reads, and the gradient of its output."""
+    c, w = layer.value_bytes, layer.wider
+    further = np.where(layer.fused, 0, further_readers(layer.model))
+    casts = np.where(w > 0, c + FP32_BYTES, 0.0)
+    norm_passes = 5 if layer.workload.train == "full" else 3
+    forward = 8 * (c + w) + 2 * c + (2 + further) * casts
+    backward = (2 * norm_passes + 6 + 3 * further) * (c + w) + (4 + further) * casts
+    joined = layer.fused if layer.stack.family != "megatron" else layer.v.compiled
+    width = layer.model.hidden_size / layer.v.activation_shards
+    return Moved(
+        forward=width * np.where(joined, 8 * c + 4 * w, forward), backward=width * np.where(joined, 14 * c + 6 * w, backward)
+    )
+
+
+def _written_norms(layer: _Layer) -> Moved:
+    """What norms written in torch move beyond one kernel: they pass over their input for each operation."""
+    width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.turned if layer.model.qk_norm else 0.0
+    values = np.where(~layer.fused & _written(layer), width + qk, 0.0)
+    return Moved(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
+
+
+def _written(layer: _Layer) -> bool:
+    return layer.model.norm == "rms" and layer.stack.memory_traits.norm_bytes > 2
+
+
+def _head_norms(layer: _Layer) -> Moved:
+    """Norms of queries and keys."""
+    values = layer.turned if layer.model.qk_norm else 0.0 * layer.v.tp
+    return Moved(forward=4 * values, backward=6 * values)
+
+
+def _rotary(layer: _Layer) -> Moved:
+    """Queries and keys turned by their positions; fused, read and written once."""
+    if layer.model.learned_positions:
+        return Moved(forward=0.0, backward=0.0)
+    each = layer.value_bytes / 2 * np.where(layer.fused, 4.0, layer.stack.rotary_bytes)
+    return Moved(forward=each * layer.turned, backward=each * layer.turned)
+
+
+def _repeated_heads(layer: _Layer) -> Moved:
+    """Keys and values that are written out for all query heads, and their gradients added up."""
+    model = layer.model
+    if not layer.stack.memory_traits.repeats_heads or model.mla or model.key_value_width >= 2 * model.query_width:
+        return Moved(forward=0.0, backward=0.0)
+    passed = layer.value_bytes * (2 * model.query_width + model.key_value_width) / layer.v.tp
+    return Moved(forward=passed, backward=passed)
+
+
+def _activation(layer: _Layer) -> Moved:
+    """Passes over the inner width. Gated, eager: activation (2) and product (3), backward 6 and 3; fused 3 and 5. One
+    activation alone: 2 and 3."""
+    gated = layer.model.ffn_matrices == 3
+    inner = layer.value_bytes * feed_forward_width(layer.model)[0] / layer.v.tp
+    forward, backward = (np.where(layer.fused, 3.0, 5.0), np.where(layer.fused, 5.0, 9.0)) if gated else (2.0, 3.0)
+    return Moved(forward=forward * inner, backward=backward * inner)
+
+
+def _routing(layer: _Layer) -> Moved:
+    """Tokens copied to their experts and back, weighed; under autocast each expert's first matmuls cast them."""
+    c, w = layer.value_bytes, layer.wider
+    visits = feed_forward_width(layer.model)[1] * layer.model.hidden_size
+    casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
+    backward = np.where(layer.fused, 4, 8) * (c + w) + casts
+    return Moved(forward=visits * (4 * (c + w) + casts), backward=visits * backward)
+
+
+def _adapters(layer: _Layer) -> Moved:
+    """Outputs of low-rank adapters added to those of their linears, and the gradients of their inputs: 3 passes, fused one."""
+    if layer.workload.train == "full":
+        return Moved(forward=0.0, backward=0.0)
+    ends = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / layer.v.tp
+    passed = layer.value_bytes * np.where(layer.fused, 1.0, 3.0) * ends / 2
+    return Moved(forward=passed, backward=passed)
+
+
+def _slices(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Numbers written in the backward pass of a layer whose experts are slices of one parameter, in a loop: the gradient of each
+    slice is as large as the parameter, nearly all of it zeros."""
+    if model.moe is None or stack.experts != "sliced":
+        return np.zeros_like(v.tp)
+    mine = model.moe.experts / v.ep
+    return SLICE_PASSES * mine * mine * model.expert_parameters / v.etp * model.moe_layers / model.layers

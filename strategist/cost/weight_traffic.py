@@ -1,0 +1,61 @@
+"""Traffic of weights and their gradients beside matmuls: restored from 4 bits, cast, added up, copied around collectives."""
+
+import numpy as np
+
+from strategist.contract.stack import Stack
+from strategist.contract.workload import Workload
+from strategist.cost.activation_memory import autocasts
+from strategist.cost.candidate_arrays import Floats, View
+from strategist.cost.layer_widths import compute_bytes
+from strategist.cost.model_states import Stage, StateBytes
+
+FP32_BYTES = 4.0
+
+
+def weight_bytes(
+    stage: Stage, head: float, repeated_matmuls: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View
+) -> Floats:
+    """Bytes that a stage moves in each micro-batch for the weights of its layers, and of the ``head`` where it has one."""
+    layers = stage.layers * stage.gathered_layer(v)
+    cast = cast_bytes(layers, head * stage.has_head / v.tp, repeated_matmuls, per, workload, stack, v)
+    return dequantized_bytes(layers, repeated_matmuls, per, stack, v) + cast + added_gradient_bytes(stage, per, stack, v)
+
+
+def cast_bytes(
+    layers: Floats, head: Floats, repeated_matmuls: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View
+) -> Floats:
+    """Autocast casts each weight once in each pass, and its gradient back."""
+    passes = np.where(autocasts(stack, workload, v), compute_bytes(workload) + FP32_BYTES, 0.0)
+    backward = 0.0 if per.frozen else 1.0
+    return passes * ((1 + backward + repeated_matmuls) * layers + (1 + backward) * head)
+
+
+def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:
+    """Gradients added to those of the micro-batches before: two read, one written; of shards where each micro-batch reduces. FSDP2
+    adds whole ones in the type that it reduces in to those of the type that it gathers (``accumulate_unsharded_grad_if_needed``).
+    Megatron's matmuls add them up themselves (``gradient_accumulation_fusion``)."""
+    if stack.family == "megatron":
+        return np.zeros_like(v.tp)
+    whole = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
+    fsdp = v.no_sync & ~v.ddp & (stack.memory_traits.parameters == "shards")
+    moved = np.where(fsdp, per.gathered + 2 * v.reduce_bytes, 3 * per.gradient) * np.where(v.no_sync, whole, stage.shard(v))
+    return moved * (per.trained if per.frozen else 1.0) * (1 - 1 / v.accumulation)
+
+
+def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:
+    """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
+    if per.stored >= 1.0:
+        return np.zeros_like(parameters)
+    moved = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
+    return (2 + repeated_matmuls) * parameters * moved
+
+
+def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:
+    """One layer's copies of one micro-batch around FSDP2's collectives: each gathered parameter out of the buffer that arrives, and
+    each gradient into the one that leaves (torch/distributed/fsdp/_fully_shard: all_gather_copy_out, reduce_scatter_copy_in).
+    FSDP1's flat parameters lie in such buffers."""
+    if stack.memory_traits.parameters != "shards" or stack.memory_traits.flat:
+        return np.zeros_like(v.tp)
+    gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)
+    reduced = (per.gathered + v.reduce_bytes) * (per.trained if per.frozen else 1.0) * np.where(v.no_sync, 0.0, 1.0)
+    return np.where(v.fsdp_ranks > 1, stage.gathered_layer(v) * (gathers * 2 * per.gathered + reduced), 0.0)

@@ -1,0 +1,42 @@
+"""Traffic of weights and gradients beside matmuls: casts of autocast, gradients added up over micro-batches."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cost.situations import DENSE, WORKLOAD
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.stack import NATIVE, Stack
+from strategist.cost.candidate_arrays import view
+from strategist.cost.model_states import stages, state_bytes
+from strategist.cost.weight_traffic import added_gradient_bytes, weight_bytes
+from strategist.expr.columns import row_of, table
+
+HEAD = DENSE.vocab_size * DENSE.hidden_size
+LAYERS = DENSE.parameters - 2 * HEAD
+
+
+def moved(layout: Layout, accumulation: int, stack: Stack = NATIVE, precision: str = "bf16", **knobs: Any) -> tuple[float, float]:
+    """All bytes of one micro-batch, and those of gradients added up."""
+    workload = replace(WORKLOAD, precision=precision)
+    v = view(table([row_of(Candidate(layout=layout, knobs=Knobs(**knobs)), accumulation)]), workload)
+    stage, per = stages(DENSE, v, stack.memory_traits)[0], state_bytes(DENSE, workload, stack)
+    whole = weight_bytes(stage, HEAD, 0.0 * v.tp, per, workload, stack, v)
+    return float(whole[0]), float(added_gradient_bytes(stage, per, stack, v)[0])
+
+
+def test_autocast_casts_each_weight_and_its_gradient_once() -> None:
+    """4 bytes read and 2 written, and back; weights that are stored as they are computed with, or gathered so, need none."""
+    assert moved(Layout(), 1)[0] == pytest.approx(2 * 6 * (LAYERS + HEAD), rel=1e-3)
+    assert moved(Layout(), 1, precision="bf16-true")[0] == moved(Layout(dp_shard=8), 1)[0] == 0
+
+
+def test_gradients_are_added_to_those_of_the_micro_batches_before() -> None:
+    """fp32 ones where nothing is sharded; bf16 ones to fp32 ones where FSDP2 reduces once a step, shards where it always does."""
+    sums = 1 - 1 / 4
+    assert moved(Layout(), 4)[1] == pytest.approx(12 * sums * DENSE.parameters, rel=1e-3)
+    assert moved(Layout(dp_shard=8), 4, no_sync=True)[1] == pytest.approx(10 * sums * DENSE.parameters, rel=1e-3)
+    assert moved(Layout(dp_shard=8), 4)[1] == pytest.approx(12 * sums * DENSE.parameters / 8, rel=1e-3)
+    assert moved(Layout(), 4, replace(NATIVE, family="megatron"))[1] == moved(Layout(), 1)[1] == 0

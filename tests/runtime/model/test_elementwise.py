@@ -1,0 +1,72 @@
+"""Elementwise traffic that a price counts, beside what torch's operators read and write."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from strategist_runtime.model.decoder import Decoder
+from strategist_runtime.simulate.kernels import of_cuda
+from strategist_runtime.weights import seeded
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from strategist.contract.knobs import Candidate, Knobs
+from strategist.contract.layout import Layout
+from strategist.contract.model import ModelShape
+from strategist.contract.stack import NATIVE
+from strategist.contract.workload import Workload
+from strategist.cost.candidate_arrays import view
+from strategist.cost.elementwise import elementwise_traffic
+from strategist.expr.columns import row_of, table
+
+CPU, TOKENS = torch.device("cpu"), 128
+SHAPE = ModelShape(name="few", layers=2, hidden_size=256, heads=4, kv_heads=2, head_size=64, ffn_size=896, vocab_size=64)
+MOVING = {"_to_copy", "add", "cat", "mul", "neg", "silu", "silu_backward", "sub"}
+"""All operators of a layer that are no matmul, attention, view or norm."""
+
+pytestmark = pytest.mark.torch
+
+
+class Moved(TorchDispatchMode):
+    """Counts bytes that operators read and write."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in MOVING:
+            self.bytes += sum(item.nbytes for item in tree_leaves((args, found)) if isinstance(item, torch.Tensor))
+        return found
+
+
+def moved(layers, autocast):
+    """Bytes of the forward and of the backward pass of a step of so many layers."""
+    with torch.device("meta"):
+        model = Decoder(shape := replace(SHAPE, layers=layers))
+    seeded.materialise(model, shape, TOKENS, 0, CPU)
+    model = model if autocast else model.bfloat16()
+    model.arithmetic = lambda: torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
+    tokens = torch.zeros((1, TOKENS), dtype=torch.long)
+    with of_cuda():
+        with Moved() as forward:
+            loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
+        with Moved() as backward:
+            loss.backward()
+    return forward.bytes, backward.bytes
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_layer_moves_what_its_operators_read_and_write(autocast):
+    """Norms, which are one kernel on GPUs alone, are added: 2 passes each forward, 5 backward; autocast casts weights, too."""
+    few, more = moved(2, autocast), moved(3, autocast)
+    workload = Workload(seq_len=TOKENS, global_batch=2, precision="bf16" if autocast else "bf16-true")
+    candidate = Candidate(layout=Layout(), knobs=Knobs())
+    priced = elementwise_traffic(SHAPE, workload, NATIVE, view(table([row_of(candidate, 2)]), workload))
+    stream, weights = TOKENS * SHAPE.hidden_size * (4 if autocast else 2), 6 * (SHAPE.parameters - 2 * 64 * 256) // 2
+    for pass_, norm_passes in ((0, 2), (1, 5)):
+        counted = more[pass_] - few[pass_] + 2 * norm_passes * stream - (weights if autocast else 0)
+        assert float(priced[pass_][0]) == pytest.approx(counted, rel=0.03)
