@@ -57,7 +57,7 @@ class Results:
         try:
             self.rows: dict[str, Row] = {row["id"]: row for row in map(json.loads, whole.splitlines())}
         except (ValueError, KeyError, TypeError):
-            sys.exit(f"--results {path}: is no file of results; name another one")
+            sys.exit(f"--results {path}: is not a file of results; name another one")
         self._file.truncate(len(whole) + bool(whole))
 
     def add(self, row: Row) -> None:

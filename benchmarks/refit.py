@@ -32,7 +32,7 @@ from strategist.accuracy.measure import price_cases, read_cases
 from strategist.accuracy.refit import memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.contract import codec
-from strategist.cost.fit import OF_STACKS
+from strategist.cost.fit import STACK_FACTORS
 from strategist.cost.shipped_calibrations import FittedTo, Shipped
 from strategist.paths import data_dir
 from strategist.profiles import history
@@ -126,7 +126,7 @@ def _at_limit(item: FittedTo) -> str:
     """Which factors end at a limit: there some structure is missing."""
     ends = [
         name
-        for name, factor in OF_STACKS.items()
+        for name, factor in STACK_FACTORS.items()
         for limit in (factor.least, factor.most)
         if limit not in (0.0, 1.0) and isclose(getattr(item.calibration, name), limit, rel_tol=1e-3)
     ]

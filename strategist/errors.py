@@ -1,25 +1,25 @@
-"""Errors caused by user input. Each is one line: the value, the law that it breaks, and the next step."""
+"""Errors caused by user input. Each message is one line: the value, the rule that it violates, and the next step."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class StrategistError(Exception):
-    """Shown as one line at the shell, without a traceback; the command exits with 2."""
+    """Base class of errors that the command line shows as one line without a traceback, with exit code 2."""
 
     code: str = "invalid_value"
-    """What kind of error it is, in a word that stays; agents read the same one."""
+    """Stable code of the kind of error; agents receive the same code."""
     place: str = ""
-    """Where in a document the value stands, such as ``Plan.model.layers``; empty where none was read."""
+    """Place of the value in a document, such as ``Plan.model.layers``; empty where no document was read."""
 
 
 class InputError(StrategistError):
-    """An input value that breaks a law.
+    """An input value that violates a rule.
 
     Args:
-        value: the value as it was given, with its name, e.g. ``--gpus 8x``.
-        law: what it breaks, e.g. ``a count and a device are needed``.
-        do: the way out, e.g. ``write 8x24GB or 16x8xH100``.
+        value: the value as given, with its name, e.g. ``--gpus 8x``.
+        law: the violated rule, e.g. ``a count and a device are needed``.
+        do: the next step, e.g. ``write 8x24GB or 16x8xH100``.
     """
 
     def __init__(self, value: str, law: str, do: str) -> None:
@@ -28,14 +28,14 @@ class InputError(StrategistError):
 
     @classmethod
     def parsed(cls, line: str, do: str) -> "InputError":
-        """The error of a line as it is printed, of which only the law has to be there; ``do`` stands in for a missing way out."""
+        """Error parsed from its one-line message. Only the rule is required; ``do`` is the next step where the line has none."""
         value, _, rest = line.partition(": ")
         law, _, way = (rest or line).rpartition("; ")
         return cls(value if rest else "plan", law or way, way if law else do)
 
 
 class FileError(StrategistError):
-    """A file cannot be read as what it should be; names the file and, where known, line and column."""
+    """A file that cannot be read or written as expected; the message has the path and, where known, line and column."""
 
     code = "unreadable_file"
 
@@ -47,7 +47,7 @@ class FileError(StrategistError):
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """``did you mean 1f1b? Else `` where a known word is close, or goes on from it; else nothing."""
+    """``did you mean 1f1b? Else `` where a known word is similar to ``word`` or starts with it; otherwise empty."""
     known = tuple(known)
     near = get_close_matches(word.lower(), known, n=1) or [
         name for name in known if len(word) > 2 and name.startswith(word.lower())
@@ -56,6 +56,6 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 
 
 def not_among(value: str, word: str, known: Iterable[str], law: str = "is not known") -> InputError:
-    """The error of a ``word`` that is none of those; ``value`` is as it was given, with its name."""
+    """Error for a ``word`` that is not in ``known``; ``value`` is the input as given, with its name."""
     known = tuple(filter(None, known))
     return InputError(value, law, f"{near_miss(word, known)}choose one of {', '.join(known)}")

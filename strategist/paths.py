@@ -1,4 +1,4 @@
-"""Where the data that ships with strategist lies: beside the code in a checkout, inside the package in a wheel."""
+"""Location of the data shipped with strategist: beside the code in a checkout, inside the package in a wheel."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_dir(kind: str) -> Path:
-    """The folder of shipped ``cards`` or ``profiles``.
+    """Folder of shipped data of one kind: ``cards`` or ``profiles``.
 
     Raises:
-        FileNotFoundError: the installation carries no such folder.
+        FileNotFoundError: the installation has no such folder.
     """
     for place in (_PACKAGE / "_data" / kind, _PACKAGE.parent / kind):
         if place.is_dir():

@@ -1,6 +1,6 @@
-"""Quantities with units, read and written: ``24GiB``, ``25 GB/s``, ``1.5 s``.
+"""Quantities with units, parsed and formatted: ``24GiB``, ``25 GB/s``, ``1.5 s``.
 
-Memory sizes are binary (GiB), data rates decimal (GB/s); both are kept in bytes, bytes per second and seconds.
+Memory sizes are shown in binary units (GiB), data rates in decimal units (GB/s). Values are in bytes, bytes per second and seconds.
 """
 
 import re
@@ -19,17 +19,17 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "d": 86400.0, "h": 360
 WATTS = {"W": 1.0, "kW": 1e3}
 FLOPS = {"GFLOPS": 1e9, "TFLOPS": 1e12, "PFLOPS": 1e15}
 COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-MOST = 1e18
-"""The largest count; more is a slip."""
+MAX_COUNT = 1e18
+"""Largest accepted count; a larger one is a typing error."""
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
 
 def parse_quantity(text: str, units: dict[str, float] | dict[str, int], name: str) -> float:
-    """The number in ``text`` times its unit out of ``units``.
+    """The number in ``text`` times its unit from ``units``; ``name`` is for the error.
 
     Raises:
-        InputError: no number, or a unit that is not one of ``units``.
+        InputError: no number, a unit that is not in ``units``, or an infinite value.
     """
     match = _QUANTITY.fullmatch(text)
     unit = match.group(2) if match else ""
@@ -37,20 +37,20 @@ def parse_quantity(text: str, units: dict[str, float] | dict[str, int], name: st
         example = next(reversed(units))
         raise InputError(f"{name} {text!r}", f"a number and one of {' '.join(units)} is needed", f"write e.g. 2{example}")
     if not isfinite(value := float(match.group(1)) * units[unit]):
-        raise InputError(f"{name} {text!r}", "is no finite number", "write a smaller one")
+        raise InputError(f"{name} {text!r}", "is not a finite number", "write a smaller one")
     return value
 
 
 def parse_count(text: str, name: str) -> int:
-    """A count such as ``15T``, ``300B`` or ``2.5e9``.
+    """The count in a text such as ``15T``, ``300B`` or ``2.5e9``.
 
     Raises:
-        InputError: no such count.
+        InputError: not a count from 1 to MOST.
     """
     match = _QUANTITY.fullmatch(text)
     scale = COUNTS.get(match[2].upper()) if match else None
     count = float(match[1]) * scale if match and scale else 0.0
-    if not 1 <= count <= MOST:
+    if not 1 <= count <= MAX_COUNT:
         raise InputError(f"{name} {text}", "is not a count from 1 to a million trillions", f"write e.g. {name} 300B or 15T")
     return round(count)
 
@@ -70,7 +70,7 @@ def parse_memory_bytes(text: str, name: str) -> int:
 
 
 def show_bytes(size: float) -> str:
-    """``25769803776`` as ``24.0 GiB``."""
+    """A size in bytes as text: ``25769803776`` as ``24.0 GiB``."""
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(size) >= unit:
             return f"{size / unit:.1f} {name}"
@@ -78,7 +78,7 @@ def show_bytes(size: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """``0.0123`` as ``12.3 ms``."""
+    """A time in seconds as text: ``0.0123`` as ``12.3 ms``."""
     if seconds >= 7200:
         return f"{seconds / 3600:,.1f} h"
     if seconds >= 120:
@@ -90,13 +90,13 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_days(seconds: float) -> str:
-    """``864000`` as ``10 days``; below two days as ``show_seconds`` has it."""
+    """A time in seconds as text in days or years: ``864000`` as ``10 days``; below two days as ``show_seconds``."""
     days = seconds / 86400
     return show_seconds(seconds) if days < 2 else f"{days:,.1f} days" if days < 1000 else f"{days / 365.25:,.1f} years"
 
 
 def show_energy(joules: float) -> str:
-    """``7200000`` as ``2 kWh``; below a watt-hour in joules."""
+    """An energy in joules as text: ``7200000`` as ``2 kWh``; below a watt-hour in joules."""
     for unit, name in ((3.6e12, "GWh"), (3.6e9, "MWh"), (3.6e6, "kWh"), (3.6e3, "Wh")):
         if joules >= unit:
             return f"{joules / unit:.3g} {name}"
@@ -104,12 +104,12 @@ def show_energy(joules: float) -> str:
 
 
 def show_money(dollars: float) -> str:
-    """``1234.5`` as ``$1,234``; small sums with three digits."""
+    """US dollars as text: ``1234.5`` as ``$1,234``; below $100 with three significant digits."""
     return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:.3g}"
 
 
 def show_count(count: float) -> str:
-    """``32763876352`` as ``32.8 B``."""
+    """A count as text: ``32763876352`` as ``32.8 B``."""
     for unit, name in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
         if abs(count) >= unit:
             return f"{count / unit:.1f}{name}"

@@ -65,7 +65,7 @@ def parsed(source: str) -> ast.Module:
 
 
 def module_name(path: str) -> str:
-    """``strategist/cli/main.py`` as ``strategist.cli.main``; the runtime's root folder is no package."""
+    """``strategist/cli/main.py`` as ``strategist.cli.main``; the runtime's root folder is not a package."""
     return path.removeprefix("runtime/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

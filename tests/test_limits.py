@@ -49,7 +49,7 @@ def test_nor_when_the_minutes_are_over() -> None:
         ({"minutes": 0.0}, "--minutes 0: must be above 0"),
         ({"device_hours": -1.0}, "--device-hours -1: must be above 0"),
         ({"least_gain": 1.0}, "--least-gain 1: must lie from 0"),
-        ({"sampler": "simplex"}, "--sampler simplex: is no sampler; choose one of surrogate"),
+        ({"sampler": "simplex"}, "--sampler simplex: is not a sampler; choose one of surrogate"),
         ({"sampler": "tpe", "least_gain": 0.01}, "--least-gain 0.01: needs a sampler that says what it expects"),
     ],
 )

@@ -40,7 +40,7 @@ def matmuls(device: torch.device) -> Iterator[Sample]:
     for name in types:
         work = compute.linear(name, ROWS[device.type], 4096 if device.type == "cuda" else 64, 4096, device)
         warm_up(work, device)
-        sides = [(side, side, side, "square") for side in compute.SIDES[device.type]]
+        sides = [(side, side, side, "square") for side in compute.MATMUL_SIZES[device.type]]
         linears = [(ROWS[device.type], i, o, model) for model, sizes in SHAPES[device.type].items() for i, o in sizes]
         for rows, inner, columns, what in (*sides, *linears):
             seconds = seconds_of(compute.linear(name, rows, inner, columns, device), device, BUDGET_SECONDS)

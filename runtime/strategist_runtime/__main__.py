@@ -22,7 +22,7 @@ MESSAGE_CHARACTERS = 4000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs this rank; ends the process with one of ``EXIT_CODES``, at once, so that its peers fail fast."""
+    """Runs this rank. Ends the process at once with one of ``EXIT_CODES``, so that its peers fail fast."""
     options = _parser().parse_args(arguments)
     missing = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name not in os.environ]
     if missing:
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> None:
         _run(plan, settings, recorder, options.shadow)
     except StrategistError as error:
         _end(recorder, Outcome.REFUSED, str(error))
-    except Stopped as end:  # well: a launcher that starts failed ranks again must not start this one
+    except Stopped as end:  # exit code 0, so that a launcher that restarts failed ranks does not restart this one
         recorder.enter(STOPPED)
         _end(recorder, Outcome.CANCELLED, str(end), code=0)
-    except BaseException as error:  # the border of the process: whatever happened, the parent must learn of it
+    except BaseException as error:  # outermost handler: the parent must learn of any error
         _end(recorder, *_judge(error))
     _end(recorder, Outcome.OK)
 
@@ -66,7 +66,7 @@ def _read(options: argparse.Namespace) -> tuple[Plan, TrialSettings]:
 
 
 def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
-    """Before any process group exists: most of what is refused here would hang there."""
+    """Refuses wrong plans before any process group exists, since most of them would hang there."""
     found = list(refusals(plan, settings))
     world, ranks = int(os.environ["WORLD_SIZE"]), plan.candidate.layout.world_size
     if shadow is None and world != ranks:
@@ -82,7 +82,7 @@ def _check(plan: Plan, settings: TrialSettings, shadow: int | None) -> None:
 
 
 def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | None) -> None:
-    # Here and not above: the phase is on record before torch's import begins, and its failure is caught like any other.
+    # Imported here: the phase is recorded before torch's import begins, and its failure is caught like any other.
     from strategist_runtime import trial
     from strategist_runtime.compat.device import devices_here
 
@@ -93,7 +93,7 @@ def _run(plan: Plan, settings: TrialSettings, recorder: Recorder, shadow: int | 
     if shadow is None:
         trial.run(plan, settings, recorder)
         return
-    from strategist_runtime.simulate import shadow as alone  # replaces collectives of torch, which no trial may see
+    from strategist_runtime.simulate import shadow as alone  # it replaces torch's collectives
 
     alone.run(plan, shadow, settings, recorder)
 
@@ -108,7 +108,7 @@ def _judge(error: BaseException) -> tuple[Outcome, str]:
 
 
 def _terminate(recorder: Recorder) -> None:
-    """On SIGTERM a training that saves ends after its step; a trial at once."""
+    """Handles SIGTERM: a training that saves ends after its step, a trial at once."""
     if not recorder.stop.signal():
         _end(recorder, Outcome.CANCELLED, f"ended by SIGTERM in {recorder.phase}")
 

@@ -1,4 +1,6 @@
-"""Activation checkpointing, layer by layer (arXiv 1604.06174), whole or of what is cheap to compute again (arXiv 2205.05198)."""
+"""Activation checkpointing of layers (arXiv 1604.06174): full, or selective, which recomputes only what is cheap (arXiv
+2205.05198).
+"""
 
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -24,9 +26,9 @@ from strategist_runtime.model.decoder import ParallelizableModel
 def apply_activation_checkpointing(model: ParallelizableModel, knobs: Knobs, packing: Packing | None = None) -> None:
     """Wraps layers in activation checkpointing.
 
-    ``full`` saves only each layer's input, ``selective`` the outputs of ``saved_operations`` as well. ``every_second_layer`` saves
-    only the input of every second layer, beginning with the first. ``budget`` wraps nothing: the compiler chooses. Inputs of
-    layers are saved by autograd, outputs of operations by ``packing``.
+    ``full`` saves only each layer's input; ``selective`` also saves the outputs of ``saved_operations``. ``every_second_layer``
+    wraps every second layer, beginning with the first. ``budget`` wraps nothing: the compiler chooses. Autograd saves the inputs
+    of layers, ``packing`` the outputs of operations.
     """
     if knobs.recompute in ("none", "budget"):
         return
@@ -37,11 +39,11 @@ def apply_activation_checkpointing(model: ParallelizableModel, knobs: Knobs, pac
 
 
 def _contexts(saved: str, packing: Packing | None) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    return selective_contexts(_Saving(saved), packing)
+    return selective_contexts(_SavePolicy(saved), packing)
 
 
-class _Saving:
-    """What one pass of one layer saves; it counts matmuls."""
+class _SavePolicy:
+    """Policy for one pass of one layer; it counts matmuls, since it saves every n-th."""
 
     def __init__(self, saved: str) -> None:
         self.stride = matmul_stride(saved)

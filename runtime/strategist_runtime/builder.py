@@ -18,23 +18,23 @@ from strategist_runtime.weights.source import rows_of
 
 
 class ModelBuilder(Protocol):
-    """An architecture, from the meta device to weights that do not depend on the layout."""
+    """Builds a model of one architecture, from the meta device to weights that do not depend on the layout."""
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> ParallelizableModel:
         """A stage on the meta device."""
 
     def split(self, model: Any, meshes: Meshes, plan: Plan) -> None:
-        """Tensor and expert parallelism, of what it has built."""
+        """Applies tensor and expert parallelism to a model from ``build``."""
 
     def fill(self, model: Any, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
-        """Storage and first values."""
+        """Allocates the parameters on ``device`` and sets their initial values."""
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
-        """Gives whole rows of a matrix, which are quantised together."""
+        """A function that returns whole rows of a matrix, for quantisation by row."""
 
 
 class NativeModelBuilder:
-    """Builds the decoder of a plan's shape."""
+    """Builds the native decoder with the plan's model shape."""
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> Decoder:
         with torch.device("meta"):
@@ -57,7 +57,7 @@ class NativeModelBuilder:
 
 
 def model_builder(settings: TrialSettings) -> ModelBuilder:
-    """The native one, unless the settings name a folder of transformers."""
+    """The native decoder's builder, or that of transformers if the settings name a model folder of it."""
     if not settings.hugging_face:
         return NativeModelBuilder()
     from strategist_runtime.adapters import transformers  # optional dependency

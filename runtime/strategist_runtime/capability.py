@@ -1,6 +1,6 @@
-"""What this runtime executes, as data; free of torch, so that asking costs nothing.
+"""The settings that this runtime supports, as data; free of torch, so that a query is cheap.
 
-``profiles/backends/native.yaml`` says the same for the deciding half; a test keeps them equal.
+``profiles/backends/native.yaml`` has the same for the deciding half; a test keeps them equal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,60 +13,61 @@ from strategist_runtime.capability_external_model import external_model_refusals
 
 DEFAULTS = TrialSettings()
 FLOAT8_MULTIPLE = 16
-"""Of every length of a matrix in float8 (torch._scaled_mm)."""
+"""Both lengths of a float8 matrix must be multiples of this (torch._scaled_mm)."""
 
 DEVICES = ("cpu", "cuda")
-BESIDE = ("adamw", "adamw_bf16", "sgd")
-"""Optimizers whose updates are plain arithmetic, so that hosts may take them beside a backward pass."""
+HOST_UPDATABLE_OPTIMIZERS = ("adamw", "adamw_bf16", "sgd")
+"""Optimizers whose updates are plain arithmetic, so that a host thread may run them during a backward pass."""
 
 QUANTISED_BLOCK = 64
-"""Weights of a row that share a constant, where they have 4 bits: strategist_runtime.model.nf4."""
+"""Number of 4-bit weights of a row that share a constant: strategist_runtime.model.nf4."""
 
-LAYOUT: dict[str, tuple[int, ...]] = {}
-"""Axes that take these degrees only; the others take any."""
+LAYOUT_VALUES: dict[str, tuple[int, ...]] = {}
+"""Axes that are limited to these degrees; any other axis takes any degree."""
 
-KNOBS: dict[str, tuple[bool | int | str, ...]] = {}
-"""Knobs that take these values only; the others take every legal one."""
+KNOB_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
+"""Knobs that are limited to these values; any other knob takes every legal value."""
 
-OPTIONS: dict[str, tuple[bool | int | str, ...]] = {}
-"""Options that take these values only, where they act; the others take every legal one.
+OPTION_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
+"""Options that are limited to these values where they have an effect; any other option takes every legal value.
 
-Three concern trainings only, which are saved and started again (checkpoint, checkpoint_interval, max_restarts); all have one node
-(rendezvous). NCCL's, the device's and the allocator's are set by the launcher of the ranks (``strategist.contract.environment``).
+checkpoint, checkpoint_interval and max_restarts have an effect on trainings only, which are saved and restarted. ``rendezvous``
+is the launcher's. NCCL's, the device's and the allocator's options are set by the launcher of the ranks
+(``strategist.contract.environment``).
 """
 
-WORKLOAD: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
-MODEL: dict[str, tuple[bool | int | str, ...]] = {}
+WORKLOAD_VALUES: dict[str, tuple[str, ...]] = {"train": ("full", "lora", "qlora")}
+MODEL_VALUES: dict[str, tuple[bool | int | str, ...]] = {}
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
-STRETCHES = ("linear", "llama3", "yarn")
-"""Activations of feed-forwards, and kinds of RopeScaling, that a decoder computes."""
+ROPE_SCALINGS = ("linear", "llama3", "yarn")
+"""Supported activations of feed-forwards, and supported kinds of RopeScaling."""
 
 
 def refusals(plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
-    """Why this runtime does not run ``plan``: the value, the law and the way out, a sentence each; empty when it does."""
-    own = external_model_refusals(plan, settings) if settings.hugging_face else _own_refusals(plan, settings)
+    """Why this runtime does not run ``plan``: a sentence each with the value, the limit and the next step; empty if it does."""
+    own = external_model_refusals(plan, settings) if settings.hugging_face else _native_refusals(plan, settings)
     return (*common_refusals(plan), *own)
 
 
 def common_refusals(plan: Plan) -> Iterator[str]:
-    """Whatever the model is."""
+    """Refusals that do not depend on the kind of model."""
     yield from _outside({"device": DEVICES}, {"device": plan.cluster.device.kind}, "choose another cluster")
-    yield from _outside(WORKLOAD, vars(plan.workload), "choose it, or another back end")
+    yield from _outside(WORKLOAD_VALUES, vars(plan.workload), "choose it, or another back end")
     yield from _arithmetic_refusals(plan)
     for law in plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         yield f"{law}; correct the plan"
     yield from _adapter_refusals(plan)
 
 
-def _own_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
-    """Of the native decoder."""
+def _native_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
+    """Refusals of the native decoder."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     other = "choose it, or another back end"
-    yield from _outside(LAYOUT, vars(layout), other)
-    yield from _outside(KNOBS, vars(knobs), other)
-    acting = {name: values for name, values in OPTIONS.items() if plan.candidate.acts(name, plan.model)}
+    yield from _outside(LAYOUT_VALUES, vars(layout), other)
+    yield from _outside(KNOB_VALUES, vars(knobs), other)
+    acting = {name: values for name, values in OPTION_VALUES.items() if plan.candidate.acts(name, plan.model)}
     yield from _outside(acting, vars(plan.candidate.options), other)
-    yield from _outside(MODEL, _traits(plan.model), "choose another model or back end")
+    yield from _outside(MODEL_VALUES, _traits(plan.model), "choose another model or back end")
     cut, stages = plan.estimate.pipeline_layers, layout.pp * knobs.pp_virtual_stages
     if cut and (len(cut) != stages or sum(cut) != plan.model.layers or min(cut) < 1):
         yield f"pipeline_layers {cut}: {stages} stages share {plan.model.layers} layers, each at least one; plan again"
@@ -76,7 +77,7 @@ def _own_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
 
 
 def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
-    """Of what a shape says beside its sizes."""
+    """Refusals of properties of the model shape: positions, activation, RoPE scaling."""
     other = "choose another model"
     name, turned = ("rope_head_size", model.mla.rope_head_size) if model.mla else ("head_size", model.head_size)
     if turned % 2 and not model.learned_positions:
@@ -85,12 +86,12 @@ def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
         yield f"seq_len {seq_len}: the model has learned {model.learned_positions} positions; choose a shorter sequence"
     if model.ffn_activation not in ACTIVATIONS:
         yield f"activation {model.ffn_activation}: this runtime computes {', '.join(ACTIVATIONS)}; {other}"
-    if model.rope_scaling is not None and model.rope_scaling.kind not in STRETCHES:
-        yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(STRETCHES)}; {other}"
+    if model.rope_scaling is not None and model.rope_scaling.kind not in ROPE_SCALINGS:
+        yield f"rope_scaling {model.rope_scaling.kind}: this runtime computes {', '.join(ROPE_SCALINGS)}; {other}"
 
 
 def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
-    """Of types, and of what a library beside torch is needed for."""
+    """Refusals of types, kernels and offloaded updates, and of missing libraries."""
     layout, knobs, model, workload = plan.candidate.layout, plan.candidate.knobs, plan.model, plan.workload
     if plan.candidate.options.async_tp and plan.cluster.device.kind != "cuda":
         yield f"async_tp True: peers' memory is read over NVLink, which {plan.cluster.device.kind} has not; choose async_tp False"
@@ -112,7 +113,7 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
     if workload.compute_dtype == "fp16" and knobs.optimizer_in_backward:
         yield "optimizer_in_backward True: a step in fp16 is taken only if no gradient overflowed; choose precision bf16"
     beside = knobs.optimizer_in_backward and knobs.offload in ("optimizer", "all")
-    if beside and workload.optimizer not in BESIDE:
+    if beside and workload.optimizer not in HOST_UPDATABLE_OPTIMIZERS:
         law = "a thread updates beside the backward pass, in which muon would gather and adamw8bit compile"
         yield f"optimizer_in_backward True, optimizer {workload.optimizer}: {law}; choose optimizer_in_backward False"
     if knobs.offload == "streamed" and knobs.float8 != "none":
@@ -120,7 +121,7 @@ def _arithmetic_refusals(plan: Plan) -> Iterator[str]:
 
 
 def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
-    """Of attention that is more than causal."""
+    """Refusals of attention that is not purely causal."""
     candidate, model = plan.candidate, plan.model
     special = {
         "packed documents": settings.document_tokens(plan.workload) > 0,
@@ -133,7 +134,7 @@ def _mask_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
 
 
 def _expert_refusals(plan: Plan) -> Iterator[str]:
-    """Of models with experts."""
+    """Refusals of models with experts."""
     moe, knobs = plan.model.moe, plan.candidate.knobs
     if moe is None:
         return
@@ -142,7 +143,7 @@ def _expert_refusals(plan: Plan) -> Iterator[str]:
 
 
 def _adapter_refusals(plan: Plan) -> Iterator[str]:
-    """Of LoRA and QLoRA."""
+    """Refusals of LoRA and QLoRA."""
     train, model, layout = plan.workload.train, plan.model, plan.candidate.layout
     if train == "full":
         return
@@ -158,7 +159,7 @@ def _adapter_refusals(plan: Plan) -> Iterator[str]:
 
 
 def _traits(model: ModelShape) -> dict[str, object]:
-    """The model's fields, with the parts that are whole shapes as there or not."""
+    """The model's fields; ``moe`` and ``mla`` as booleans."""
     return {**vars(model), "moe": model.moe is not None, "mla": model.mla is not None}
 
 

@@ -1,6 +1,6 @@
-"""What the runtime executes of a plan whose model has code that is not ours, as data; free of torch and of transformers.
+"""The settings that this runtime supports for external models, as data; free of torch and of transformers.
 
-``profiles/backends/transformers.yaml`` says the same for the deciding half; a test keeps them equal.
+``profiles/backends/transformers.yaml`` has the same for the deciding half; a test keeps them equal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ ALLOWED: Mapping[str, Mapping[str, tuple[bool | int | str, ...]]] = {
     "options": {"async_tp": (False,)},
     "workload": {"optimizer": ("adamw", "adamw_bf16", "adamw8bit", "sgd")},
 }
-"""Settings that take these values only, options where they act; the others take every legal one."""
+"""Settings that are limited to these values, options only where they have an effect; any other setting takes every legal value."""
 
 
 def external_model_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
-    """Why a model of transformers cannot be trained by ``plan``.
+    """Why ``plan`` cannot train a model of transformers.
 
     Raises:
         FileError: the folder has no configuration.
@@ -36,7 +36,7 @@ def external_model_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str
 
 
 def limits(plan: Plan, whose: str) -> Iterator[str]:
-    """Settings that need layers of our own, and that ``plan`` has."""
+    """A sentence for each setting of ``plan`` outside of ``ALLOWED``; ``whose`` names the kind of model in it."""
     candidate = plan.candidate
     parts = {"layout": candidate.layout, "knobs": candidate.knobs, "options": candidate.options, "workload": plan.workload}
     for part, names in ALLOWED.items():

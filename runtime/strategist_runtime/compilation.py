@@ -1,4 +1,4 @@
-"""torch.compile, layer by layer: one graph serves all layers of a kind, and FSDP2 gathers between graphs (arXiv 2411.00284)."""
+"""torch.compile by layer: all layers of a kind share one graph, and FSDP2 gathers between graphs (arXiv 2411.00284)."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ from strategist_runtime.model.layer import Layer
 
 
 def compile_layers(model: ParallelizableModel, candidate: Candidate, device: torch.device) -> None:
-    """Has each layer compiled at its first call. ``recompute: budget`` is the compiler's choice of what a layer saves."""
+    """Makes each layer compile at its first call. With ``recompute: budget`` the compiler chooses what a layer saves."""
     percent = candidate.knobs.recompute_budget_percent if candidate.knobs.recompute == "budget" else 100
-    set_activation_budget(percent / 100)  # always: a process may have compiled another plan before
+    set_activation_budget(percent / 100)  # also 100 %: this process may have compiled another plan before
     prepare_compiler(device)
     if model.embedding is not None:
         model.embedding.register_forward_hook(lambda _module, _arguments, output: AwaitedCollective.apply(output))
@@ -26,8 +26,9 @@ def compile_layers(model: ParallelizableModel, candidate: Candidate, device: tor
 
 
 def _graphs(layer: nn.Module) -> Iterator[nn.Module]:
-    """What of a layer becomes a graph: the layer, but of one with a mixture of experts its attention, as how many rows each expert
-    gets is known only when they are there."""
+    """The modules of a layer that become graphs: the layer itself; with a mixture of experts only its attention, since the
+    number of rows per expert is known at run time only.
+    """
     for module in layer.modules():
         if isinstance(module, Layer) and isinstance(module.feed_forward, MixtureOfExperts):
             yield module.attention

@@ -1,4 +1,4 @@
-"""The device meshes of a layout, and what a rank needs to know of its place in them."""
+"""The device meshes of a layout, and a rank's position in them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,9 @@ from strategist.contract.layout import AXES, Layout
 from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS, unflatten_mesh
 
 SHARD, EXPERT_SHARD, EXPERT, EXPERT_TENSOR = "dp_shard_cp", "dp_shard_expert", "ep", "tp_expert"
-"""Axes that others fold into; each is named after the one whose traffic it carries, but experts' own."""
+"""Names of mesh axes besides those of the layout. The prefix is the axis to which the traffic counts: dp_shard, dp_shard, ep and
+tp.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +36,21 @@ class Meshes:
 
 
 def uses_fsdp(layout: Layout, offload: str = "none") -> bool:
-    """Whether FSDP2 holds the parameters, which it does for all that it offloads.
+    """Whether FSDP2 manages the parameters, as always with ``offload: all``.
 
-    Tensor parallelism alone takes it too, with one shard: it brings the gradients of replicated parameters together over tp and
-    keeps the parameters that matmuls see in bf16, which DDP does for no DTensor. So do stages with replicas: the pipeline tells
-    FSDP2 by itself which micro-batch is the last.
+    Tensor parallelism without sharding uses it as well, with one shard: FSDP2 reduces the gradients of replicated parameters
+    over tp, and casts the parameters of matmuls to bf16; DDP does neither for DTensors. So do pipeline stages with replicas,
+    since the pipeline tells FSDP2 which micro-batch is the last.
     """
     return layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or offload == "all"
 
 
 def axis_of(group: str, layout: Layout) -> str:
-    """The axis that a process group lies along, from torch's description of it (``mesh_tp``); ``world`` for one of all ranks.
+    """The mesh axis of a process group, from torch's description of it (``mesh_tp``); ``world`` for a group of all ranks.
 
-    A group over several axes is the first's, as with parameters sharded over ``mesh_dp_shard_cp``. FSDP2 gives no names to the
-    groups in which it reshards (``mesh_dim_0``). Where the mesh has one axis only, all ranks are that axis.
+    A group over several axes counts as the first one, such as ``mesh_dp_shard_cp`` for parameters. The groups in which FSDP2
+    reshards have no names (``mesh_dim_0``) and count as dp_shard. If the mesh has only one axis, a group of all ranks is that
+    axis.
     """
     name = group.removeprefix("mesh_")
     named = (axis for axis in (*AXES, EXPERT) if name == axis or name.startswith(f"{axis}_"))
@@ -56,17 +59,17 @@ def axis_of(group: str, layout: Layout) -> str:
 
 
 def rank_grid(layout: Layout) -> torch.Tensor:
-    """Global ranks, [pp, dp_replicate, dp_shard, cp, tp], laid out so that the last axis of ``axis_order`` varies fastest."""
+    """Global ranks, [pp, dp_replicate, dp_shard, cp, tp]; the last axis of ``axis_order`` varies fastest."""
     order = layout.axis_order
     grid = torch.arange(layout.world_size).view([getattr(layout, axis) for axis in order])
     return grid.permute([order.index(axis) for axis in AXES]).contiguous()
 
 
 def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = False, offload: str = "none") -> Meshes:
-    """Makes the process groups, those of ``experts`` if the model has any; every rank must call it at the same time.
+    """Makes the process groups, including those of ``experts`` if the model has any; every rank must call it at the same time.
 
-    All meshes unfold from one of all ranks, so that torch can tell how FSDP2's and tensor parallelism's lie to each other; each
-    keeps torch's order (replicate, shard, tp) whatever ``axis_order`` is, which decides which ranks lie where.
+    All meshes are unflattened from one mesh of all ranks, so that torch can relate FSDP2's mesh to tensor parallelism's. Each
+    keeps torch's order of axes (replicate, shard, tp); ``axis_order`` decides only which rank is at which position.
     """
     grid = rank_grid(layout)
     stage, replicate, shard, *_ = (grid == rank).nonzero()[0].tolist()
@@ -97,8 +100,9 @@ def make_meshes(layout: Layout, device_kind: str, rank: int, *, experts: bool = 
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | None]:
-    """Experts unfold from dp_shard x cp x tp: what is left beside ``ep`` and ``etp`` shards each expert's parameters. So does tp if
-    neither splits them."""
+    """The meshes of experts: the ranks of dp_shard x cp x tp that ``ep`` and ``etp`` do not use shard each expert's parameters;
+    with ep and etp 1 these are all of them, tp included.
+    """
     shards = layout.fsdp_ranks * layout.tp // (layout.ep * layout.etp)
     sizes = {
         "pp": layout.pp,
@@ -107,7 +111,7 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
         EXPERT: layout.ep,
         EXPERT_TENSOR: layout.etp,
     }
-    # torch would give an axis of all ranks the group of all ranks: exchanges would wait for gathers, and count as theirs.
+    # For an axis of all ranks torch would use the group of all ranks: all-to-alls would wait for all-gathers, and count as theirs.
     apart = {EXPERT: COLLECTIVE_BACKENDS[world.device_type]} if layout.ep > 1 else None
     sparse = _unfolded(world, sizes, also=(EXPERT_SHARD,), apart=apart)
     return {
@@ -119,13 +123,14 @@ def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh | 
 def _unfolded(
     world: DeviceMesh, sizes: dict[str, int], also: tuple[str, ...] = (), apart: dict[str, Any] | None = None
 ) -> DeviceMesh:
-    """The mesh of all ranks in these dimensions, without those of size 1 that are not in ``also``; those in ``apart`` have groups
-    of their own, of these back ends, whatever their size."""
+    """The mesh of all ranks with these dimensions, without those of size 1 that are not in ``also``. Dimensions in ``apart`` get
+    separate process groups of any size, with these back ends.
+    """
     kept = {name: size for name, size in sizes.items() if size > 1 or name in also}
     return unflatten_mesh(world, kept, apart)
 
 
 def _slice(mesh: DeviceMesh, *names: str) -> DeviceMesh | None:
-    """The dimensions of these names that the mesh has; None without any."""
+    """The sub-mesh of the named dimensions that the mesh has; None if it has none of them."""
     there = tuple(name for name in names if name in (mesh.mesh_dim_names or ()))
     return mesh[there] if there else None

@@ -1,4 +1,4 @@
-"""From a plan to the parts of a model that this rank trains, techniques in one fixed order."""
+"""From a plan to this rank's parallelized parts of the model; the techniques are applied in one fixed order."""
 
 from functools import partial
 
@@ -29,9 +29,9 @@ def parallelize(
     context: Context | None = None,
     builder: ModelBuilder | None = None,
 ) -> tuple[nn.Module, ...]:
-    """The stages of this rank, first to last; the whole model without a pipeline. DDP comes last, as it needs the weights.
+    """The stages of this rank, first to last; the whole model without a pipeline. DDP is applied last, since it needs the weights.
 
-    ``builder`` replaces the one that the settings select.
+    ``builder`` replaces the builder that the settings select.
     """
     if plan.candidate.knobs.offload == "streamed":
         native = builder if isinstance(builder, NativeModelBuilder) else NativeModelBuilder()
@@ -54,10 +54,10 @@ def _part(
     device: torch.device,
     context: Context | None,
 ) -> ParallelizableModel:
-    """Meta build, tensor and context parallelism, adapters, recompute, compile, FSDP2, weights.
+    """Meta build, tensor and context parallelism, adapters, recomputation, compilation, FSDP2, weights.
 
-    Recompute wraps a layer before FSDP2 does, so that the parameters are gathered once for both of its passes in backward. A layer
-    is compiled with its recomputation, which the compiler must see, and without FSDP2's hooks.
+    Recomputation wraps a layer before FSDP2, so that parameters are gathered once for both passes in backward. A layer is
+    compiled together with its recomputation, which the compiler must see, and without FSDP2's hooks.
     """
     model = builder.build(plan, stage_spec)
     store(model, plan)
@@ -95,13 +95,13 @@ def _part(
 
 
 def _native(model: ParallelizableModel) -> Decoder:
-    """For what other models are refused."""
+    """The model as a ``Decoder``, for techniques that plans with external models cannot have."""
     assert isinstance(model, Decoder)
     return model
 
 
 def _compute_on(model: Decoder, device: torch.device) -> None:
-    """Has all but the parameters of a model in host memory lie where it computes."""
+    """Moves a model's metadata and buffers to the device of the computation; its parameters stay in host memory."""
     model.metadata_builder = model.metadata_builder.on(device)
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):

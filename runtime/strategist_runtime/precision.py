@@ -14,38 +14,40 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def stored_dtype(plan: Plan) -> torch.dtype:
-    """In which parameters that learn, gradients and optimizer states lie: fp32, but for ``bf16-true``; LoRA's always in fp32."""
+    """The type of trained parameters, gradients and optimizer states: bf16 for full training with ``bf16-true``, otherwise fp32;
+    LoRA's are always fp32.
+    """
     return torch.bfloat16 if plan.workload.precision == "bf16-true" and plan.workload.train == "full" else torch.float32
 
 
 def model_dtype(plan: Plan) -> torch.dtype:
-    """In which the parameters of the model itself lie; frozen ones as they are computed with."""
+    """The type of the model's own parameters; frozen ones have the compute type."""
     return stored_dtype(plan) if plan.workload.train == "full" else compute_dtype(plan)
 
 
 def store(model: nn.Module, plan: Plan) -> None:
-    """Has the parameters of a meta model lie in their type."""
+    """Casts the parameters of a meta model to their stored type."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(stored_dtype(plan))
 
 
 def compute_dtype(plan: Plan) -> torch.dtype:
-    """In which matmuls compute."""
+    """The compute type of matmuls."""
     return DTYPES[plan.workload.compute_dtype]
 
 
 def reduce_dtype(plan: Plan) -> torch.dtype:
-    """In which gradients travel between data ranks."""
+    """The type in which gradients are reduced over data ranks."""
     return DTYPES[plan.candidate.knobs.reduce_dtype]
 
 
 def fsdp_policy(plan: Plan) -> MixedPrecisionPolicy:
-    """What FSDP2 casts parameters to before it gathers them, and gradients to before it reduces them."""
+    """The types to which FSDP2 casts parameters before all-gathers, and gradients before reductions."""
     return MixedPrecisionPolicy(param_dtype=compute_dtype(plan), reduce_dtype=reduce_dtype(plan))
 
 
 def forward_context(plan: Plan, on: torch.device) -> AbstractContextManager[None]:
-    """Around the forward pass: autocast where no FSDP2 casts the parameters, else nothing."""
+    """Context of the forward pass: autocast if FSDP2 does not cast the parameters, otherwise nothing."""
     if compute_dtype(plan) is model_dtype(plan) or uses_fsdp(plan.candidate.layout, plan.candidate.knobs.offload):
         return nullcontext()
     return autocast(on, compute_dtype(plan))

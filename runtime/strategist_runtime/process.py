@@ -1,4 +1,6 @@
-"""The process that a rank is: it dies with its parent, ends when asked, keeps to its memory. Free of torch, so it starts first."""
+"""The process of a rank: it dies with its parent, ends on request, and stays within its memory limit. Free of torch, so that it
+starts before torch is imported.
+"""
 
 import ctypes
 import os
@@ -12,21 +14,21 @@ from typing import NoReturn
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # glibc malloc.h
 DIRECT_BYTES = 2**18
-"""Blocks from this size on are mapped from the kernel one by one."""
+"""malloc maps blocks from this size on from the kernel one by one."""
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when its parent ends, however it ends; Linux only, elsewhere it does nothing."""
+    """Makes the kernel kill this process when its parent ends, for any reason. Linux only; elsewhere it does nothing."""
     if sys.platform != "linux":
         return
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # the parent ended before prctl took effect
         os._exit(1)
 
 
 def on_terminate(act: Callable[[], None]) -> None:
-    """Calls ``act`` from a thread of its own on each SIGTERM, so at once even while the main thread waits inside a collective.
+    """Calls ``act`` from a separate thread on each SIGTERM, so at once even while the main thread waits inside a collective.
 
     Call it before any other thread starts: threads inherit the blocked signal.
     """
@@ -41,27 +43,29 @@ def on_terminate(act: Callable[[], None]) -> None:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """Ends this process at once, without any clean-up: that could wait for peers; and gloo's threads abort the process when they
-    drop a Python object, such as the mode in which a collective was called, while the interpreter goes down (torch 2.13)."""
+    """Ends this process at once, without any clean-up. Clean-up could wait for peers; and gloo's threads abort the process if
+    they drop a Python object, such as the mode in which a collective was called, while the interpreter shuts down (torch
+    2.13).
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def count_memory_closely() -> None:
-    """Has memory that a tensor frees go back to the kernel at once, and MKL keep no buffers, so that what the kernel counts is
-    what lives; costs page faults. Call it before torch is imported: MKL reads its switch then.
+    """Makes freed tensor memory return to the kernel at once, and MKL keep no buffers, so that the kernel's count is the live
+    memory. This costs page faults. Call it before torch is imported, when MKL reads its setting.
     """
     os.environ["MKL_DISABLE_FAST_MM"] = "1"
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, other C libraries need not
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, other C libraries may not
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, DIRECT_BYTES)
 
 
 def hold_memory(capacity_bytes: int) -> None:
-    """Lets this process allocate ``capacity_bytes`` more than it has now; beyond that allocations fail. Linux only.
+    """Limits this process to ``capacity_bytes`` more than it has now; further allocations fail. Linux only.
 
-    The limit counts writable private memory (RLIMIT_DATA), not address space and not what is resident.
+    The limit counts writable private memory (RLIMIT_DATA), not address space and not resident memory.
     """
     if sys.platform != "linux":
         return
@@ -71,7 +75,7 @@ def hold_memory(capacity_bytes: int) -> None:
 
 
 def release_memory() -> None:
-    """Takes the limit off again, so that a rank that ran out of memory can still write its record."""
+    """Lifts the memory limit, for example so that a rank that ran out of memory can still write its record."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
@@ -86,7 +90,9 @@ def data_bytes() -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed. CUDA has its own error (``torch.OutOfMemoryError``), the CPU's allocators several."""
+    """Whether the error is a failed allocation. CUDA has its own error (``torch.OutOfMemoryError``), the CPU's allocators have
+    several.
+    """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     signs = (

@@ -13,37 +13,37 @@ from strategist.contract.checkpoint import STOP_FILE
 from strategist.contract.measurement import Outcome, RankRecord
 from strategist.contract.rank_observation import Moment, Traffic
 
-REMARKS = 5
-"""So many of the last ones are kept."""
+MAX_REMARKS = 5
+"""Number of latest remarks in the record."""
 
 
 class NotFinite(Exception):  # noqa: N818 - an outcome, not a fault
-    """A loss or a gradient norm is no finite number."""
+    """A loss or a gradient norm is not finite."""
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
-    """The training was asked to end: it has finished its step, and its state is saved."""
+    """The training ended on request: it has finished its step, and its state is saved."""
 
 
 class StopRequest:
-    """Whether the training of this rank was asked to end well: by a SIGTERM once it is ``armed``, or by the file at ``path``."""
+    """Request to end this rank's training after its step: a SIGTERM, or the file at ``path``; both only once it is ``armed``."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.armed, self.signalled = path, False, False
 
     def signal(self) -> bool:
-        """A SIGTERM has come; whether the training ends by itself. A second one does not wait."""
+        """Records a SIGTERM. True if the training ends by itself; False if the process must end at once, as on the second one."""
         answered, self.signalled = self.armed and not self.signalled, True
         return answered
 
     def wanted(self) -> bool:
-        """Whether it is to end after the step that it is at."""
+        """Whether the training should end after the current step."""
         return self.armed and (self.signalled or self.path.exists())
 
 
 @dataclass(kw_only=True)
 class Figures:
-    """What a rank has measured so far, under the names of its record; None until it has."""
+    """Measurements of a rank so far, by the names of its record; None if not measured yet."""
 
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
@@ -65,9 +65,9 @@ class Figures:
 
 
 class Recorder:
-    """Writes ``rank-<r>.phase`` at every section and step, ``progress.jsonl`` on rank 0, and ``rank-<r>.json`` once.
+    """Writes ``rank-<r>.phase`` at every phase and step, ``progress.jsonl`` on rank 0, and ``rank-<r>.json`` once.
 
-    ``idle_bytes`` is the memory that the process held before it built the model.
+    ``idle_bytes`` is the process's memory before it built the model.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -83,7 +83,9 @@ class Recorder:
         self.enter("spawn")
 
     def enter(self, phase: str) -> None:
-        """A section begins, or goes on: one line, the phase and the wall time, replaced as a whole."""
+        """Records that a phase begins or continues: one line with the phase and the wall-clock time; the file is replaced
+        atomically.
+        """
         self.phase = phase
         target = self.folder / f"rank-{self.rank}.phase"
         draft = target.with_suffix(".phase.draft")
@@ -91,7 +93,7 @@ class Recorder:
         draft.replace(target)
 
     def step(self, index: int, **figures: float | None) -> None:
-        """A step is done, or its evaluation; figures are None where they are not finite."""
+        """Records a finished step, or its evaluation; figures are None if not finite."""
         self.enter(self.phase)
         if self.rank != 0:
             return
@@ -100,12 +102,12 @@ class Recorder:
             file.write(json.dumps(line) + "\n")
 
     def remark(self, text: str) -> None:
-        """What people should read goes into the log at once, and the last of it into the record."""
+        """Prints a line for the user; the record keeps the latest ones."""
         print(text, file=sys.stderr, flush=True)
-        self.figures.notes = [*self.figures.notes[1 - REMARKS :], text]
+        self.figures.notes = [*self.figures.notes[1 - MAX_REMARKS :], text]
 
     def end(self, outcome: Outcome, message: str = "") -> None:
-        """Writes the record. The first to come decides: the main thread and the one that waits for SIGTERM may both."""
+        """Writes the record. Only the first call counts: the main thread and the thread that handles SIGTERM may both call it."""
         with self._lock:
             if not self._ended:
                 codec.save(self._record(outcome, message), self.folder / f"rank-{self.rank}.json")

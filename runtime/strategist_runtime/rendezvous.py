@@ -15,13 +15,13 @@ POLL_SECONDS = 0.02
 
 
 def join_process_group(folder: Path, device_kind: str, timeout_seconds: float) -> None:
-    """Makes the process group of all ranks; each calls it, with the folder that they share.
+    """Makes the process group of all ranks. Each rank calls it, with the folder that they share.
 
-    torch's own store listens on every interface without authentication. So where all ranks are on one machine, rank 0 makes
-    one that listens on loopback, and leaves its port in the folder until all are there.
+    torch's own store listens on every interface without authentication. So if all ranks are on one machine, rank 0 makes a store
+    that listens on loopback, and its port is in a file of the folder until all ranks have joined.
 
     Raises:
-        TimeoutError: rank 0 never came.
+        TimeoutError: rank 0 did not write its port in time.
     """
     backend, timeout = COLLECTIVE_BACKENDS[device_kind], timedelta(seconds=timeout_seconds)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -32,10 +32,10 @@ def join_process_group(folder: Path, device_kind: str, timeout_seconds: float) -
     if rank == 0:
         listening = socket.create_server((LOOPBACK, 0))
         port = int(listening.getsockname()[1])
-        _tell(told, port)
+        _write_port(told, port)
         listener = listening.detach()  # the store closes it
     else:
-        port, listener = _heard(told, timeout_seconds), None
+        port, listener = _read_port(told, timeout_seconds), None
     store = dist.TCPStore(LOOPBACK, port, ranks, rank == 0, timeout, wait_for_workers=False, master_listen_fd=listener)
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
     if rank == 0:
@@ -43,18 +43,18 @@ def join_process_group(folder: Path, device_kind: str, timeout_seconds: float) -
 
 
 def _attempt() -> str:
-    """Names this start of the ranks, as torchrun does."""
+    """Identifies this start of the ranks by torchrun's run id and restart count."""
     run, count = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RUN_ID", "RESTART_COUNT"))
     return f"{run.replace('/', '_')}-{count}"
 
 
-def _tell(path: Path, port: int) -> None:
+def _write_port(path: Path, port: int) -> None:
     draft = path.with_suffix(".draft")
     draft.write_text(f"{port}", encoding="ascii")
     draft.replace(path)
 
 
-def _heard(path: Path, timeout_seconds: float) -> int:
+def _read_port(path: Path, timeout_seconds: float) -> int:
     end = time.monotonic() + timeout_seconds
     while not path.exists():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Runs one rank of a trial: process group, meshes, model, warm-up, counted steps, a profiled step."""
+"""Runs one rank of a trial: process group, meshes, model, warm-up steps, measured steps, a profiled step."""
 
 import os
 from typing import Any
@@ -24,7 +24,8 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
 
     Raises:
         NotFinite: training diverged.
-        InputError, FileError: what it is to go on from, or to read, is not there.
+        Stopped: the training was requested to end, and is saved.
+        InputError, FileError: a checkpoint, weights or data are missing.
     """
     recorder.enter("init")
     device = this_device(plan.cluster.device.kind, plan.cluster.gpu_of(int(os.environ["LOCAL_RANK"])))
@@ -45,7 +46,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
     limit_memory(plan.cluster.device.memory_bytes, device)
     recorder.enter("build")
     if settings.export:
-        checked_config(plan, settings.weights or settings.hugging_face)  # now, and not after the training
+        checked_config(plan, settings.weights or settings.hugging_face)  # fails now rather than after the training
     trainer = make_trainer(plan, settings, meshes, device)
     begin(trainer, recorder).run()
     if settings.export:
@@ -56,7 +57,7 @@ def run(plan: Plan, settings: TrialSettings, recorder: Recorder) -> None:
 
 
 def _export(trainer: Trainer, recorder: Recorder) -> None:
-    """Whole tensors, which are not the plan's memory, and come as slowly as disks are."""
+    """Exports the model, without the memory limit (whole tensors are not part of the plan) and with the timeout of slow disks."""
     settings = trainer.settings
     recorder.enter("save")
     process.release_memory()

@@ -1,1 +1,1 @@
-"""Published runs priced by the planner's code: the error of the cost model against published measurements."""
+"""Accuracy: published runs priced by the planner's code, and the cost model's errors on them."""

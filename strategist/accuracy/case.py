@@ -1,4 +1,4 @@
-"""Case: a published row as a request that ``plan`` can price, with its measurement."""
+"""Case: a published row as a request that the planner can price, with its measurement."""
 
 from dataclasses import dataclass
 
@@ -32,15 +32,17 @@ from strategist.contract.workload import Workload
 from strategist.cost.layer_flops import model_flops_per_token
 from strategist.units import GIB
 
-OTHER_ARITHMETIC = ("nvfp4", "int8", "fp4", "int4", "mxfp4")
+UNSUPPORTED_PRECISIONS = ("nvfp4", "int8", "fp4", "int4", "mxfp4")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One row: what is priced, and what was measured; None where the source has no such figure. Memory in bytes of one device.
+    """One published row: what is priced, and what was measured. A measured value is None if the source has none.
 
-    ``reserved`` says that the figure of memory counts what the allocator holds, not only what tensors take; ``stage`` whose memory
-    it is: ``fullest``, ``first`` or ``last``. ``oom`` is whether the run failed for want of memory (None: nothing ran).
+    peak_memory_bytes: memory of one device.
+    reserved: ``peak_memory_bytes`` is what the allocator reserved, not only what tensors use.
+    oom: whether the run ran out of memory; None if nothing ran.
+    stage: pipeline stage whose memory was measured: ``fullest``, ``first`` or ``last``.
     """
 
     row: Row
@@ -58,12 +60,12 @@ class Case:
 
     @property
     def fits_times(self) -> bool:
-        """Whether calibrations may learn from its time: there is one, and its source calls it a benchmark."""
+        """Whether calibrations may be fitted to its time: there is one, and its source calls it a benchmark."""
         return bool(self.step_seconds) and not NO_BENCHMARK.search(self.row.notes)
 
     @property
     def sweep(self) -> tuple[str, ...]:
-        """Rows that differ in their layout alone."""
+        """Key of the row's sweep: source, model, device, number of devices, sequence length, global batch and training mode."""
         work = self.workload
         parts = (
             self.row.file,
@@ -78,7 +80,7 @@ class Case:
 
     @property
     def layout(self) -> str:
-        """What runs of one layout in a sweep have in common: all settings of the plan, and the micro-batches of a step."""
+        """Key of the layout in a sweep; runs with the same key have all settings and the accumulation steps in common."""
         return repr((self.candidate, self.accumulation))
 
 
@@ -86,13 +88,13 @@ def case_of(row: Row) -> Case:
     """The case of a row.
 
     Raises:
-        Skipped: it cannot be priced; says why.
+        Skipped: the row cannot be priced; with the reason.
     """
     if FLAGS.search(row.notes):
         raise Skipped(Skip.FLAGGED)
     if OTHER_TECHNIQUES.search(f"{row.row_id} ; {row.model} ; {plain(row.notes)}"):
         raise Skipped(Skip.OTHER_TECHNIQUE)
-    if row.precision in OTHER_ARITHMETIC or INT8_BASE.search(row.notes):
+    if row.precision in UNSUPPORTED_PRECISIONS or INT8_BASE.search(row.notes):
         raise Skipped(Skip.OTHER_ARITHMETIC)
     model, cluster = shape_of(row), cluster_of(row)
     layout = layout_of(row, cluster.devices)
@@ -122,8 +124,9 @@ def case_of(row: Row) -> Case:
 
 
 def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
-    """The pipeline stage whose memory is published: ``first``, ``last``, ``between``, or ``fullest``. Ranks lie stage by stage;
-    where the row doesn't say, it is what its framework logs."""
+    """The pipeline stage whose memory is published: ``first``, ``last``, ``between`` or ``fullest``. Ranks are ordered by stage.
+    If the row does not state the stage, it is the one that the framework logs.
+    """
     at = number(STAGE, row.notes)
     if at is None and (rank := number(RANK, row.notes)) is not None:
         at = rank * stages // devices
@@ -135,16 +138,18 @@ def _stage(row: Row, stages: int, devices: int, usual: str) -> str:
 
 
 def _reserved(row: Row) -> bool:
-    """As the column says, else the notes; where neither does, reserved (the cautious reading)."""
+    """Whether the memory is reserved memory: by the column, otherwise by the notes; reserved if neither says (the cautious
+    reading).
+    """
     if row.mem_kind:
         return row.mem_kind not in ("allocated", "active")
     return bool(RESERVED.search(row.notes)) or not ALLOCATED.search(row.notes)
 
 
 def _seconds(row: Row, model: ModelShape, workload: Workload, cluster: Cluster, batch: Batch, stack: Stack) -> float | None:
-    """Step seconds as published, else from tokens/s, else from the share of the peak that the model's FLOPs reached.
+    """Step seconds as published, otherwise from tokens/s, otherwise from MFU or FLOP/s.
 
-    A step of guessed sequences has no published seconds, only a published throughput.
+    A published step time is not used if the batch was inferred; a published throughput is.
     """
     if row.step_time_s and batch.stated:
         return row.step_time_s

@@ -1,4 +1,4 @@
-"""Cases with the inputs of all their steps as columns, so that one call times all of them under any calibration."""
+"""Cases with the step inputs of all of them as columns, so that one call prices all steps by any calibration."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from strategist.cost.step_inputs import StepInputs, take
 
 @dataclass(frozen=True, kw_only=True)
 class CaseColumns:
-    """Cases of any sources, and what their steps are made of, in the same order."""
+    """Cases of any sources, and their step inputs in the same order."""
 
     cases: tuple[Case, ...]
     inputs: StepInputs
@@ -29,16 +29,16 @@ class CaseColumns:
         return np.array([case.step_seconds or nan for case in self.cases])
 
     def take(self, index: Iterable[int]) -> "CaseColumns":
-        """The cases at these places."""
+        """The cases at these positions."""
         places = list(index)
         return CaseColumns(cases=tuple(self.cases[at] for at in places), inputs=take(self.inputs, places))
 
     def seconds(self, calibration: Calibration) -> Floats:
-        """Predicted seconds of the steps by one calibration; its links are those of the profiles."""
+        """Predicted seconds of the steps by one calibration; link rates are those of the profiles."""
         return step(self.inputs, calibration.factors).seconds
 
     def seconds_by(self, fits: Shipped) -> Floats:
-        """Predicted seconds, each by what was fitted to its stack."""
+        """Predicted seconds, each by the calibration of its stack."""
         found = np.zeros(len(self.cases))
         names = np.array([case.stack.name for case in self.cases])
         for name in set(names.tolist()):

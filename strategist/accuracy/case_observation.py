@@ -1,4 +1,4 @@
-"""Observation of a case for the fit of a calibration, and the part of a price to compare its published memory with."""
+"""Observation of a case for fitting a calibration, and the predicted memory to compare with its published memory."""
 
 from strategist.accuracy.case import Case
 from strategist.contract.estimate import MemoryParts
@@ -7,7 +7,7 @@ from strategist.cost.price import Priced
 
 
 def observation(case: Case) -> Observation:
-    """A case as something to fit to: its time. What a source says of memory is of many kinds and fits nothing."""
+    """The case as an observation with its step time only: published memory has too many definitions to fit to."""
     return Observation(
         model=case.model,
         cluster=case.cluster,
@@ -20,8 +20,9 @@ def observation(case: Case) -> Observation:
 
 
 def comparable_memory_bytes(priced: Priced, case: Case, at: int) -> float:
-    """Predicted bytes of the stage whose memory is published: what tensors take, or with what the allocator reserves above them,
-    which caches no more than there is."""
+    """Predicted bytes of the stage whose memory is published: allocated, or reserved by the allocator, which caches no more than
+    the device has.
+    """
     columns = priced.memory if case.stage == "fullest" else priced.first_stage if case.stage == "first" else priced.last_stage
     parts = MemoryParts(**{name: float(part[at]) for name, part in columns.items()})
     return max(parts.total, min(parts.reserved, priced.capacity_bytes)) if case.reserved else parts.allocated

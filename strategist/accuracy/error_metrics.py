@@ -1,4 +1,4 @@
-"""Figures of accuracy: errors as fractions, verdicts on memory, rank correlation and regret within sweeps."""
+"""Error metrics: relative errors, out-of-memory verdicts, rank correlation and regret in sweeps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 from strategist.accuracy.case import Case
 
 Floats = NDArray[np.float64]
-LEAST_RANKED = 3
-"""Layouts that a sweep needs before an order says something."""
+MIN_RANKED_LAYOUTS = 3
+"""Minimum number of layouts in a sweep for a rank correlation or a regret."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedCase:
-    """A case with what the model predicts for it: seconds of a step, bytes comparable to the published figure, and the probability
-    that a device's memory suffices."""
+    """A case with its predictions.
+
+    peak_memory_bytes: bytes comparable to the published value.
+    fit_confidence: probability that the plan fits into the device's memory.
+    interval: 90 % interval of ``step_seconds``.
+    """
 
     case: Case
     step_seconds: float
@@ -26,12 +30,12 @@ class PricedCase:
 
     @property
     def fits(self) -> bool:
-        """More likely than not."""
+        """Whether it fits with a probability of at least 0.5."""
         return self.fit_confidence >= 0.5
 
     @property
     def time_error(self) -> float | None:
-        """Predicted over published step, less 1."""
+        """Predicted over published step time, minus 1; None if not published."""
         return self.step_seconds / self.case.step_seconds - 1 if self.case.step_seconds else None
 
     @property
@@ -41,7 +45,13 @@ class PricedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """Verdicts on memory: ``hits`` ran out and were predicted to, ``false_alarms`` ran, ``misses`` ran out unforeseen."""
+    """Confusion matrix of out-of-memory predictions.
+
+    hits: ran out of memory, as predicted.
+    false_alarms: ran, but out of memory was predicted.
+    misses: ran out of memory, but a fit was predicted.
+    passes: ran, as predicted.
+    """
 
     hits: int = 0
     false_alarms: int = 0
@@ -50,16 +60,16 @@ class Confusion:
 
     @property
     def f1(self) -> float | None:
-        """Of the verdict "runs out of memory"; None where no row ran out."""
+        """F1 score of the prediction "runs out of memory"; None if no row ran out."""
         return 2 * self.hits / (2 * self.hits + self.false_alarms + self.misses) if self.hits + self.misses else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a group of rows shows; None where none of them has such a figure. Errors are fractions of the published value.
+    """Metrics of a group of rows; None if no row has the value. Errors are fractions of the published value.
 
-    ``step_time_rows``, ``ranked_sweeps``, ``sweeps`` (those with a regret), ``peak_memory_rows`` and ``interval_rows`` count what
-    stands behind them.
+    ``step_time_rows``, ``ranked_sweeps``, ``sweeps`` (those with a regret), ``peak_memory_rows`` and ``interval_rows`` are the
+    sample sizes.
     """
 
     name: str
@@ -84,7 +94,7 @@ class Figures:
 
 
 def figures(name: str, judged: Sequence[PricedCase], skipped: dict[str, int] | None = None) -> Figures:
-    """All figures of a group of rows."""
+    """All metrics of a group of rows."""
     times = np.array([item.time_error for item in judged if item.time_error is not None])
     memory = np.array([item.memory_error for item in judged if item.memory_error is not None])
     orders = [order for sweep in sweeps(judged) if (order := spearman(sweep)) is not None]
@@ -119,7 +129,7 @@ def figures(name: str, judged: Sequence[PricedCase], skipped: dict[str, int] | N
 
 
 def sweeps(judged: Sequence[PricedCase]) -> list[list[PricedCase]]:
-    """Rows that differ in their layout alone, together; only groups in which there is a choice."""
+    """Groups of rows that differ in their layout only; groups of a single row are left out."""
     groups: dict[tuple[str, ...], list[PricedCase]] = {}
     for item in judged:
         groups.setdefault(item.case.sweep, []).append(item)
@@ -128,8 +138,7 @@ def sweeps(judged: Sequence[PricedCase]) -> list[list[PricedCase]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """A layout of a sweep: the median of its published steps, whatever its runs differ in beside the layout (a release, a
-    dispatcher); the prediction is the same for all of them, or their median."""
+    """A layout of a sweep, with medians over its runs, which may differ in other things (a release, a dispatcher)."""
 
     published_seconds: float
     predicted_seconds: float
@@ -137,9 +146,11 @@ class _Layout:
 
 
 def spearman(sweep: Sequence[PricedCase]) -> float | None:
-    """Rank correlation of predicted and published step times of the layouts that ran."""
+    """Rank correlation of predicted and published step times of the layouts that ran; None if there are too few, or all are
+    equal.
+    """
     ran = _layouts(sweep)
-    if len(ran) < LEAST_RANKED:
+    if len(ran) < MIN_RANKED_LAYOUTS:
         return None
     predicted = _ranks(np.array([layout.predicted_seconds for layout in ran]))
     published = _ranks(np.array([layout.published_seconds for layout in ran]))
@@ -149,12 +160,13 @@ def spearman(sweep: Sequence[PricedCase]) -> float | None:
 
 
 def regret(sweep: Sequence[PricedCase]) -> float | None:
-    """What the layout that we would have picked takes longer than the best one, as published.
+    """Share by which the picked layout is slower than the best one, as published; None if too few layouts ran.
 
-    Picked is the fastest prediction among layouts predicted to fit; one that did not run is passed over, as its user would.
+    The picked layout is the fastest by prediction among those predicted to fit. Layouts that did not run are skipped, as a user
+    would skip them.
     """
     ran = _layouts(sweep)
-    if len(ran) < LEAST_RANKED:
+    if len(ran) < MIN_RANKED_LAYOUTS:
         return None
     best = min(layout.published_seconds for layout in ran)
     picked = min([layout for layout in ran if layout.fits] or ran, key=lambda layout: layout.predicted_seconds)
@@ -162,7 +174,7 @@ def regret(sweep: Sequence[PricedCase]) -> float | None:
 
 
 def _layouts(sweep: Sequence[PricedCase]) -> list[_Layout]:
-    """Those that ran."""
+    """The layouts of the sweep that ran."""
     runs: dict[str, list[PricedCase]] = {}
     for item in sweep:
         if item.case.step_seconds:
@@ -187,7 +199,7 @@ def _confusion(judged: Sequence[PricedCase]) -> Confusion:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks, equal values sharing the mean of theirs."""
+    """Ranks of the values; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     means: Floats = ends - (counts - 1) / 2

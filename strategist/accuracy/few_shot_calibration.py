@@ -1,4 +1,4 @@
-"""Few-shot calibration: how a few of a machine's own rows reduce the error on its other rows."""
+"""Few-shot calibration: error on a machine's rows after fitting to a few of its other rows."""
 
 import random
 from collections.abc import Sequence
@@ -9,19 +9,22 @@ import numpy as np
 from strategist.accuracy.case import Case
 from strategist.accuracy.case_observation import observation
 from strategist.cost.calibration import NEUTRAL, Calibration
-from strategist.cost.fit import OF_TRIALS, fitted
+from strategist.cost.fit import TRIAL_FACTORS, fitted
 from strategist.cost.observation import Observation, tables
 
-SHOTS = (0, 5, 10, 20)
-"""Rows that calibrate."""
+CALIBRATION_ROWS = (0, 5, 10, 20)
+"""Numbers of rows that are fitted to."""
 
-LEAST_REST = 20
-"""Rows that a group needs beside those that calibrate."""
+MIN_TEST_ROWS = 20
+"""Minimum number of rows of a group that are not fitted to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewShotErrors:
-    """A source's rows on one device with one stack: by how many of them calibrated, the mean and median error on the rest."""
+    """Errors for the rows of one source, device and stack.
+
+    mape, median_ape: mean and median absolute relative error on the remaining rows, by the number of fitted rows.
+    """
 
     source: str
     device: str
@@ -31,23 +34,25 @@ class FewShotErrors:
     median_ape: dict[int, float]
 
 
-def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = SHOTS, seed: int = 0) -> tuple[FewShotErrors, ...]:
-    """Errors of each group after some of its rows, drawn by ``seed``, were fitted as a study's trials are.
+def few_shot_errors(cases: Sequence[Case], *, shots: Sequence[int] = CALIBRATION_ROWS, seed: int = 0) -> tuple[FewShotErrors, ...]:
+    """Errors of each group after fitting to some of its rows, chosen at random by ``seed``, as to the trials of a study.
 
-    They are fitted to predictions from profiles alone: shipped calibrations know these very sweeps.
+    The prior is neutral, because shipped calibrations were fitted to these very rows.
     """
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in cases:
         if case.step_seconds:
             groups.setdefault((case.row.file, case.cluster.device.name, case.stack.name), []).append(case)
-    large = {key: members for key, members in groups.items() if len(members) >= max(shots) + LEAST_REST}
+    large = {key: members for key, members in groups.items() if len(members) >= max(shots) + MIN_TEST_ROWS}
     return tuple(_replayed(*key, members, shots, seed) for key, members in sorted(large.items()))
 
 
 def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Sequence[int], seed: int) -> FewShotErrors:
     drawn = random.Random(seed).sample([observation(case) for case in cases], len(cases))
     rest = drawn[max(shots) :]
-    errors = {count: _errors(rest, fitted(drawn[:count], NEUTRAL, OF_TRIALS).calibration if count else NEUTRAL) for count in shots}
+    errors = {
+        count: _errors(rest, fitted(drawn[:count], NEUTRAL, TRIAL_FACTORS).calibration if count else NEUTRAL) for count in shots
+    }
     return FewShotErrors(
         source=source,
         device=device,
@@ -59,7 +64,7 @@ def _replayed(source: str, device: str, stack: str, cases: list[Case], shots: Se
 
 
 def _errors(rest: Sequence[Observation], calibration: Calibration) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Relative errors of the steps, the same rows whatever calibrated."""
+    """Absolute relative errors of the step times; the remaining rows are the same for every calibration."""
     found = np.zeros(len(rest))
     for group in tables(rest):
         seconds = group.step(calibration).seconds

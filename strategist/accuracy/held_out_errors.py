@@ -1,4 +1,4 @@
-"""Held-out errors: predictions for rows whose source, or whose device, was not used by the fit."""
+"""Held-out errors: errors of predictions for rows of a source or device that the fit did not use."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,30 +14,36 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
 from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, calibration_for, family_name
 
-PUBLISHERS = {
+SOURCE_GROUPS = {
     "NVIDIA": (
         "megatron_lm_golden_values", "megatron_lm_scaling", "mlperf_training_41_50", "nvidia_megatron_bridge_perf",
         "nvidia_megatron_bridge_skills_memory", "nvidia_nemo",
     ),
 }  # fmt: skip
-"""Sources by one publisher about its own stack: left out together."""
+"""Sources of one publisher about its own stack; they are held out together."""
 
 RULE_MFU = 0.4
-"""The rule of thumb that predictions are held against: model FLOPs at 40 % of the peak."""
+"""Rule of thumb that predictions are compared with: model FLOPs at 40 % of the peak."""
 
-COVERED = (0.05, 0.95)
-"""Quantiles between which a step is to lie."""
+INTERVAL_QUANTILES = (0.05, 0.95)
+"""Quantiles of the 90 % interval of a step."""
 
-LEAST_SOURCES = 5
-"""Sources of a family from which its steps have a range of their own."""
+MIN_SOURCES = 5
+"""Minimum number of sources of a family for a step range of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutErrors:
-    """Rows of one source or device, priced by fits to all others. Errors are medians of absolute values, as shares of the published
-    value: of the step, of the step by the rule ``RULE_MFU``, of the step by fits that have seen the rows, and of peak memory; None
-    where no row has such a figure. ``bias`` is the median of predicted over published steps, less 1; ``covered`` the share of steps
-    within the range of predictions."""
+    """Errors on the rows of one source or device, priced by fits to all other rows. Errors are medians of absolute relative errors;
+    None if no row has the value.
+
+    error: of the step time.
+    rule_error: of the step time by the rule of thumb ``RULE_MFU``.
+    seen_error: of the step time by fits that include these rows.
+    bias: median of predicted over published step time, minus 1.
+    memory_error: of peak memory.
+    covered: share of step times within the predicted interval.
+    """
 
     name: str
     timed_rows: int
@@ -51,25 +57,26 @@ class HeldOutErrors:
 
 
 def source_of(case: Case) -> str:
-    """What a row's source is left out with: its file, or all files of its publisher."""
-    return next((name for name, files in PUBLISHERS.items() if case.row.file in files), case.row.file)
+    """The group in which a row is held out: its publisher, or its file."""
+    return next((name for name, files in SOURCE_GROUPS.items() if case.row.file in files), case.row.file)
 
 
 def file_of(case: Case) -> str:
-    """The file of a row."""
+    """File of a row."""
     return case.row.file
 
 
 def device_of(case: Case) -> str:
-    """The name of the device of a row."""
+    """Name of a row's device."""
     return case.cluster.device.name
 
 
 def held_out_step_seconds(
     columns: CaseColumns, group: Callable[[Case], str], whole: Sequence[FittedTo], name: str
 ) -> dict[int, float]:
-    """Seconds of the steps of one group by factors fitted to all others, by their places; the search begins at those of
-    ``whole``."""
+    """Step seconds of one group by factors fitted to all other rows, by row position; the search begins at the factors of
+    ``whole``.
+    """
     start: dict[str, Calibration] = {item.stack: item.calibration for item in whole}
     own, others = places_of(columns.cases, group, name)
     fits = Shipped(source=f"without {name}", fits=refit(columns.take(others), start))
@@ -77,39 +84,41 @@ def held_out_step_seconds(
 
 
 def places_of(cases: Sequence[Case], group: Callable[[Case], str], name: str) -> tuple[list[int], list[int]]:
-    """Places of the rows of one group, and of all others."""
+    """Positions of the rows of one group, and of all other rows."""
     own = [at for at, case in enumerate(cases) if group(case) == name]
     return own, sorted(set(range(len(cases))) - set(own))
 
 
 def rule_of_thumb_seconds(case: Case) -> float:
-    """Seconds of a step by the rule of thumb, at the peak of bf16, or of fp16 on devices without it."""
+    """Step seconds by the rule of thumb, with the peak of bf16, or of fp16 on devices without bf16."""
     peaks = case.cluster.device.peak_flops
     flops = model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
     return flops / (RULE_MFU * case.cluster.peak("bf16" if "bf16" in peaks else "fp16"))
 
 
 def step_ranges(judged: Sequence[PricedCase]) -> dict[str, tuple[float, float]]:
-    """The quantiles ``COVERED`` of measured over predicted steps of all benchmarks, and of each family with ``LEAST_SOURCES``."""
+    """Quantiles ``INTERVAL_QUANTILES`` of measured over predicted step time: of all benchmarks, and of each family with
+    ``MIN_SOURCES``.
+    """
     timed = [item for item in judged if item.case.fits_times and item.case.step_seconds]
     families = grouped(timed, lambda case: family_name(case.stack.family))
-    known = {name: own for name, own in families.items() if len(grouped(own, file_of)) >= LEAST_SOURCES}
+    known = {name: own for name, own in families.items() if len(grouped(own, file_of)) >= MIN_SOURCES}
     return {name: _step_range(own) for name, own in {ANY_STACK: timed, **known}.items()}
 
 
 def _step_range(judged: Sequence[PricedCase]) -> tuple[float, float]:
-    """Each source counts the same."""
+    """The quantiles of these rows; each source has the same weight."""
     errors = [[_ratio(item) for item in own] for own in grouped(judged, file_of).values()]
     values = np.concatenate([np.array(own) for own in errors])
     weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in errors])
     order = np.argsort(values)
     shares = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
-    low, high = np.interp(COVERED, shares, values[order])
+    low, high = np.interp(INTERVAL_QUANTILES, shares, values[order])
     return exp(float(low)), exp(float(high))
 
 
 def with_intervals(judged: Sequence[PricedCase], fits: Shipped) -> list[PricedCase]:
-    """With the intervals that the ranges of ``fits`` give."""
+    """The predictions with intervals from the step ranges of ``fits``."""
     ranges = {item.case.stack: calibration_for(item.case.stack, fits).step_range for item in judged}
     return [
         replace(item, interval=(low * item.step_seconds, high * item.step_seconds))
@@ -121,7 +130,7 @@ def with_intervals(judged: Sequence[PricedCase], fits: Shipped) -> list[PricedCa
 def held_out_errors(
     judged: Sequence[PricedCase], seen: Sequence[PricedCase], group: Callable[[Case], str]
 ) -> tuple[HeldOutErrors, ...]:
-    """Figures by group of rows that were left out, beside the same rows by fits that have ``seen`` them."""
+    """Errors by group of held-out rows, beside those of the same rows by fits that have ``seen`` them."""
     before = {id(item.case): item for item in seen}
     return tuple(
         _figures(name, own, [before[id(item.case)] for item in own]) for name, own in sorted(grouped(judged, group).items())
@@ -129,7 +138,7 @@ def held_out_errors(
 
 
 def mean_error(found: Sequence[HeldOutErrors], name: str = "error", *, least_rows: int = 8) -> float:
-    """The mean over groups with at least so many rows of one of their errors."""
+    """Mean of one of the errors over the groups with at least ``least_rows`` rows."""
     rows = "memory_rows" if name == "memory_error" else "timed_rows"
     return float(np.mean([getattr(item, name) for item in found if getattr(item, rows) >= least_rows]))
 

@@ -9,7 +9,7 @@ from strategist.accuracy.error_metrics import PricedCase
 
 @dataclass(frozen=True, kw_only=True)
 class Miss:
-    """A prediction beside what was published: of ``step_seconds`` or ``peak_memory_bytes``."""
+    """A predicted and a published value of ``figure``: ``step_seconds`` or ``peak_memory_bytes``."""
 
     judged: PricedCase
     figure: str
@@ -23,18 +23,18 @@ class Miss:
 
     @property
     def size(self) -> float:
-        """How far apart they are: half and double are equally far."""
+        """Absolute logarithm of the ratio: half and double are equally far."""
         return abs(math.log(self.ratio)) if self.ratio > 0 else math.inf
 
 
 def misses(judged: PricedCase) -> Iterator[Miss]:
-    """What is predicted of a row and was published, too."""
+    """The predictions for a row whose values were published."""
     for name in ("step_seconds", "peak_memory_bytes"):
         if published := getattr(judged.case, name):
             yield Miss(judged=judged, figure=name, predicted=getattr(judged, name), published=published)
 
 
 def worst(judged: Iterable[PricedCase], count: int) -> tuple[Miss, ...]:
-    """So many rows, each with the figure that is missed most, the largest miss first."""
+    """The ``count`` rows with the largest errors, largest first, each with its worst prediction."""
     found = [max(own, key=lambda miss: miss.size) for item in judged if (own := list(misses(item)))]
     return tuple(sorted(found, key=lambda miss: -miss.size)[:count])

@@ -1,4 +1,4 @@
-"""Accuracy: every published row priced as a plan would be, and statistics of the errors."""
+"""Accuracy: every published row priced like a plan, and statistics of the errors."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ from strategist.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Figures by source (a file's stem), device and model family, and of all rows: weighted by rows, and as mean of the sources."""
+    """Metrics by source (a file's stem), device and model family; over all rows (``overall``), and as the mean over the sources."""
 
     sources: tuple[Figures, ...]
     devices: tuple[Figures, ...]
@@ -34,14 +34,14 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedRow:
-    """A row that cannot be priced."""
+    """A row that cannot be priced, with the reason."""
 
     row: Row
     reason: Skip
 
 
 def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[SkippedRow]]:
-    """The cases of all rows that can be priced, and the other rows."""
+    """Cases of all rows that can be priced, and the skipped rows."""
     cases: list[Case] = []
     left_out: list[SkippedRow] = []
     for row in rows:
@@ -49,13 +49,13 @@ def read_cases(rows: Iterable[Row]) -> tuple[list[Case], list[SkippedRow]]:
             cases.append(case_of(row))
         except Skipped as skip:
             left_out.append(SkippedRow(row=row, reason=skip.reason))
-        except InputError:  # what it says breaks a law of the contract
+        except InputError:  # its values break a law of the contract
             left_out.append(SkippedRow(row=row, reason=Skip.IMPOSSIBLE))
     return cases, left_out
 
 
 def price_cases(cases: Sequence[Case], fits: Shipped | None = None) -> list[PricedCase]:
-    """Predictions for all cases, with what was fitted to their stacks: the shipped ``fits``, or others."""
+    """Predictions for all cases by the calibrations of their stacks: the shipped ones, or those in ``fits``."""
     found: dict[int, PricedCase] = {}
     for group in counted(tuple(tables([observation(case) for case in cases])), "groups of runs"):
         calibration = calibration_for(group.like.stack, fits)
@@ -74,7 +74,7 @@ def price_cases(cases: Sequence[Case], fits: Shipped | None = None) -> list[Pric
 
 
 def accuracy(rows: Iterable[Row]) -> Accuracy:
-    """How far predictions are from what was published."""
+    """The cost model's errors on published rows."""
     cases, left_out = read_cases(rows)
     judged = price_cases(cases)
     sources = _by(lambda row: row.file, judged, left_out)
@@ -92,14 +92,14 @@ _FAMILY = re.compile(r"(?:tiny[- ]?)?([a-z]+?)(?=v?[0-9]|[^a-z]|$)")
 
 
 def family(row: Row) -> str:
-    """The family of a row's model, the first word of its name after the test suite's, and whether it has experts."""
+    """Family of a row's model: the first word of its name (after the test suite's name), and whether it has experts."""
     name = row.model.rpartition(":")[2].lower()
     word = found[1] if (found := _FAMILY.match(name)) else name or "not stated"
     return word + (" (experts)" if row.experts else "")
 
 
 def _by(name: Callable[[Row], str], judged: Sequence[PricedCase], left_out: Sequence[SkippedRow]) -> tuple[Figures, ...]:
-    """Figures of the rows of each name."""
+    """Metrics of the rows, grouped by name."""
     used: dict[str, list[PricedCase]] = {}
     others: dict[str, list[SkippedRow]] = {}
     for item in judged:
@@ -110,7 +110,7 @@ def _by(name: Callable[[Row], str], judged: Sequence[PricedCase], left_out: Sequ
 
 
 def _reasons(left_out: Sequence[SkippedRow]) -> dict[str, int]:
-    """How many rows are left out for which reason, the most frequent first."""
+    """Number of skipped rows by reason, most frequent first."""
     return dict(Counter(left.reason.value for left in left_out).most_common())
 
 
@@ -121,7 +121,7 @@ _MEANS = (
 
 
 def _mean_of(sources: Sequence[Figures]) -> Figures:
-    """The plain mean of the sources' figures, so that a large sweep counts as much as a small table."""
+    """Unweighted mean of the sources' metrics, so that a large sweep counts as much as a small table."""
     means: dict[str, Any] = {}
     for name in _MEANS:
         known = [value for source in sources if (value := getattr(source, name)) is not None]

@@ -1,4 +1,4 @@
-"""Refit: calibrations by software stack from published rows, over all devices; a device's own rates lie in its profile."""
+"""Refit: calibrations by software stack, fitted to published rows of all devices; the rates of a device are in its profile."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.fit import OF_STACKS, fitted_steps
+from strategist.cost.fit import STACK_FACTORS, fitted_steps
 from strategist.cost.observation import tables
 from strategist.cost.price import price
 from strategist.cost.shipped_calibrations import ANY_STACK, PUBLISHED_NATIVE, FittedTo, family_name
@@ -23,27 +23,30 @@ from strategist.expr.columns import row_of, table
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import stack_of_plan
 
-LEAST_ROWS = 4
-"""Rows of a stack from which factors of its own are fitted."""
+MIN_ROWS = 4
+"""Minimum number of rows of a stack for factors of its own."""
 
-NORMAL = 1.4826
-"""Standard deviations to a median of absolute values, in a normal distribution."""
+MAD_TO_STANDARD_DEVIATION = 1.4826
+"""Standard deviation over the median of absolute values, for a normal distribution."""
 
-LEAST_SPREAD = 0.1
-"""Spread of a source below which it is not trusted more: so far, releases and clusters differ anyway."""
+MIN_SPREAD = 0.1
+"""Spread of a source below which it gets no more weight: releases and clusters differ by this much anyway."""
 
 REPEATS = 2
-"""Fits after the first one."""
+"""Number of fits after the first one, each with new weights."""
 
-MOST_ROWS, MOST_ROWS_IN_COMMON = 20.0, 2.0
-"""Rows that a source counts for at most in the fit of its stack, and in one of several stacks: its rows share one cluster and one
-release, so more of them tell no more."""
+MAX_ROWS, MAX_ROWS_IN_COMMON = 20.0, 2.0
+"""Maximum number of rows that a source counts for in the fit of its stack, and in a fit of several stacks: its rows share one
+cluster and one release, so more of them add little information.
+"""
 
 
 def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) -> tuple[FittedTo, ...]:
-    """Factors of all stacks, of each family of stacks, and of each stack, each held to those before it; no fit knows a device.
+    """Factors of all stacks, of each family of stacks, and of each stack; each fit uses the one before it as its prior. No fit
+    depends on the device.
 
-    ``start`` has calibrations by name from which the searches begin, as of a fit to nearly the same rows.
+    Args:
+        start: calibrations by name at which the searches begin, for example from a fit to nearly the same rows.
     """
     found: list[FittedTo] = []
     timed = _timed(columns)
@@ -60,8 +63,8 @@ def refit(columns: CaseColumns, start: Mapping[str, Calibration] | None = None) 
 KERNELS = ("matmul", "attention", "memory_bound")
 """Parts of a step that stand for kernels of one kind."""
 
-BESIDE = ("data", "other")
-"""Parts of a measured step that no part of a price stands for: batches that come, and a result that the host waits for."""
+UNPRICED_PARTS = ("data", "other")
+"""Parts of a measured step that the price does not contain: loading batches, and waiting of the host for a result."""
 
 
 def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
@@ -73,7 +76,7 @@ def native(fits: Sequence[FittedTo], trials: Sequence[Record]) -> FittedTo:
     timed = [(record.plan, record.measurement.time) for record in trials if record.measurement.time]
     if not timed:
         return replace(published, stack=NATIVE.name)
-    beside = median(sum(time.get(part, 0.0) for part in BESIDE) for _, time in timed)
+    beside = median(sum(time.get(part, 0.0) for part in UNPRICED_PARTS) for _, time in timed)
     slower = {part: median(each) for part, each in _kernels_beside_price(timed).items()}
     compute = max(slower["matmul"], 1.0)
     calibration = replace(
@@ -99,7 +102,7 @@ def _kernels_beside_price(trials: Sequence[tuple[Plan, dict[str, float]]]) -> di
 
 
 def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calibration] | None = None) -> Calibration:
-    """Factors of stacks of one family, as ``refit`` finds them."""
+    """Factors of the stacks of one family, as ``refit`` finds them."""
     timed = columns_of([case for case in cases if case.fits_times])
     whole = _fit([], ANY_STACK, timed, NEUTRAL, start)
     alike = timed.take(at for at, case in enumerate(timed.cases) if case.stack.family == family)
@@ -107,7 +110,7 @@ def common_factors(cases: Sequence[Case], family: str, start: Mapping[str, Calib
 
 
 def own_factors(cases: Sequence[Case], common: Calibration) -> Calibration:
-    """Those of one stack's rows, held to what is common."""
+    """Factors fitted to one stack's rows, with ``common`` as the prior."""
     timed = [case for case in cases if case.fits_times]
     return _fit([], timed[0].stack.name, columns_of(timed), common, None) if timed else common
 
@@ -119,17 +122,19 @@ def _timed(columns: CaseColumns) -> CaseColumns:
 def _fit(
     found: list[FittedTo], name: str, columns: CaseColumns, prior: Calibration, start: Mapping[str, Calibration] | None
 ) -> Calibration:
-    """Adds the factors of some cases to those found, where they are enough, and returns the best known. Fitted thrice: what a row
-    counts for goes by what the time before left of its source, and by whether it stalled."""
+    """Factors fitted to the cases and added to ``found``; the ``prior`` if there are too few cases.
+
+    The fit is repeated with new weights, from the residuals of each source in the last fit and the probability that a row stalled.
+    """
     cases, inputs, measured = columns.cases, columns.inputs, columns.measured
-    if len(cases) < LEAST_ROWS:
+    if len(cases) < MIN_ROWS:
         return prior
     sources = _by_source(cases)
-    weights = _weights(cases, sources, MOST_ROWS if len({case.stack.name for case in cases}) == 1 else MOST_ROWS_IN_COMMON)
-    result = fitted_steps(inputs, measured, weights, prior, OF_STACKS, (start or {}).get(name))
+    weights = _weights(cases, sources, MAX_ROWS if len({case.stack.name for case in cases}) == 1 else MAX_ROWS_IN_COMMON)
+    result = fitted_steps(inputs, measured, weights, prior, STACK_FACTORS, (start or {}).get(name))
     for _ in range(REPEATS):
         trust = _trust(sources, np.log(columns.seconds(result.calibration) / measured))
-        result = fitted_steps(inputs, measured, weights * trust, prior, OF_STACKS, result.calibration)
+        result = fitted_steps(inputs, measured, weights * trust, prior, STACK_FACTORS, result.calibration)
     devices = tuple(sorted({case.cluster.device.name for case in cases}))
     found.append(
         FittedTo(
@@ -140,7 +145,7 @@ def _fit(
 
 
 def _by_source(cases: Sequence[Case]) -> list[list[int]]:
-    """Places of the rows of one stack in one source together."""
+    """Positions of the rows of each source and stack."""
     found: dict[tuple[str, str], list[int]] = {}
     for at, case in enumerate(cases):
         found.setdefault((case.row.file, case.stack.name), []).append(at)
@@ -148,8 +153,9 @@ def _by_source(cases: Sequence[Case]) -> list[list[int]]:
 
 
 def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], most: float) -> Floats:
-    """What each row counts for. A layout ten times slower than the best of its sweep counts a tenth in the squared error: it
-    matters more what is right near the best. All rows of a stack in a source together count as ``most`` rows at most."""
+    """Weight of each row. A layout ten times slower than the best of its sweep counts a tenth in the squared error, because
+    accuracy matters most near the best. All rows of a source and stack together count as ``most`` rows at most.
+    """
     best: dict[tuple[str, ...], float] = {}
     for case in cases:
         best[case.sweep] = min(best.get(case.sweep, inf), case.step_seconds or inf)
@@ -160,8 +166,9 @@ def _weights(cases: Sequence[Case], sources: Sequence[Sequence[int]], most: floa
 
 
 def _trust(sources: Sequence[Sequence[int]], errors: Floats) -> Floats:
-    """Each row by the probability that it did not stall, and each source's rows by the inverse of the spread of those around a fit,
-    against that of the one which is explained best: a network without a profile is to teach others little."""
+    """Weight of each row from the last fit's residuals: by the probability that it did not stall, and by the inverse spread of
+    its source relative to that of the best explained source. A network without a profile should influence the fit little.
+    """
     states = [regular_step_probability(-errors[source]) for source in sources]
     spreads = [_spread(errors[source], state) for source, state in zip(sources, states, strict=True)]
     found = np.zeros(len(errors))
@@ -171,12 +178,12 @@ def _trust(sources: Sequence[Sequence[int]], errors: Floats) -> Floats:
 
 
 def _spread(errors: Floats, state: Floats) -> float:
-    """The spread of the rows of a source that did not stall."""
-    return max(NORMAL * float(np.median(np.abs(errors[state > 0.5]))), LEAST_SPREAD)
+    """Spread of the rows of a source that did not stall."""
+    return max(MAD_TO_STANDARD_DEVIATION * float(np.median(np.abs(errors[state > 0.5]))), MIN_SPREAD)
 
 
 def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
-    """Spread of measured memory around the prediction, as a logarithm: for each stack, for those of one family, and for all."""
+    """Spread of log(measured / predicted memory): for each stack, each family, and all stacks."""
     errors: dict[str, list[float]] = {}
     for group in tables([observation(case) for case in cases]):
         priced = group.priced()
@@ -186,4 +193,6 @@ def memory_spreads(cases: Sequence[Case]) -> dict[str, float]:
                 error = log(case.peak_memory_bytes / comparable_memory_bytes(priced, case, at))
                 for name in (case.stack.name, family_name(case.stack.family), ANY_STACK):
                     errors.setdefault(name, []).append(error)
-    return {name: NORMAL * median(map(abs, each)) for name, each in sorted(errors.items()) if len(each) >= LEAST_ROWS}
+    return {
+        name: MAD_TO_STANDARD_DEVIATION * median(map(abs, each)) for name, each in sorted(errors.items()) if len(each) >= MIN_ROWS
+    }

@@ -1,4 +1,4 @@
-"""Reliability of the probability that a candidate fits: how many published runs of each range of it ran."""
+"""Reliability of the predicted probability that a candidate fits: share of published runs that ran, by range of the prediction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.held_out_errors import file_of, grouped
 
-BOUNDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
-"""Limits of the ranges of predicted probability."""
+PROBABILITY_EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
+"""Bounds of the ranges of predicted probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,15 @@ class Reliability:
 
 
 def reliability(judged: Sequence[PricedCase]) -> tuple[Reliability, ...]:
-    """One entry a range, the lowest probability first."""
+    """One entry per range, lowest probability first."""
     known = [item for item in judged if item.case.oom is not None]
-    return tuple(_range(low, high, [item for item in known if _within(item, low, high)]) for low, high in pairwise(BOUNDS))
+    return tuple(
+        _range(low, high, [item for item in known if _within(item, low, high)]) for low, high in pairwise(PROBABILITY_EDGES)
+    )
 
 
 def _within(item: PricedCase, low: float, high: float) -> bool:
-    return low <= item.fit_confidence < high or item.fit_confidence == high == BOUNDS[-1]
+    return low <= item.fit_confidence < high or item.fit_confidence == high == PROBABILITY_EDGES[-1]
 
 
 def _range(low: float, high: float, own: Sequence[PricedCase]) -> Reliability:

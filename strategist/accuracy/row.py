@@ -10,14 +10,15 @@ from typing import Any
 from strategist.accuracy.text_columns import settings
 from strategist.errors import FileError, InputError
 
-NEEDED = ("model", "gpu", "n_gpus", "tp", "pp")
-"""Columns without which a file is none of these."""
+REQUIRED_COLUMNS = ("model", "gpu", "n_gpus", "tp", "pp")
+"""Columns that every table of published runs has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One published run. An empty cell is None: not published. Memory in GiB, seconds, sequences; ``ffn`` of a model with experts
-    is one expert's width."""
+    """One published run. Empty cells are None: not published. Memory is in GiB, time in seconds, batches in sequences. ``ffn``
+    of a model with experts is the width of one expert.
+    """
 
     file: str
     line: int
@@ -71,36 +72,39 @@ class Row:
 
     @property
     def text(self) -> str:
-        """Everything that its source says of it in words."""
+        """All text columns, joined."""
         return " ; ".join((self.model, self.source, self.schedule, self.optimizer, self.notes, self.url_or_path))
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        """The framework's own settings, where the notes quote them after ``ARGS:`` as its command line spells them."""
+        """The framework's own settings, from a command line that the notes quote after ``ARGS:``; empty without one."""
         _, quoted, line = self.notes.partition("ARGS:")
         return settings(line) if quoted else {}
 
     @property
     def layout_is_stated(self) -> bool:
-        """Whether degrees, GPUs, the model's size, sequence and batch all stand in their columns: nothing has to be guessed."""
+        """Whether degrees, GPUs, model size, sequence length and batch are all stated in their columns, so that nothing is
+        inferred.
+        """
         parallel = (self.n_gpus, self.tp, self.pp, self.dp_shard or self.dp_replicate)
         return None not in (*parallel, self.layers, self.hidden, self.seq_len, self.micro_batch or self.global_batch)
 
 
-SWITCHES = ("zero_stage", "sp", "compile", "oom")
-"""Whole numbers of which 0 is one; of all others it says as little as an empty cell."""
+ZERO_IS_A_VALUE = ("zero_stage", "sp", "compile", "oom")
+"""Integer columns in which 0 is a value; in all others it means not published."""
 
-MOST = 1e12
-"""The largest number that a cell may hold; more is a slip."""
+MAX_VALUE = 1e12
+"""Largest valid number; larger ones are typing errors."""
 
 _TYPES = {item.name: getattr(item.type, "__name__", str(item.type)) for item in fields(Row) if item.name not in ("file", "line")}
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
-    """All rows of a CSV file, or of every CSV file of a folder.
+    """All rows of a CSV file, or of every CSV file in a folder.
 
     Raises:
-        FileError: a file is missing, is no such table, or a cell is no number where one belongs.
+        FileError: a file is missing, is no such table, or a cell that must be a number is none.
+        InputError: the folder holds no CSV file.
     """
     if path.is_dir():
         files = sorted(path.glob("*.csv"))
@@ -114,15 +118,15 @@ def _file_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+            missing = [name for name in REQUIRED_COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
-                raise FileError(path, f"is no table of published runs: column {missing[0]} is missing; add it", line=1)
+                raise FileError(path, f"is not a table of published runs: column {missing[0]} is missing; add it", line=1)
             for cells in reader:
                 yield _row(path, reader.line_num, cells)
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(path, f"is no CSV text: {error}") from None
+        raise FileError(path, f"is not a CSV text: {error}") from None
 
 
 def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
@@ -131,7 +135,7 @@ def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
         cell = (cells.get(name) or "").strip()
         if cell and kind != "str":
             number = _number(path, line, name, cell, whole=kind.startswith("int"))
-            values[name] = number if number or name in SWITCHES else None
+            values[name] = number if number or name in ZERO_IS_A_VALUE else None
         elif cell:
             values[name] = cell
     return Row(file=path.stem, line=line, **values)
@@ -141,8 +145,8 @@ def _number(path: Path, line: int, name: str, cell: str, *, whole: bool) -> floa
     try:
         value = float(cell)
     except ValueError:
-        raise FileError(path, f"{name} {cell!r} is no number; leave unknown cells empty", line=line) from None
-    if not 0 <= value <= MOST or (whole and value != int(value)):
-        law = f"must be a {'whole ' if whole else ''}number from 0 to {MOST:.0e}"
+        raise FileError(path, f"{name} {cell!r} is not a number; leave unknown cells empty", line=line) from None
+    if not 0 <= value <= MAX_VALUE or (whole and value != int(value)):
+        law = f"must be a {'whole ' if whole else ''}number from 0 to {MAX_VALUE:.0e}"
         raise FileError(path, f"{name} {cell!r} {law}; leave unknown cells empty", line=line)
     return int(value) if whole else value

@@ -1,4 +1,4 @@
-"""Where a published row ran: the profile of its GPU, with the box and the links that the row describes."""
+"""Cluster of a published row: the profile of its GPU, with the node size and the links that the row states."""
 
 import re
 from dataclasses import replace
@@ -11,18 +11,20 @@ from strategist.contract.cluster import Cluster, Device, Link
 from strategist.profiles import hardware
 from strategist.units import GIB
 
-ACHIEVED = 0.9
+NETWORK_EFFICIENCY = 0.9
 """Share of a network's nominal rate that collectives reach (NCCL on InfiniBand; assumed for other fabrics)."""
 
-FEW_LANES = 0.25
-"""Share of a PCIe link on a board that gives it few lanes: 4 of 16."""
+PCIE_X4_SHARE = 0.25
+"""Share of a PCIe link's rate on a board with few lanes: 4 of 16."""
 
-LARGEST_HOST = 16
-"""GPUs of the largest single host. A domain with more is a rack whose links join all its hosts, whatever each of them has."""
+MAX_GPUS_OF_A_HOST = 16
+"""Maximum number of GPUs in a host. A larger domain is a rack whose links join all its hosts, whatever the number of GPUs in
+each.
+"""
 
-UNNAMED = {"fp16": "v100-32gb"}
-UNNAMED_ELSE = "a100-80gb"
-"""The GPU of a row that names none: before bf16, Volta; else Ampere."""
+DEFAULT_GPUS = {"fp16": "v100-32gb"}
+DEFAULT_GPU = "a100-80gb"
+"""GPU of a row that names none: Volta for fp16, otherwise Ampere, which has bf16."""
 
 
 def cluster_of(row: Row) -> Cluster:
@@ -31,7 +33,7 @@ def cluster_of(row: Row) -> Cluster:
     Raises:
         Skipped: no profile describes its GPU, or the number of GPUs is not stated.
     """
-    stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else UNNAMED.get(row.precision, UNNAMED_ELSE)
+    stem = hardware.find_measured_device(row.gpu, row.gpu_mem_gb) if row.gpu else DEFAULT_GPUS.get(row.precision, DEFAULT_GPU)
     if stem is None:
         raise Skipped(Skip.NO_DEVICE)
     count = row.n_gpus or (row.tp or 1) * (row.pp or 1) * (row.dp_shard or 1) * (row.dp_replicate or 1) * (row.cp or 1)
@@ -39,7 +41,7 @@ def cluster_of(row: Row) -> Cluster:
     own = device.memory_bytes
     if row.gpu_mem_gb and abs(row.gpu_mem_gb * GIB / own - 1) > 0.2:
         device = replace(device, memory_bytes=int(row.gpu_mem_gb * GIB), usable_memory_bytes=int((row.gpu_mem_gb * GIB) * 0.96))
-    reach = box.gpus_per_node if box.gpus_per_node > LARGEST_HOST else row.gpus_per_node or box.gpus_per_node
+    reach = box.gpus_per_node if box.gpus_per_node > MAX_GPUS_OF_A_HOST else row.gpus_per_node or box.gpus_per_node
     per_node = min(reach, count)
     if count % per_node:
         per_node = next(size for size in range(per_node, 0, -1) if count % size == 0)
@@ -59,12 +61,12 @@ def cluster_of(row: Row) -> Cluster:
 
 @cache
 def _device(stem: str) -> tuple[Device, hardware.Box]:
-    """A shipped device and its box, read once: thousands of rows ran on a dozen of them."""
+    """A shipped device and its node; cached, because thousands of rows share a dozen devices."""
     return hardware.load_device(stem)
 
 
 def device_name(row: Row) -> str:
-    """The name of the row's device, whether or not the row can be priced."""
+    """Name of the row's device, whether or not the row can be priced."""
     try:
         return cluster_of(row).device.name
     except Skipped:
@@ -72,21 +74,21 @@ def device_name(row: Row) -> str:
 
 
 def _intra(row: Row, usual: Link) -> Link:
-    """The link inside a node: the box's own, unless the row measured it or names another fabric."""
+    """The link inside a node: that of the profile, unless the row states a measured rate or another fabric."""
     text = row.interconnect_intra
     fabric = (
         "nvlink" if re.search(r"(?<!no )nvlink", text, re.IGNORECASE) else "pcie" if re.search("pcie", text, re.IGNORECASE) else ""
     )
     if "measured" in text and (found := stated_rate(text)):
-        return _with_rate(usual, ACHIEVED * found.bytes_per_second, usual.name, fabric or usual.fabric)
+        return _with_rate(usual, NETWORK_EFFICIENCY * found.bytes_per_second, usual.name, fabric or usual.fabric)
     if not fabric or usual.fabric.startswith(fabric):
-        return _slowed(usual, FEW_LANES) if "slow lanes" in text else usual
+        return _slowed(usual, PCIE_X4_SHARE) if "slow lanes" in text else usual
     rate = 40e9 if fabric == "nvlink" else 10e9
     return _with_rate(usual, rate, text, fabric)
 
 
 def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:
-    """Another link, of which only what it reaches is known."""
+    """Another link of which only the rate is known."""
     known = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None)
     return replace(known, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
 
@@ -96,15 +98,16 @@ def _slowed(link: Link, share: float) -> Link:
 
 
 def _inter(row: Row, usual: Link, per_node: int) -> Link:
-    """The link between nodes as one GPU sees it. A stated rate is the host's, unless it is said to be each GPU's, or is just that
-    of one usual port."""
+    """The link between nodes, as seen by one GPU. A stated rate is that of the host, unless the row says that it is per GPU or
+    it equals the rate of one usual port.
+    """
     found = stated_rate(row.interconnect_inter)
     if found is None:
         return usual
     port = usual.line_bytes_per_second
     own = found.whose == "gpu" or (not found.whose and found.bytes_per_second == port)
-    host = row.gpus_per_node if per_node > LARGEST_HOST and row.gpus_per_node else per_node
+    host = row.gpus_per_node if per_node > MAX_GPUS_OF_A_HOST and row.gpus_per_node else per_node
     line = found.bytes_per_second / (1 if own else host)
     if line == port:
         return usual
-    return replace(_with_rate(usual, ACHIEVED * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)
+    return replace(_with_rate(usual, NETWORK_EFFICIENCY * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)

@@ -1,4 +1,4 @@
-"""Model of a published row: a preset with the row's changes, or the row's own figures."""
+"""Model of a published row: a preset with the row's changes, or the row's own sizes."""
 
 import re
 from dataclasses import replace
@@ -20,25 +20,25 @@ from strategist.contract.model import MLAShape, ModelShape, MoEShape
 from strategist.errors import StrategistError
 from strategist.profiles.models import find_preset
 
-GATED = re.compile(
+GATED_FAMILIES = re.compile(
     r"llama|qwen|mistral|mixtral|zephyr|deepseek|gemma|\byi\b|yi-|baichuan|internlm|chatglm|gpt-oss|moonlight|kimi|swiglu|openbuddy|"
     r"skywork|phi-3|xverse|olmo|granite",
     re.IGNORECASE,
 )
-"""Families whose feed-forwards are gated (three matrices); GPT, BERT, MPT, OPT, Falcon and their kin have two."""
+"""Families with gated feed-forwards (three matrices); GPT, BERT, MPT, OPT, Falcon and similar models have two."""
 
-BIASED = re.compile(r"gpt|bert|\bopt\b|pythia|bloom|neox", re.IGNORECASE)
-"""Families of two-matrix models whose linears have biases; MPT, Falcon and Nemotron have none."""
+BIASED_FAMILIES = re.compile(r"gpt|bert|\bopt\b|pythia|bloom|neox", re.IGNORECASE)
+"""Families with two-matrix feed-forwards whose linears have biases; MPT, Falcon and Nemotron have none."""
 
-PADDED = ("megatron-core", "nemo", "megatron-2021", "oneflow", "megatron-deepspeed")
-UNTIED = ("galvatron",)
-"""Stacks whose embedding and head are two matrices in every model."""
+PADDED_VOCABULARY_STACKS = ("megatron-core", "nemo", "megatron-2021", "oneflow", "megatron-deepspeed")
+UNTIED_STACKS = ("galvatron",)
+"""Stacks whose embedding and head are separate matrices in every model."""
 
-PAD = 128
-"""Megatron makes the vocabulary a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
+VOCABULARY_MULTIPLE = 128
+"""Megatron pads the vocabulary to a multiple of 128 x tp (``--make-vocab-size-divisible-by``)."""
 
 GPT2_VOCABULARY, BERT_VOCABULARY = 50257, 30522
-"""Vocabulary sizes where the source states none: BERT's of its models, else that of GPT-2."""
+"""Default vocabulary sizes: BERT's for BERT models, otherwise that of GPT-2."""
 
 _TIED = re.compile(r"tied? embeddings? for ([\w./ -]+)|([\w./ -]+?) tie embeddings", re.IGNORECASE)
 _NOT_TIED = re.compile(r"untied|untie[-_]embeddings|tie_emb\w*=false", re.IGNORECASE)
@@ -55,7 +55,7 @@ def shape_of(row: Row) -> ModelShape:
     """The shape of the row's model.
 
     Raises:
-        Skipped: it is no transformer that a shape describes, or too little is known of it.
+        Skipped: the model is not a transformer that a shape can describe, or too little is known of it.
     """
     if _OTHER.search(row.model) or "hybrid_layer_pattern" in row.settings:
         raise Skipped(Skip.OTHER_MODEL)
@@ -63,14 +63,16 @@ def shape_of(row: Row) -> ModelShape:
     if known is None and (row.hidden is None or (row.layers is None and row.params_b is None)):
         raise Skipped(Skip.NO_SHAPE)
     try:
-        shape = _own(row) if known is None or row.hidden not in (None, known.hidden_size) else _adapted(known, row)
+        shape = _from_row(row) if known is None or row.hidden not in (None, known.hidden_size) else _adapted(known, row)
         return _halved(replace(shape, vocab_size=_padded(shape.vocab_size, row)), first(HALF_LAYERS, row.row_id, ""))
     except StrategistError:
         raise Skipped(Skip.NO_SHAPE) from None
 
 
 def _halved(shape: ModelShape, half: str) -> ModelShape:
-    """What is left of layers of which only one half was built: the other half is as narrow as a shape can say."""
+    """The shape of layers with only one half (attention or feed-forward); the other half gets the smallest size that a shape
+    allows.
+    """
     if half == "attention":
         return replace(shape, ffn_size=1)
     return replace(shape, heads=1, kv_heads=1, head_size=1) if half == "ffn" else shape
@@ -78,7 +80,9 @@ def _halved(shape: ModelShape, half: str) -> ModelShape:
 
 @cache
 def _preset(name: str) -> ModelShape | None:
-    """The preset that people mean by ``Llama 3(.1) 8B``, ``Qwen2.5-7B-Instruct``, ``phi-1.5 1.3 B`` or ``1B (X-like)``."""
+    """The preset meant by names such as ``Llama 3(.1) 8B``, ``Qwen2.5-7B-Instruct``, ``phi-1.5 1.3 B`` or ``1B (X-like)``; None
+    if there is none.
+    """
     spelled = _PARENTHESES.sub("", name).strip()
     plain = _SUFFIX.sub("", spelled)
     tried = [spelled, plain, _SUFFIX.sub("", plain), _TRAILING.sub("", spelled)]
@@ -88,28 +92,28 @@ def _preset(name: str) -> ModelShape | None:
 
 
 def _adapted(known: ModelShape, row: Row) -> ModelShape:
-    """A preset with the row's layers, where it was cut short, vocabulary and embeddings."""
-    tied = _says_tied(row)
+    """A preset with the row's number of layers (if truncated), vocabulary and tied or untied embeddings."""
+    tied = _states_tied(row)
     return replace(
         known,
         name=row.model,
         layers=row.layers or known.layers,
-        vocab_size=row.vocab or _told_vocabulary(row) or known.vocab_size,
+        vocab_size=row.vocab or _stated_vocabulary(row) or known.vocab_size,
         tied_embeddings=known.tied_embeddings if tied is None else tied,
     )
 
 
-def _own(row: Row) -> ModelShape:
+def _from_row(row: Row) -> ModelShape:
     hidden, told = row.hidden or 0, row.settings
     matrices = 3 if _gated(row) else 2
     heads = row.heads or max(1, hidden // 128)
     ffn = row.ffn or _setting(told, "ffn_hidden_size") or (4 * hidden if matrices == 2 else int(8 * hidden / 3 / 64) * 64)
-    vocab = row.vocab or _setting(told, "vocab_size") or _told_vocabulary(row) or _usual_vocabulary(row)
+    vocab = row.vocab or _setting(told, "vocab_size") or _stated_vocabulary(row) or _usual_vocabulary(row)
     layers = row.layers or _layers(row, hidden, matrices * ffn, vocab)
-    tied = _says_tied(row)
+    tied = _states_tied(row)
     modern = told.get("normalization", "RMSNorm" if matrices == 3 and not told else "").lower() == "rmsnorm"
     rotary = told.get("position_embedding_type", "rope" if modern else "learned") != "learned"
-    biases = matrices == 2 and bool(BIASED.search(row.model)) and "disable_bias_linear" not in told
+    biases = matrices == 2 and bool(BIASED_FAMILIES.search(row.model)) and "disable_bias_linear" not in told
     latent = _latent_attention(told)
     return ModelShape(
         name=row.model,
@@ -133,16 +137,18 @@ def _own(row: Row) -> ModelShape:
 
 
 def _gated(row: Row) -> bool:
-    """Three matrices: as its settings or its notes say, else as the family does unless the width is that of two."""
+    """Whether feed-forwards have three matrices: by settings or notes, otherwise by family, unless the width is that of two
+    matrices.
+    """
     if row.settings.get("num_layers"):
         return "swiglu" in row.settings
     llama = "llama" in row.model.lower()
-    named = GATED.search(f"{row.model} {row.notes}" if "swiglu" in row.notes.lower() else row.model)
+    named = GATED_FAMILIES.search(f"{row.model} {row.notes}" if "swiglu" in row.notes.lower() else row.model)
     return bool(named) and (llama or row.ffn is None or row.ffn != 4 * (row.hidden or 0))
 
 
 def _head_size(told: dict[str, str], latent: MLAShape | None) -> int:
-    """As published; of latent attention, that of queries and keys. 0 where not published."""
+    """Head size as published; for latent attention, that of queries and keys. 0 if not published."""
     return latent.nope_head_size + latent.rope_head_size if latent else _setting(told, "kv_channels")
 
 
@@ -156,7 +162,7 @@ def _latent_attention(told: dict[str, str]) -> MLAShape | None:
 
 
 def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
-    """``ffn`` is one expert's width unless the row gives another for its experts."""
+    """The experts; ``ffn`` is the width of one expert unless the row states another one."""
     width = _setting(told, "moe_ffn_hidden_size") or max(1, int(number(EXPERT_WIDTH, row.notes) or ffn))
     shared = _setting(told, "moe_shared_expert_intermediate_size") / width or number(SHARED_EXPERTS, row.notes) or 0
     dense = re.match(r"\(\[0\]\*([0-9]+)", told.get("moe_layer_freq", ""))
@@ -171,13 +177,13 @@ def _experts(row: Row, ffn: int, told: dict[str, str]) -> MoEShape:
 
 
 def _setting(told: dict[str, str], name: str) -> int:
-    """A whole number that the settings give; 0 where they don't."""
+    """An integer setting; 0 if it is missing."""
     value = told.get(name, "")
     return int(value) if value.isdecimal() else 0
 
 
-def _told_vocabulary(row: Row) -> int | None:
-    """A vocabulary that the notes give in thousands."""
+def _stated_vocabulary(row: Row) -> int | None:
+    """Vocabulary size that the notes state in thousands; None without one, or if the column has it."""
     thousands = number(VOCABULARY, row.notes)
     return int(thousands * 1000) if thousands and not row.vocab else None
 
@@ -187,21 +193,23 @@ def _usual_vocabulary(row: Row) -> int:
 
 
 def _padded(vocab: int, row: Row) -> int:
-    if first(STACKS, row.text, "torch") not in PADDED:
+    if first(STACKS, row.text, "torch") not in PADDED_VOCABULARY_STACKS:
         return vocab
-    step = (_setting(row.settings, "make_vocab_size_divisible_by") or PAD) * (row.tp or 1)
+    step = (_setting(row.settings, "make_vocab_size_divisible_by") or VOCABULARY_MULTIPLE) * (row.tp or 1)
     return -(-vocab // step) * step
 
 
 def _layers(row: Row, hidden: int, ffn_width: int, vocab: int) -> int:
-    """Layers from the parameters, where only those are stated."""
+    """Number of layers, computed from the number of parameters."""
     return max(1, round(((row.params_b or 0.0) * 1e9 - vocab * hidden) / (4 * hidden * hidden + hidden * ffn_width)))
 
 
-def _says_tied(row: Row) -> bool | None:
-    """Whether embedding and head are one matrix, as the row says: ``untied``, or a list of sizes that are tied. None: it doesn't;
-    then GPT-2's kin tie them, as Megatron does, and Llama's don't."""
-    if _NOT_TIED.search(row.text) or first(STACKS, row.text, "torch") in UNTIED:
+def _states_tied(row: Row) -> bool | None:
+    """Whether the row states that embedding and head are tied: ``untied``, or a list of model sizes with tied ones.
+
+    None if it states neither; then GPT-2-like models tie them, as Megatron does, and Llama-like models do not.
+    """
+    if _NOT_TIED.search(row.text) or first(STACKS, row.text, "torch") in UNTIED_STACKS:
         return False
     if match := _TIED.search(row.notes):
         sizes = re.findall(r"[0-9.]+B", match[1] or match[2])

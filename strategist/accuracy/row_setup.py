@@ -1,8 +1,8 @@
 """Setup of a published run: layout, batch, workload, knobs and stack, from its columns and notes.
 
-Missing values are inferred by fixed rules: layers dealt over all GPUs where no degree uses them; a micro-batch of one sequence in a
-pipeline where its framework has no default, else all that a rank has; one sequence a rank where no batch is stated, and one
-micro-batch a stage in a pipeline.
+Missing values are inferred by fixed rules. If all degrees are 1, the layers are distributed over all GPUs. Without a micro-batch
+size, it is one sequence in a pipeline whose framework has no default, otherwise all sequences of a rank. Without a batch size,
+each rank has one sequence, and a pipeline one micro-batch per stage.
 """
 
 from dataclasses import dataclass
@@ -55,17 +55,23 @@ from strategist.cost.model_states import lora_parameters
 
 SCHEDULES = {"gpipe": "gpipe", "zero bubble": "zbv_zero_bubble", "dualpipe": "dual_pipe_v"}
 
-SHARDS_OPTIMIZER = ONE_SEQUENCE = ("nemo",)
-"""Stacks whose recipes shard optimizer states over data-parallel ranks (``use_distributed_optimizer``) and
-take one sequence as a micro-batch, unless a run says otherwise (NeMo-Framework-Launcher: conf/training/llama/llama2_7b.yaml)."""
+OPTIMIZER_SHARDING_STACKS = ONE_SEQUENCE = ("nemo",)
+"""Stacks whose recipes shard optimizer states over data-parallel ranks (``use_distributed_optimizer``) and use one sequence as a
+micro-batch, unless a run says otherwise (NeMo-Framework-Launcher: conf/training/llama/llama2_7b.yaml).
+"""
 
-WIDEST_TENSOR_PARALLEL = 8
-"""Where only the product of tensor and pipeline degrees is stated: tensor parallelism fills a node first (arXiv 2104.04473)."""
+MAX_TENSOR_PARALLEL = 8
+"""Maximum tp if only the product of tp and pp is stated: tensor parallelism fills a node first (arXiv 2104.04473)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Sequences of a micro-batch and of a step; ``stated`` says that neither the step's number nor their length is a guess."""
+    """Batch of a run.
+
+    micro: sequences of a micro-batch.
+    whole: sequences of a step.
+    stated: neither ``whole`` nor ``seq_len`` is inferred.
+    """
 
     seq_len: int
     micro: int
@@ -75,14 +81,14 @@ class Batch:
 
 
 def is_round_robin(row: Row, devices: int) -> bool:
-    """Whether the layers lie on the GPUs in turn, without any parallelism: all degrees are stated as 1, and there are more GPUs."""
+    """Whether the layers are distributed over several GPUs without any parallelism: all degrees are stated as 1."""
     data = {row.dp_shard, row.dp_replicate} - {None}
     return devices > 1 and data == {1} and (row.tp, row.pp, row.cp or 1) == (1, 1, 1)
 
 
 def zero_stage(row: Row) -> int | None:
-    """As stated, else as the recipes of the row's framework have it."""
-    if row.zero_stage is None and first(STACKS, row.text, "torch") in SHARDS_OPTIMIZER:
+    """The ZeRO stage as stated, otherwise that of the framework's recipes; None if neither is known."""
+    if row.zero_stage is None and first(STACKS, row.text, "torch") in OPTIMIZER_SHARDING_STACKS:
         return 1
     if SHARDS_WEIGHTS.search(row.notes) and SHARDS_GRADIENTS.search(row.notes):
         return 3
@@ -90,16 +96,17 @@ def zero_stage(row: Row) -> int | None:
 
 
 def layout_of(row: Row, devices: int) -> Layout:
-    """ZeRO-0 replicates; what ZeRO-1 to 3 shard, FSDP2 shards, with other lives of the parameters (see ``knobs_of``).
+    """The layout of a run. ZeRO-0 replicates; ZeRO-1 to 3 become FSDP2 shards, which differ in how long parameters stay gathered
+    (see ``knobs_of``).
 
     Raises:
-        Skipped: the degrees are not stated, or do not make up the GPUs.
+        Skipped: the degrees are not stated, or do not multiply to the number of GPUs.
     """
     if is_round_robin(row, devices) or (row.pp is None and offload_of(row) == "streamed"):
         return Layout(pp=devices)
     tp, pp, cp = row.tp, row.pp, row.cp or 1
     if tp is None and (product := number(MODEL_RANKS, row.notes)):
-        tp = max(1, min(int(product), WIDEST_TENSOR_PARALLEL))
+        tp = max(1, min(int(product), MAX_TENSOR_PARALLEL))
         pp = int(product) // tp
     if tp is None or (row.n_gpus is None and row.dp_shard is None and row.dp_replicate is None):
         raise Skipped(Skip.NO_LAYOUT)
@@ -111,7 +118,7 @@ def layout_of(row: Row, devices: int) -> Layout:
 
 
 def _data_ranks(row: Row, ranks: int) -> tuple[int, int]:
-    """Replicas and shards; of one that is not stated, what the ranks leave."""
+    """Replicas and shards; a degree that is not stated is inferred from the number of ranks."""
     shard, replicate = row.dp_shard, row.dp_replicate
     if shard is None:
         shard = ranks // (replicate or 1) if zero_stage(row) or replicate else 1
@@ -127,17 +134,17 @@ def _data_ranks(row: Row, ranks: int) -> tuple[int, int]:
 
 
 def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
-    """The batch as stated, or what follows from what is.
+    """The batch as stated, or as inferred from what is stated.
 
     Raises:
-        Skipped: no sequence length is stated, no batch of a layout that isn't either, or fewer sequences than ranks.
+        Skipped: the sequence length is not stated, neither batch nor layout is stated, or there are fewer sequences than ranks.
     """
     seq_len = row.seq_len or int(number(SEQUENCE, row.notes) or 0)
     ranks, told = layout.data_ranks, number(ACCUMULATION, row.notes)
     whole = int(number(RAN_BATCH, row.notes) or row.global_batch or 0)
     if not seq_len or not (whole or row.micro_batch or row.tp):
         raise Skipped(Skip.NO_BATCH)
-    if is_round_robin(row, devices):  # one micro-batch goes through at a time; those that accumulate follow it
+    if is_round_robin(row, devices):  # one micro-batch passes through at a time, also with gradient accumulation
         micro = row.micro_batch or 1
         return Batch(seq_len=seq_len, micro=micro, whole=micro, accumulation=1, stated=False)
     micro = row.micro_batch or 0
@@ -155,7 +162,7 @@ def batch_of(row: Row, layout: Layout, devices: int) -> Batch:
 
 
 def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Workload:
-    """What is trained, in which arithmetic."""
+    """The workload: what is trained, and in which precision."""
     unsaid = first(PRECISION_TOLD, row.notes, "fp16" if "V100" in row.gpu else "bf16")
     precision = {"fp8": "bf16", "": unsaid}.get(row.precision, row.precision)
     if precision == "bf16" and PURE_HALF.search(row.text):
@@ -167,19 +174,21 @@ def workload_of(row: Row, model: ModelShape, batch: Batch, stack: Stack) -> Work
         precision=precision,
         optimizer=first(OPTIMIZERS, row.optimizer or row.settings.get("optimizer") or plain(row.notes), "adamw"),
         train=train,
-        lora_rank=_rank(row, model, stack) if train != "full" else Workload.lora_rank,
+        lora_rank=_lora_rank(row, model, stack) if train != "full" else Workload.lora_rank,
     )
 
 
-def _rank(row: Row, model: ModelShape, stack: Stack) -> int:
-    """As stated, or that at which the stack's adapters have the stated number of trained parameters."""
+def _lora_rank(row: Row, model: ModelShape, stack: Stack) -> int:
+    """LoRA rank as stated, or computed from the stated number of trained parameters."""
     if trained := number(TRAINED, row.notes):
         return max(1, round(trained / lora_parameters(model, 1, stack.adapters)))
     return int(number(RANKS, row.text) or Workload.lora_rank)
 
 
 def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
-    """ZeRO-2 keeps gathered parameters; ZeRO-1 keeps unsharded gradients until the last micro-batch, too, as pipelines do."""
+    """The knobs of a run. ZeRO-2 keeps parameters gathered; ZeRO-1 and pipelines also keep unsharded gradients until the last
+    micro-batch.
+    """
     offload = offload_of(row)
     schedule, virtual = _schedule(row, offload, layout.pp, stack)
     recompute = {"core_attention": "none", "": "none"}.get(mode := recomputed(row), mode)
@@ -209,7 +218,7 @@ def knobs_of(row: Row, layout: Layout, batch: Batch, stack: Stack) -> Knobs:
 
 
 def _reshards(row: Row, layout: Layout, stack: Stack) -> bool:
-    """Whether parameters are gathered for each layer's turn alone."""
+    """Whether parameters are gathered for each layer and resharded after it."""
     if SHARDS_WEIGHTS.search(row.notes):
         return True
     if layout.fsdp_ranks == 1:
@@ -218,7 +227,7 @@ def _reshards(row: Row, layout: Layout, stack: Stack) -> bool:
 
 
 def offload_of(row: Row) -> str:
-    """What lies in the memory of the host."""
+    """Which model states are in host memory."""
     if MASTER_AWAY.search(row.notes):
         return "all" if row.precision == "fp8" or SHARDS_WEIGHTS.search(row.notes) else "optimizer"
     return first(OFFLOAD, row.text, "none")
@@ -231,8 +240,11 @@ def _float8(row: Row) -> str:
 
 
 def _schedule(row: Row, offload: str, pp: int, stack: Stack) -> tuple[str, int]:
-    """The pipeline's schedule and a rank's stages. Where only the schedule is given, torchtitan cuts a rank's layers in two, and
-    Megatron's into stages of two layers: the median of NVIDIA's own recipes is two to four, and Llama 3 has one."""
+    """The pipeline schedule, and the number of stages per rank.
+
+    If only the schedule is stated, torchtitan has two stages per rank, and Megatron stages of two layers: the median of NVIDIA's
+    own recipes is two to four layers, and Llama 3 has one.
+    """
     virtual = row.vpp or 1
     if offload == "streamed":
         return "gpipe", 1

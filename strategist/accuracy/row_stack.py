@@ -1,4 +1,4 @@
-"""Stack of a published run: its framework's profile, with what the row itself says of kernels, gradients and the loss."""
+"""Stack of a published run: the profile of its framework, changed by what the row states about kernels, gradients and the loss."""
 
 from dataclasses import replace
 from math import ceil, log2
@@ -10,6 +10,8 @@ from strategist.accuracy.text_columns import (
     ATTENTION_TOLD,
     CAST_BY_FSDP,
     CHUNKED_LOSS,
+    DEFAULT_LOSS_CHUNKS,
+    DEFAULT_TILE_TOKENS,
     FLOAT8_BASE,
     FP16_SUMS,
     FUSED,
@@ -32,8 +34,6 @@ from strategist.accuracy.text_columns import (
     TILE_TOKENS,
     TILED,
     TUNED_ATTENTION,
-    USUAL_LOSS_CHUNKS,
-    USUAL_TILE_TOKENS,
     WHOLE_GRADIENTS,
     WHOLE_LOSS,
     first,
@@ -45,16 +45,16 @@ from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.stack import Stack
 from strategist.profiles.stacks import load_stack
 
-USUAL_VOCABULARY, USUAL_HIDDEN = 128256, 4096
-"""Where a row with a fused loss states neither."""
+DEFAULT_VOCABULARY, DEFAULT_HIDDEN = 128256, 4096
+"""Vocabulary and hidden size for a row with a fused loss that states neither."""
 
 
 def stack_of(row: Row) -> Stack:
-    """The framework's profile, with the kernels and the gradients that the row itself speaks of."""
+    """The framework's profile with the kernels and gradients that the row states."""
     stack = load_stack(first(STACKS, row.text, "torch"))
     attention = first(ATTENTION, row.flash_attention, first(ATTENTION_TOLD, row.text, stack.attention))
     if recomputed(row) == "core_attention":
-        attention = "flash"  # scores are made again instead of kept: what flash attention does, too
+        attention = "flash"  # attention scores are recomputed instead of saved, as flash attention does
     changes: dict[str, str | float | bool] = {"attention": attention}
     if stack.family == "torch" and FP16_SUMS.search(row.notes):
         changes["fp16_sums"] = True
@@ -70,13 +70,13 @@ def stack_of(row: Row) -> Stack:
     if tile := number(TILE_TOKENS, row.notes):
         changes["tile_tokens"] = tile
     elif TILED.search(plain(row.text)):
-        changes |= {"tile_tokens": float(row.hidden or USUAL_TILE_TOKENS), "tiles_recompute": True}
+        changes |= {"tile_tokens": float(row.hidden or DEFAULT_TILE_TOKENS), "tiles_recompute": True}
     changes["adapters"] = first(ADAPTERS, row.text, stack.adapters)
     return replace(stack, loss=_loss(row, stack.loss), memory_traits=_memory_traits(row, stack.memory_traits), **changes)  # type: ignore[arg-type]
 
 
 def _memory_traits(row: Row, usual: MemoryTraits) -> MemoryTraits:
-    """What the framework keeps, as the row's flags change it."""
+    """The framework's memory traits, changed by the row's flags."""
     changes: dict[str, str | float | bool] = {"layers_away": number(LAYERS_AWAY, row.notes) or usual.layers_away}
     if row.precision == "fp8" and FLOAT8_BASE.search(row.text):
         changes |= {"frozen_bytes": 1.0, "float8_activations": True}
@@ -90,17 +90,19 @@ def _memory_traits(row: Row, usual: MemoryTraits) -> MemoryTraits:
 
 
 def recompute_flags(row: Row) -> frozenset[str]:
-    """The parts of a layer that llm.q makes again."""
+    """Parts of a layer that llm.q recomputes."""
     return frozenset(RECOMPUTE_FLAGS.findall(row.notes))
 
 
 def _saved_share(row: Row, again: frozenset[str]) -> float:
-    """Of the outputs of matmuls, the share that leaves what llm.q saves beside a layer's input and attention's output
-    (src/models/llama_run_state.cpp: ``allocate_basic_fwd_tensors``; norms and the product in float8 where matmuls are)."""
+    """Share of matmul outputs that reproduces the activations that llm.q saves, beside a layer's input and the output of
+    attention (src/models/llama_run_state.cpp: ``allocate_basic_fwd_tensors``; with float8 matmuls, norms and the product are
+    also float8).
+    """
     hidden, inner, each = row.hidden or 0, row.ffn or 0, 0.5 if row.precision == "fp8" else 1.0
     key_value = 2 * hidden * (row.kv_heads or 1) / (row.heads or 1)
     saved = 0.0 if RESIDUAL_AWAY.search(row.notes) else float(hidden)
-    saved += hidden  # the sum after attention
+    saved += hidden  # the residual sum after attention
     saved += 0 if "att" in again else 2 * hidden + key_value
     saved += 0 if again & {"att", "norm"} else each * hidden
     saved += 0 if again & {"ffn", "norm"} else each * hidden
@@ -110,7 +112,7 @@ def _saved_share(row: Row, again: frozenset[str]) -> float:
 
 
 def _loss(row: Row, usual: Loss) -> Loss:
-    """The framework's loss, taken in the pieces that the row speaks of."""
+    """The framework's loss, in the chunks that the row states."""
     said = plain(row.text)
     if FUSED_LOSS.search(said):
         return replace(usual, fused=True, chunks=1.0, chunk_tokens=_fused_tokens(row), logit_bytes=HALF_LOGIT_BYTES)
@@ -120,20 +122,23 @@ def _loss(row: Row, usual: Loss) -> Loss:
         return replace(usual, chunks=1.0, chunk_tokens=0.0)
     if (chunks := number(LOSS_CHUNKS, row.notes)) or CHUNKED_LOSS.search(said):
         own = usual.chunks > 1 or usual.chunk_tokens
-        return usual if own else replace(usual, chunks=chunks or USUAL_LOSS_CHUNKS, kept_logit_bytes=HALF_LOGIT_BYTES)
+        return usual if own else replace(usual, chunks=chunks or DEFAULT_LOSS_CHUNKS, kept_logit_bytes=HALF_LOGIT_BYTES)
     return usual
 
 
 def _fused_tokens(row: Row) -> float:
-    """Tokens of a piece of Liger's loss: so many that logits take no more than the hidden states do, as a power of two
-    (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py: ``inc_factor``)."""
+    """Tokens per chunk of Liger's loss: a power of two, such that the logits use no more memory than the hidden states
+    (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py: ``inc_factor``).
+    """
     tokens = (row.seq_len or 0) * (row.micro_batch or 1) / (row.cp or 1)
-    times = ceil((row.vocab or USUAL_VOCABULARY) / (row.hidden or USUAL_HIDDEN))
+    times = ceil((row.vocab or DEFAULT_VOCABULARY) / (row.hidden or DEFAULT_HIDDEN))
     return 2.0 ** ceil(log2(max(tokens / times, 1.0)))
 
 
 def recomputed(row: Row) -> str:
-    """What is computed again: the column's value, refined by the modules that the notes list, else what the notes tell."""
+    """Mode of activation checkpointing: the column's value, refined by the modules in the notes; otherwise by the notes, or the
+    framework's default.
+    """
     mode = first(RECOMPUTE, row.ac_mode, "")
     modules = RECOMPUTED_MODULES.search(row.notes)
     if mode == "core_attention" and modules:

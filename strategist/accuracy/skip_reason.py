@@ -4,11 +4,11 @@ from enum import StrEnum
 
 
 class Skip(StrEnum):
-    """The reasons, each a sentence's end: the row is skipped since ..."""
+    """Reasons, each the end of the sentence: the row is skipped since ..."""
 
     FLAGGED = "its source or its reader flags it as unreliable"
     MEASURED_NOTHING = "it has neither time nor memory nor a failure"
-    OTHER_MODEL = "it is no decoder or encoder transformer that a shape describes"
+    OTHER_MODEL = "it is not a decoder or encoder transformer that a shape describes"
     NO_SHAPE = "the model's shape is not stated and no preset has its name"
     NO_DEVICE = "no profile describes its GPU"
     NO_LAYOUT = "the degrees of parallelism are not stated or do not make up the GPUs"
@@ -19,7 +19,7 @@ class Skip(StrEnum):
 
 
 class Skipped(Exception):  # noqa: N818 - an outcome, not a fault
-    """A row that cannot be priced, with its reason."""
+    """A row cannot be priced; with its reason."""
 
     def __init__(self, reason: Skip) -> None:
         super().__init__(reason.value)

@@ -1,4 +1,4 @@
-"""Stalled steps: published steps that waited for a network or a busy machine, separated from regular ones."""
+"""Stalled steps: separates published steps that waited for a network or a busy machine from regular ones."""
 
 from collections.abc import Sequence
 from math import log
@@ -8,47 +8,47 @@ import numpy as np
 from strategist.accuracy.error_metrics import PricedCase
 from strategist.cost.candidate_arrays import Floats
 
-LEAST_ROWS = 20
-"""Rows of a source from which two states can be told apart."""
+MIN_ROWS = 20
+"""Minimum number of rows of a source for separating the two states."""
 
-NARROWEST, WIDEST = 0.1, 0.25
-"""Limits of how far ordinary steps spread around their centre, as a logarithm."""
+MIN_SPREAD, MAX_SPREAD = 0.1, 0.25
+"""Limits of the spread of regular steps around their centre, as a logarithm."""
 
-TYPICAL = 1.0
-"""Logarithm of how many times as long as an ordinary step a stalled one mostly takes."""
+STALL_LOG_RATIO = 1.0
+"""Mode of log(stalled / regular step time)."""
 
-ROUNDS = 100
-"""Rounds of the estimate, which settles within 30 on all published sources."""
+MAX_ITERATIONS = 100
+"""Iterations of expectation and maximisation; 30 are enough for all published sources."""
 
 
 def regular_step_probability(errors: Floats) -> Floats:
-    """The probability that each step of one source did not stall.
+    """Probability that each step of one source did not stall.
 
-    A step can wait for what its stack has no part in, so measured steps have a tail on the slow side alone: a mixture of ordinary
-    steps, normal in the logarithm around a centre of their own, and stalled ones, which lie x above the centre with density
-    x / t^2 exp(-x / t), t = ``TYPICAL`` (a gamma distribution of shape 2). Shares, centre and spread are found by expectation and
-    maximisation. Steps faster than the centre are ordinary.
+    A step can wait for things that its stack does not control, so measured steps have a tail on the slow side only. They are
+    modelled as a mixture of regular steps, with a normal distribution of the logarithm around a centre, and stalled steps, which
+    are x above the centre with density x / t^2 exp(-x / t), t = ``STALL_LOG_RATIO`` (a gamma distribution of shape 2). Shares,
+    centre and spread are found by expectation and maximisation. Steps faster than the centre are regular.
 
     Args:
         errors: logarithms of measured over predicted seconds of the steps of one source.
     """
-    if len(errors) < LEAST_ROWS:
+    if len(errors) < MIN_ROWS:
         return np.ones(len(errors))
-    centre, spread, share = float(np.quantile(errors, 0.25)), WIDEST, 0.5
-    for _ in range(ROUNDS):
+    centre, spread, share = float(np.quantile(errors, 0.25)), MAX_SPREAD, 0.5
+    for _ in range(MAX_ITERATIONS):
         distance = (errors - centre) / spread
         near = share / (spread * np.sqrt(2 * np.pi)) * np.exp(-(distance**2) / 2)
-        slower = np.maximum(errors - centre, 0.0) / TYPICAL
-        far = (1 - share) * slower * np.exp(-slower) / TYPICAL
+        slower = np.maximum(errors - centre, 0.0) / STALL_LOG_RATIO
+        far = (1 - share) * slower * np.exp(-slower) / STALL_LOG_RATIO
         found = np.where(slower > 0, near / (near + far), 1.0)
         share = float(np.mean(found))
         centre = float(np.sum(found * errors) / np.sum(found))
-        spread = float(np.clip(np.sqrt(np.sum(found * (errors - centre) ** 2) / np.sum(found)), NARROWEST, WIDEST))
+        spread = float(np.clip(np.sqrt(np.sum(found * (errors - centre) ** 2) / np.sum(found)), MIN_SPREAD, MAX_SPREAD))
     return found
 
 
 def without_stalled(judged: Sequence[PricedCase]) -> list[PricedCase]:
-    """Rows whose steps more likely than not did not stall, and rows without a step; each file and stack has states of its own."""
+    """Rows that probably did not stall, and rows without a step time; each source and stack has its own mixture."""
     groups: dict[tuple[str, str], list[PricedCase]] = {}
     for item in judged:
         groups.setdefault((item.case.row.file, item.case.stack.name), []).append(item)

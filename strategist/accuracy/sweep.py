@@ -18,14 +18,19 @@ from strategist.cost.shipped_calibrations import shipped
 
 Floats = NDArray[np.float64]
 
-LEAST_ROWS = 20
-"""Rows from which on a sweep is worth searching."""
+MIN_ROWS = 20
+"""Minimum number of rows of a sweep that is searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One element a candidate, the best predicted first: its case, the median of its measured seconds (infinite where it failed in
-    all runs), and what was predicted: seconds, the share of the device's memory, and seconds by part (candidates x parts)."""
+    """A sweep, with one element per candidate, best predicted first.
+
+    rows: number of published rows.
+    step_seconds: median measured seconds; infinite if all runs failed.
+    memory_ratio: predicted peak memory over the memory that a plan may use.
+    part_seconds: predicted seconds by part: candidates x parts.
+    """
 
     name: str
     rows: int
@@ -40,8 +45,8 @@ class Sweep:
         return self.cases[0].cluster.devices
 
 
-def grouped(cases: Sequence[Case], least: int = LEAST_ROWS) -> dict[str, list[Case]]:
-    """The cases of each sweep with at least so many rows that ran or failed, and one that ran, by name."""
+def grouped(cases: Sequence[Case], least: int = MIN_ROWS) -> dict[str, list[Case]]:
+    """Cases of each sweep by its name; sweeps have at least ``least`` rows that ran or failed, of which one ran."""
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
         if case.step_seconds or case.oom:
@@ -51,21 +56,22 @@ def grouped(cases: Sequence[Case], least: int = LEAST_ROWS) -> dict[str, list[Ca
 
 
 def common_without(cases: Sequence[Case], own: Sequence[Case]) -> Calibration:
-    """Factors of stacks like a sweep's own, of all other sources: none of the sweep's rows can be among them. The search begins at
-    the shipped ones."""
+    """Factors of the sweep's stack family, fitted to all other sources, so that none of the sweep's rows is used. The search
+    begins at the shipped factors.
+    """
     like, start = own[0], {item.stack: item.calibration for item in shipped().fits}
     return common_factors([case for case in cases if case.row.file != like.row.file], like.stack.family, start)
 
 
 def priced_without(cases: Sequence[Case], own: Sequence[Case], common: Calibration) -> Sweep:
-    """The sweep, priced by factors fitted to all other rows of its stack, held to what is ``common``."""
+    """The sweep, priced by factors fitted to all other rows of its stack, with ``common`` as the prior."""
     like = own[0]
     others = [case for case in cases if case.sweep != like.sweep and case.stack.name == like.stack.name]
     return priced_by(own_factors(others, common), own)
 
 
 def priced_by(calibration: Calibration, own: Sequence[Case]) -> Sweep:
-    """The sweep, priced by these factors."""
+    """The sweep, priced by this calibration."""
     candidates = _distinct(own)
     found = np.zeros((len(candidates), 2))
     parts = np.zeros((len(candidates), len(TIME_PARTS)))
@@ -89,7 +95,7 @@ TIME_PARTS = tuple(TimeParts.__dataclass_fields__)
 
 
 def _distinct(own: Sequence[Case]) -> list[list[Case]]:
-    """Runs by candidate."""
+    """Runs grouped by candidate."""
     runs: dict[str, list[Case]] = {}
     for case in own:
         runs.setdefault(case.layout, []).append(case)

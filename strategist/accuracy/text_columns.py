@@ -1,4 +1,4 @@
-"""Text columns of a published row, mapped to the words that reports use."""
+"""Patterns for the text columns of published rows: they map the words of reports to settings."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """A setting that a pattern stands for."""
+    """A pattern, and the value of the setting that it stands for."""
 
     pattern: re.Pattern[str]
     value: str
@@ -21,11 +21,11 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def first(words: tuple[Words, ...], text: str, otherwise: str) -> str:
-    """The value of the first of ``words`` that ``text`` holds."""
+    """The value of the first of ``words`` whose pattern matches ``text``; ``otherwise`` if none does."""
     return next((item.value for item in words if item.pattern.search(text)), otherwise)
 
 
-# B200 since torch 2.7 and experts in torchtitan since 2025-04.
+# torch supports B200 since 2.7, torchtitan experts since 2025-04.
 STACKS = _words(
     (r"parallelization[ _-]layouts|2311\.05610|hagemann|aleph[ _-]?alpha", "aleph-alpha-scaling"),
     (r"nanotron", "nanotron"),
@@ -53,46 +53,48 @@ STACKS = _words(
     (r"fsdp_qlora|\bms-swift\b", "transformers-2024"),
     (r"roundpipe|hf trainer|swift|transformers|accelerate", "hf-trainer"),
 )
-"""Frameworks, the most particular names first."""
+"""Frameworks, the most specific patterns first."""
 
 SPLITS_SEQUENCE = ("nanotron", "torchtitan", "megatron-core", "nemo", "torch")
-"""Stacks whose tensor parallelism splits the sequence between its matmuls, too, unless a run says otherwise. Those from before
-arXiv 2205.05198 can't; the others have to be told."""
+"""Stacks that use sequence parallelism with tensor parallelism by default. Those older than arXiv 2205.05198 do not support it;
+the remaining ones need a setting.
+"""
 
 SAVED_USUALLY = "matmul+attention+collectives"
-"""What selective recomputation saves; of how many matmuls is a fact of the framework."""
+"""Operations that selective recomputation saves; the share of matmuls is a trait of the framework."""
 
 HOLDS_IN_PIPELINES = ("torchtitan",)
-"""Stacks whose pipeline stages hold their parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
+"""Stacks whose pipeline stages keep parameters gathered (``reshard_after_forward_policy`` default: not with pipelines)."""
 
 INTERLEAVED = _pattern(r"(?<!no )(?<!non-)\binterleaved 1f1b|\bpp overlap\b")
-"""Notes of an interleaved pipeline: only that one exchanges its activations beside computation in Megatron."""
+"""Notes of an interleaved pipeline: in Megatron, only this schedule overlaps its transfers with compute."""
 
 CUTS_IN_PAIRS = ("megatron-core", "nemo", "torch")
-"""Stacks whose interleaved stages have two layers each, unless a run says otherwise."""
+"""Stacks whose interleaved stages have two layers each by default."""
 
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
-"""Stacks whose tensor-parallel ranks each take the loss of the whole vocabulary."""
+"""Stacks whose tensor-parallel ranks each compute the loss over the whole vocabulary."""
 
 REDUCES_SHARDS_IN_HALF = ("hf-trainer", "transformers-2024", "galvatron", "llm-foundry")
-"""Stacks on torch's first FSDP, which reduces gradients in the type that it computes in unless told another (MixedPrecision)."""
+"""Stacks on torch's FSDP1, which reduces gradients in the compute dtype unless another is set (MixedPrecision)."""
 
 SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
-"""Stacks that keep gradients in half precision, yet add those of the ranks in fp32."""
+"""Stacks that keep gradients in half precision, but reduce them in fp32."""
 
 TRAIN = _words(
     (r"qlora|\bnf4\b|\bfp4\b|4-bit base|bnb\.|quantization (int4|bnb|hqq|awq|gptq)|\bhqq\b|\b(awq|gptq)\b", "qlora"),
     (r"(?<![a-z])lora(?![a-z])|\badapter( v2)?;", "lora"),
 )
-"""What is trained; sought outside of parentheses, where reports speak of other rows."""
+"""Training mode; searched outside of parentheses, which in reports are about other rows."""
 
 ADAPTERS = _words((r"\(lora[^)]*qkv\+proj", "attention"))
-"""The linears that have adapters, as a run states them."""
+"""Linears with adapters, as a run states them."""
 
 FLOAT8_BASE = _pattern(r"\(lora[^)]*base frozen\).*mlperf training(?!.*amd instinct)")
-"""A frozen base is stored in float8, and so is what goes into the feed-forward's activation, in NVIDIA's code for MLPerf, which
-others submit with, too (``fp8_params``, ``activation_func_fp8_input_store``: conf/megatron_gpt_peft_tuning_config.yaml with FP8 and
-FP8_ACT). AMD's has a configuration of its own."""
+"""A frozen base is stored in float8, and so is the input of the feed-forward's activation, in NVIDIA's code for MLPerf, which
+other submitters use, too (``fp8_params``, ``activation_func_fp8_input_store``: conf/megatron_gpt_peft_tuning_config.yaml with
+FP8 and FP8_ACT). AMD's code has its own configuration.
+"""
 
 RANKS = _pattern(r"\b(?:lora[ _-])?(?:rank|dim|r)[ =]+([0-9]+)")
 TRAINED = _pattern(r"\btrainable(?: parameters)?:? ([0-9][0-9,]*)")
@@ -116,7 +118,7 @@ ATTENTION = _words(
     (r"^\s*(0|no|none|false|off|unfused|eager|naive|native|torch|math|megatron|local|softmax)\b", "unfused"),
     (r"^\s*(1|yes|true|on|flash|fa|fused|cudnn|te|sdpa|xformers|flex|triton)", "flash"),
 )
-"""Values of the column on attention kernels, at their beginnings."""
+"""Values of the column on attention kernels, matched at their start."""
 
 ATTENTION_TOLD = _words(
     (r"no flash[ -]?att|flash[_ -]?att(entio)?n?\s*=\s*(false|0)|math backend|transformer-impl=local", "unfused"),
@@ -129,13 +131,13 @@ GRAPHS = _words(
     (r"cuda_graph=", "none"),
     (r"^container 2(6\.(0[6-9]|1)|[7-9])", "step"),
 )
-"""Which kernels CUDA graphs launch together; by default what recipes of Megatron-Bridge do from container 26.06 on."""
+"""Kernels that CUDA graphs launch together; by default those of Megatron-Bridge's recipes from container 26.06 on."""
 
 FUSED = _pattern(
     r"fused kernels|\bliger\b|flash[^;]*\+ ?rms"
     r"|(?<!no )(?<!without )(?<!w/o )rms[_ -]?norm[_ -]?(kernel|optimization)(?!\w*\s*[=:]\s*(false|0|no|off))"
 )
-"""What lies between matmuls runs in kernels of its own."""
+"""Operations between matmuls run in fused kernels."""
 
 RECOMPUTE = _words(
     (r"^(full|every[ _]layer|per[ _]layer|layer|all|block)", "full"),
@@ -162,28 +164,33 @@ RECOMPUTE_USUAL = _words(
     (r"\btorchtune\b|\b(qwen3-32b|70b|405b)\b.*\btorchtitan\b", "full"),
     (r"\btorchtitan\b", "selective"),
 )
-"""Defaults of frameworks: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in
-torchtitan's job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml)."""
+"""Defaults of frameworks: ``enable_activation_checkpointing: True`` in torchtune's recipes; ``mode = selective`` in torchtitan's
+job configuration, but ``full`` in those of its large models (models/qwen3/train_configs/qwen3_32b.toml).
+"""
 RECOMPUTE_FLAGS = re.compile(r"recompute-([a-z]+)")
 RESIDUAL_AWAY = _pattern(r"offload-residual")
 MASTER_AWAY = _pattern(r"offload-master")
 SHARDS_WEIGHTS = _pattern(r"--shard-weights")
 SHARDS_GRADIENTS = _pattern(r"--shard-gradients")
 GRADIENTS_AWAY = _pattern(r"offload-gradients")
-"""Flags of llm.q: what of a layer is made again, the sum after its feed-forward in host memory, and weights and gradients that are
-sharded each by itself (README). Weights in bf16 that are not sharded are the master copy, so that offloading it moves nothing
-(src/models/llama_weights.cpp: ``WeightsMgrUnsharded``)."""
+"""Flags of llm.q: parts of a layer that are recomputed, the residual in host memory, and weights and gradients, which are sharded
+independently (README).
+
+Unsharded weights in bf16 are the master copy, so that offloading it moves nothing (src/models/llama_weights.cpp:
+``WeightsMgrUnsharded``).
+"""
 
 LAYERS_AWAY = _pattern(r"cpu_offloading_num_layers=([0-9]+)")
-"""Layers whose activations wait in the memory of the host."""
+"""Number of layers whose activations are offloaded to host memory."""
 RECOMPUTED_MODULES = _pattern(r"recompute_modules=\[([^\]]*)\]")
 
 PURE_HALF = _pattern(
     r"pure[_ ]bf16|bf16[- ]true|bf16 (weights|params|parameters) and|torch_dtype bfloat16|bf16 stochastic|full bf16|bf16 master"
     r"|\btorchtune\b|\blitgpt\b|\bswift\b.*full-parameter|\bnemo[ -](performance|framework)[^;]*;.*\btask SFT\b"
 )
-"""Parameters, gradients and optimizer states all in bf16: said, or what the recipes of torchtune and litgpt do (``dtype: bf16``,
-``--precision bf16-true``)."""
+"""Parameters, gradients and optimizer states are all bf16: as stated, or as in the recipes of torchtune and litgpt (``dtype:
+bf16``, ``--precision bf16-true``).
+"""
 
 OPTIMIZERS = _words(
     (r"[48][- ]?bit", "adamw8bit"),
@@ -199,57 +206,60 @@ HALF_REDUCE = _pattern(
     r"grad-reduce-in-bf16=true|(bf16|fp16) (gradient )?reduc|gradients? (are )?reduced in (bf16|fp16)|MP Mode PURE"
 )
 HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf training")
-"""Gradients are kept and reduced in bf16: said, or what NVIDIA's performance recipes do (Megatron-Bridge:
-perf_recipes/_common.py)."""
+"""Gradients are kept and reduced in bf16: as stated, or as in NVIDIA's performance recipes (Megatron-Bridge:
+perf_recipes/_common.py).
+"""
 
 CAST_BY_FSDP = _pattern(r"MP Mode PURE")
 """FSDP casts the parameters before it gathers them (composer: ``mixed_precision``)."""
 
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
-"""Gradients are kept in fp32 whatever the framework does by itself."""
+"""Gradients are kept in fp32, whatever the framework's default."""
 
 NO_SYNC = _pattern(r"no_sync(\(\))? (on|accumulation)|under no_sync")
 FP16_SUMS = _pattern(r"allow_fp16_accumulation\s*=\s*true")
-"""Said of torch's matmuls: frameworks with matmuls of their own do not heed it."""
+"""A setting of torch's matmuls; frameworks with their own matmuls ignore it."""
 LATER_UPDATE = _pattern(r"\basync(hronous)? optimizer")
 FUSED_LOSS = _pattern(r"fused linear cross|\bliger\b|LC-CE")
-"""The head's matmul is part of the loss (arXiv 2410.10989)."""
+"""The head's matmul is fused into the loss (arXiv 2410.10989)."""
 
 CHUNKED_LOSS = _pattern(r"(?<!un)chunked (cross[- ]entropy|nll|loss)")
 WHOLE_LOSS = _pattern(r"unchunked cross[- ]entropy|loss whole")
 HEAD_CHUNKS = _pattern(r"(?:lm|loss)-?head-?chunks=([0-9]+)")
 LOSS_CHUNKS = _pattern(r"([0-9]+) chunks of the logits")
-USUAL_LOSS_CHUNKS, HALF_LOGIT_BYTES = 8, 2.0
-"""Pieces in which a loss is taken where a report does not say how many (torchtune and torchtitan: ``num_output_chunks``,
-``num_chunks``), and what stays of each logit: the list of chunks in half precision."""
+DEFAULT_LOSS_CHUNKS, HALF_LOGIT_BYTES = 8, 2.0
+"""Number of chunks of a chunked loss if a report does not state it (torchtune and torchtitan: ``num_output_chunks``,
+``num_chunks``), and bytes that remain of each logit: the list of chunks is in half precision.
+"""
 
 TILE_TOKENS = _pattern(r"(?:feed-forward|mlp)s? tiled by ([0-9]+) tokens")
 TILED = _pattern(r"\btiled[ _-]?mlp\b|sequence tiling|\balst\b|tiled_mlp")
-USUAL_TILE_TOKENS = 4096
-"""Feed-forwards in tiles that are made again: DeepSpeed's TiledMLP makes as many tiles as the hidden size goes into the sequence
-(deepspeed/runtime/sequence_parallel/ulysses_sp.py)."""
+DEFAULT_TILE_TOKENS = 4096
+"""Tokens of a tile of feed-forwards that run in recomputed tiles. DeepSpeed's TiledMLP uses sequence length / hidden size tiles
+(deepspeed/runtime/sequence_parallel/ulysses_sp.py).
+"""
 
 TUNED_ATTENTION = _pattern(r"\bcudnn\b(?! shadow)|\bfa3\b|flash[- ]?attention[- ]?3")
-"""Attention by kernels made for the chip, in the column on attention."""
+"""Attention kernels made for the GPU, in the column on attention."""
 
 ACTIVATIONS_AWAY = _pattern(r"(?<!without )\b(gradient-checkpoint|activation) offload(ing)?\b")
-"""Checkpointed activations wait in the memory of the host."""
+"""Checkpointed activations are offloaded to host memory."""
 
 OTHER_TECHNIQUES = _pattern(
     r"nn\.dataparallel|not an llm|unet|micro-benchmark|(?<!wrap )per-layer (forward|time)|forward time of one|layertime"
     r"|activation[ _]offload|fine_grained_offloading"
 )
-"""What no plan can express: sought outside of parentheses."""
+"""Techniques that a plan cannot express; searched outside of parentheses."""
 
 NO_BENCHMARK = _pattern(r"not a (tuned )?benchmark")
-"""Times that the source itself does not call representative: those of continuous integration."""
+"""Times that the source itself does not call representative, such as those of continuous integration."""
 
 FLAGS = re.compile(r"WARNING|ANOMALY|STALE|UNCLEAR|LOW TRUST|inconsistent|not comparable")
 ANALYTIC = _pattern(r"numbers look analytic|computed breakdown|is analytic")
-"""The figures were computed, so that nothing ran."""
+"""The values were computed, not measured."""
 
 COUNTS_RECOMPUTATION = ("megatron-2021", "oneflow", "megatron-deepspeed")
-"""Stacks whose FLOP/s count what is computed again (arXiv 2104.04473, section 5.1, equation 3)."""
+"""Stacks whose published FLOP/s include recomputation (arXiv 2104.04473, section 5.1, equation 3)."""
 
 HARDWARE_FLOPS = re.compile(r"\bHFU\b|counts? recompute|recompute FLOPs|incl\. recompute")
 RESERVED = _pattern(r"reserved|nvidia-smi")
@@ -258,7 +268,7 @@ ALLOCATED = _pattern(r"max_memory_allocated|max allocated|allocated peak|peak al
 LAST_STAGE = _pattern(r"last rank = last pp stage|\blast (pipeline )?stage only")
 STAGE = _pattern(r"(?:pipeline stage|peak = stage) ([0-9]+)\b")
 RANK = _pattern(r"; rank ([0-9]+)\b")
-"""Whose memory is published; else the fullest stage's."""
+"""Rank or stage whose memory is published; by default the fullest stage."""
 
 INT8_BASE = _pattern(r"quantization int8")
 
@@ -267,16 +277,16 @@ VOCABULARY = _pattern(r"vocab[^;]*?\babout ([0-9.]+)k\b")
 ACCUMULATION = _pattern(r"(?:grad(?:ient)?[ _-]?accum(?:ulation)?|accumulation|\bGA)[ =]+([0-9]+)")
 MICRO_BATCHES = _pattern(r"\b([0-9]+) micro-?batches(?: per (?:accumulation )?step|[,)])")
 MICRO_BATCH_A_STAGE = _pattern(r"default(?: at \w+)? = pp degree")
-"""As many micro-batches as stages, by default of the framework."""
+"""The framework's default is as many micro-batches as stages."""
 
 RAN_BATCH = _pattern(r"=([0-9]+) != (?:GBS|global batch)|heading says GBS=([0-9]+)")
-"""The sequences of a step that a run really took, where its source's column says another number."""
+"""Global batch that a run really had, if the source's column states another one."""
 
 HALF_LAYERS = _words(
     (r"attention[ -]only|[_-]attention-", "attention"),
     (r"\b(mlp|feed-forward|ffn)[ -]only|[_-]mlp-", "ffn"),
 )
-"""Profiles of one half of each layer, the other half left out."""
+"""Profiles of layers with only one half: attention or feed-forward."""
 
 MODEL_RANKS = _pattern(r"model-parallel size \(TP x PP\) = ([0-9]+)")
 EXPERT_WIDTH = _pattern(r"expert ffn(?: width)? ([0-9]+)")
@@ -291,32 +301,33 @@ _SETTING = re.compile(r"(?<![\w.-])([A-Za-z][\w-]*)=([^\s;]+)")
 
 
 def plain(text: str) -> str:
-    """``text`` without what stands in parentheses."""
+    """``text`` without its parts in parentheses."""
     return _PARENTHESES.sub(" ", text)
 
 
 def settings(text: str) -> dict[str, str]:
-    """Settings that a text spells as a command line does, ``num-query-groups=8``; names in small letters with underscores."""
+    """Settings in the form of a command line, such as ``num-query-groups=8``; names become lower case with underscores."""
     return {name.replace("-", "_").lower(): value.rstrip(",.)") for name, value in _SETTING.findall(text)}
 
 
 def number(pattern: re.Pattern[str], text: str) -> float | None:
-    """The number that the last match of ``pattern`` holds: reports say the general first; None where there is none."""
+    """The number in the last match of ``pattern``, since reports begin with the general case; None without a match."""
     found = [group for match in pattern.finditer(text) for group in match.groups() if group]
     return float(found[-1].replace(",", "")) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A link's rate as a description states it: of all ``ports`` of ``whose``: a ``gpu``, a ``node``, or unsaid (empty)."""
+    """A link's rate as stated, summed over all ports of ``whose``: ``gpu``, ``node``, or empty if not stated."""
 
     bytes_per_second: float
     whose: str
 
 
 def stated_rate(text: str) -> Rate | None:
-    """The rate in a description such as ``800 Gb/s RDMA`` or ``8x ConnectX-7 400Gb/s``; of several networks, that of computation;
-    None where there is none."""
+    """The rate in a description such as ``800 Gb/s RDMA`` or ``8x ConnectX-7 400Gb/s``; of several networks, that of the compute
+    network. None if there is none.
+    """
     text = _OF_COMPUTE.split(text)[-1]
     match = _RATE.search(text)
     if match is None:

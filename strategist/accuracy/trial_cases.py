@@ -1,4 +1,4 @@
-"""Trials of a history as cases: our own sweep, searched again like a published one."""
+"""Trials of a history as cases: the user's own sweep, searched again like a published one."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from strategist.profiles.history import Record
 
 
 def cases_of(records: Sequence[Record], name: str) -> list[Case]:
-    """Real trials in which the plan had its chance, as rows of a source of that name."""
+    """Cases of the really measured trials whose outcome depends on the plan; ``name`` becomes their source."""
     return [
         _case(record, name, line)
         for line, record in enumerate(records, start=1)

@@ -1,4 +1,4 @@
-"""Audit log: one JSON line before and one after every call."""
+"""Audit log: a JSON line before and one after every call."""
 
 import json
 import os
@@ -8,30 +8,30 @@ from typing import Any
 
 from strategist.errors import FileError
 
-MOST_CHARACTERS = 4_000
-"""Of the arguments, as they are written down."""
+MAX_CHARACTERS = 4_000
+"""Maximum length of logged arguments."""
 
 
 class Audit:
-    """A file that grows. Where it cannot be written, nothing is done."""
+    """An append-only log. A call does not run if it cannot be logged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._number = 0
 
     def begins(self, tool: str, arguments: Any) -> int:
-        """Writes down what is asked; returns the call's number.
+        """Logs a call; returns its number.
 
         Raises:
             FileError: the log cannot be written.
         """
         self._number += 1
         said = json.dumps(arguments, ensure_ascii=True, sort_keys=True)
-        self._write({"call": self._number, "tool": tool, "arguments": said[:MOST_CHARACTERS]})
+        self._write({"call": self._number, "tool": tool, "arguments": said[:MAX_CHARACTERS]})
         return self._number
 
     def ends(self, number: int, code: str) -> None:
-        """Writes down how a call ended: ok, the code of its problem, or the name of the job that it became."""
+        """Logs the end of a call: ok, the code of its problem, or the name of the job that it became."""
         self._write({"call": number, "ended": code})
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.evidence import PolicyEvidence
 from strategist.files.yaml_file import MAX_BYTES
 
-MOST_FOUND, MOST_POLICIES = 12, 4
+MAX_FOUND, MAX_POLICIES = 12, 4
 _WORD = re.compile(r"[a-z0-9_]+")
 _SAID_ELSEWHERE = ("id", "title", "status", "module", "intent", "example")
 
@@ -34,14 +34,14 @@ class CardsAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAnswer:
-    """How many cards speak of the words."""
+    """Number of cards that contain the words."""
 
     found: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedCard:
-    """``acts`` says that a machine can act on it; a card of words alone is advice."""
+    """``acts``: the card has effects; otherwise it is advice."""
 
     id: str
     module: str
@@ -93,7 +93,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class LintAnswer:
-    """``sound`` says that there is no error."""
+    """``sound``: there are no errors."""
 
     sound: bool
     findings: int
@@ -101,7 +101,7 @@ class LintAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class LintFinding:
-    """One finding; ``code`` has a page in the reference. ``file`` is empty of a text."""
+    """A finding; ``code`` has a page in the reference. ``file`` is empty if the card was given as text."""
 
     code: str
     level: str
@@ -151,7 +151,7 @@ def search_cards(session: AgentSession, arguments: SearchArguments) -> PagedAnsw
     common = {word: sum(any(word in text for text in found) for found in texts.values()) for word in words}
     ranked = sorted(((_weight(texts[card.id], common), card) for card in deck.cards), key=lambda pair: (-pair[0], pair[1].id))
     found = [card for weight, card in ranked if weight > 0]
-    items = tuple(_found(card, words) for card in found[:MOST_FOUND])
+    items = tuple(_found(card, words) for card in found[:MAX_FOUND])
     return PagedAnswer(head=SearchAnswer(found=len(found)), items=items)
 
 
@@ -197,7 +197,7 @@ def _deck(session: AgentSession, arguments: Cards) -> api.Deck:
 
 @cache
 def shipped_evidence() -> tuple[PolicyEvidence, ...]:
-    """What shipped measurements say of shipped cards, which takes seconds to compute."""
+    """Evidence of shipped measurements on shipped cards; takes seconds to compute."""
     return api.evidence().evidence
 
 
@@ -215,19 +215,19 @@ def _policies(card: api.Card) -> Iterator[PolicySummary]:
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words of a text, and the parts of names."""
+    """Words of a text, and parts of names."""
     whole = _WORD.findall(text.lower())
     return frozenset(whole) | frozenset(part for word in whole for part in word.split("_"))
 
 
 def _texts(card: api.Card) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """The words of its title, of its intent, and of its policies."""
+    """Words of the card's title, of its intent, and of its policies."""
     policies = " ".join(_policy_text(policy) for policy in _policies(card))
     return _words(f"{card.id} {card.title} {card.module}"), _words(str(card.intent)), _words(policies)
 
 
 def _weight(texts: tuple[frozenset[str], ...], common: dict[str, int]) -> float:
-    """A word counts the less the more cards have it; in a title for three, in an intent for two, in a policy for one."""
+    """Relevance of a card: rare words count more; a word counts three times in a title, twice in an intent, once in a policy."""
     return sum(times / common[word] for word in common for times, text in zip((3, 2, 1), texts, strict=True) if word in text)
 
 
@@ -239,22 +239,22 @@ def _found(card: api.Card, words: frozenset[str]) -> FoundCard:
     counted = [(len(words & _words(_policy_text(policy))), policy) for policy in _policies(card)]
     most = max((count for count, _ in counted), default=0)
     speaking = tuple(policy for count, policy in counted if 0 < most <= count)
-    return FoundCard(id=card.id, title=str(card.title or card.intent), policies=speaking[:MOST_POLICIES])
+    return FoundCard(id=card.id, title=str(card.title or card.intent), policies=speaking[:MAX_POLICIES])
 
 
-def _said(entry: Any) -> Any:
-    """An entry as its file has it, each text in English where it is in several languages."""
+def _in_english(entry: Any) -> Any:
+    """An entry as in its file; texts in several languages in English."""
     if not isinstance(entry, dict):
-        return [_said(item) for item in entry] if isinstance(entry, list) else entry
+        return [_in_english(item) for item in entry] if isinstance(entry, list) else entry
     if entry and entry.keys() <= set(api.LANGUAGES):
         return entry.get(api.ENGLISH) or next(iter(entry.values()))
-    return {name: _said(value) for name, value in entry.items()}
+    return {name: _in_english(value) for name, value in entry.items()}
 
 
 def _sections(card: api.Card) -> Iterator[Section]:
     for name, content in card.sections.items():
         if name not in _SAID_ELSEWHERE:
             entries = content if isinstance(content, list) else [content]
-            yield from (Section(section=name, entry=_said(entry)) for entry in entries)
+            yield from (Section(section=name, entry=_in_english(entry)) for entry in entries)
     if card.example:
         yield Section(section="example", entry=f"{len(card.example)} programs, in resource strategist://cards/{card.id}")

@@ -1,4 +1,4 @@
-"""Catalog of all tools that workers run, in the order in which they are listed."""
+"""Tools that workers run, in the order in which they are listed."""
 
 from strategist.agent import cards, evidence, files, machine, plans, trials
 from strategist.agent.tool import Tool
@@ -13,4 +13,4 @@ TOOLS: tuple[Tool, ...] = (
 )  # fmt: skip
 
 INTERNAL: tuple[Tool, ...] = (trials.prepare_trial, trials.prepare_tuning, trials.list_trials)
-"""What the server asks of workers for its own tools."""
+"""Internal tools, which the server calls for its own tools."""

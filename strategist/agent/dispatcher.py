@@ -1,4 +1,4 @@
-"""Dispatcher: validates, runs, paginates and logs a tool call; workers or the server run it."""
+"""Dispatcher: validates, runs, paginates and logs tool calls; workers or the server execute them."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,9 +19,9 @@ from strategist.errors import StrategistError
 
 
 class Dispatcher:
-    """The session that all clients of a server share.
+    """State shared by all clients of a server.
 
-    call_seconds: after which a call is ended.
+    call_seconds: time limit of a call.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Dispatcher:
 
     @property
     def budget(self) -> Budget:
-        """What was granted.
+        """The budget of the grant.
 
         Raises:
-            RefusedError: nothing was.
+            RefusedError: there is no grant.
         """
         if self._budget is None:
             way = "ask the person who runs the server to start it with --grant trials=N,minutes=M --study DIR"
@@ -55,7 +55,7 @@ class Dispatcher:
 
     @property
     def left(self) -> tuple[int, float]:
-        """Trials and minutes of the grant; none without one."""
+        """Remaining trials and minutes of the grant; zero without a grant."""
         return (0, 0.0) if self._budget is None else (self._budget.trials_left, max(self._budget.minutes_left, 0.0))
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Dispatcher:
         return head, items
 
     def _session_state(self, job: str = "") -> dict[str, Any]:
-        """What a worker has to know of this session."""
+        """State of this session that workers need."""
         trials, minutes = self.left
         studies = None if self._budget is None else str(self._budget.grant.folder)
         return {"studies": studies, "trials": trials, "minutes": minutes, "job": job}

@@ -163,7 +163,7 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
 
 
 def _shown(session: AgentSession, plan: Plan, request: Request, proposal: api.Proposal, deciding: dict[str, Any]) -> ShownProposal:
-    """A proposal with what the cost model says of its changes, if they are legal together."""
+    """A proposal with the predicted effect of its changes, if they are legal together."""
     bare = {name.rpartition(".")[2]: value for name, value in proposal.changes.items()}
     made, speedup = "", None
     try:

@@ -1,4 +1,4 @@
-"""The tools of files: other systems' configurations read and written, plans saved and loaded, reports and traces."""
+"""Tools for files: other systems' configurations, plans, reports and traces."""
 
 import json
 from dataclasses import dataclass

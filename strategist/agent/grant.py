@@ -10,9 +10,9 @@ from pathlib import Path
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError, InputError
 
-FORM = "write e.g. trials=3,minutes=30"
-SPENT = "grant.jsonl"
-"""What was spent of a grant, in the folder that it is for: a restarted server continues with the rest."""
+GRANT_EXAMPLE = "write e.g. trials=3,minutes=30"
+SPENDING_FILE = "grant.jsonl"
+"""Log of what was spent of a grant, in the folder of the grant: a restarted server continues with the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,33 +25,33 @@ class Grant:
 
     @classmethod
     def parsed(cls, text: str, folder: Path) -> "Grant":
-        """``trials=3,minutes=30``.
+        """Parses ``trials=3,minutes=30``.
 
         Raises:
-            InputError: it says something else.
+            InputError: the text has another form.
         """
         found: dict[str, str] = {}
         for part in text.split(","):
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if name not in ("trials", "minutes") or not equals or name in found:
-                raise InputError(f"--grant {text}", f"{part!r} is no trials or minutes", FORM)
+                raise InputError(f"--grant {text}", f"{part!r} is neither trials nor minutes", GRANT_EXAMPLE)
             found[name] = value
         if set(found) != {"trials", "minutes"}:
-            raise InputError(f"--grant {text}", "says not both, trials and minutes", FORM)
+            raise InputError(f"--grant {text}", "needs both trials and minutes", GRANT_EXAMPLE)
         if not (found["trials"].isascii() and found["trials"].isdigit() and 0 < int(found["trials"]) < 10**6):
-            raise InputError(f"--grant {text}", "trials are a whole number above 0", FORM)
+            raise InputError(f"--grant {text}", "trials are a whole number above 0", GRANT_EXAMPLE)
         try:
             minutes = float(found["minutes"])
         except ValueError:
             minutes = 0.0
         if not 0 < minutes < 10**6:
-            raise InputError(f"--grant {text}", "minutes are a number above 0", FORM)
+            raise InputError(f"--grant {text}", "minutes are a number above 0", GRANT_EXAMPLE)
         return cls(trials=int(found["trials"]), minutes=minutes, folder=folder)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """A line of the book: what a job was given, or, where it has ``ended``, what it took instead."""
+    """An entry of the log: what a job reserved, or what it used once it has ``ended``."""
 
     job: str
     trials: int
@@ -68,7 +68,7 @@ class Budget:
         if shutil.which("timeout") is None:
             raise InputError("--grant", "needs the program timeout, which ends jobs in time", "install coreutils")
         self.grant = grant
-        self._book = grant.folder / SPENT
+        self._book = grant.folder / SPENDING_FILE
         self._spent = {line.job: line for line in self._read()}
 
     @property
@@ -81,24 +81,24 @@ class Budget:
 
     @property
     def last(self) -> int:
-        """The greatest number of a job in the book: a name that came again would take over what the first one spent."""
+        """The highest job number in the log: a reused name would inherit what the first job spent."""
         numbers = [name.removeprefix("job-") for name in self._spent]
         return max((int(number) for number in numbers if number.isdigit()), default=0)
 
     def reserve(self, job: str, trials: int, minutes: float) -> None:
-        """Gives a job what it may take.
+        """Reserves the limit of a job.
 
         Raises:
-            RefusedError: so much is not left.
+            RefusedError: too little is left.
         """
         self.check(trials, minutes)
         self._write(Spending(job=job, trials=trials, seconds=minutes * 60, ended=False, time=time.time()))
 
     def check(self, trials: int, minutes: float) -> None:
-        """Whether so much is left.
+        """Checks that enough is left.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: too little is left.
         """
         if trials > self.trials_left or minutes > self.minutes_left:
             left = f"{self.trials_left} trials and {max(self.minutes_left, 0.0):.2f} minutes are left of the grant"
@@ -107,7 +107,7 @@ class Budget:
             )
 
     def record_spending(self, job: str, trials: int, seconds: float) -> None:
-        """Writes down what a job took, which is never more than it was given."""
+        """Logs what a job used, at most what it reserved."""
         given = self._spent[job]
         taken = min(seconds, given.seconds)
         self._write(Spending(job=job, trials=min(trials, given.trials), seconds=taken, ended=True, time=time.time()))
@@ -133,4 +133,4 @@ class Budget:
         try:
             return [Spending(**json.loads(line)) for line in lines]
         except (ValueError, TypeError):
-            raise FileError(self._book, "is no book of a grant; move it away, or name another folder with --study") from None
+            raise FileError(self._book, "is not a book of a grant; move it away, or name another folder with --study") from None

@@ -1,4 +1,4 @@
-"""The server over streamable HTTP with token authentication. One of two files that use the SDK."""
+"""The server over streamable HTTP with token authentication. One of the two files that use the SDK."""
 
 import hmac
 import re
@@ -17,23 +17,23 @@ from strategist.agent.server import AgentServer
 from strategist.errors import InputError
 
 PATH = "/mcp"
-REFUSED = b'{"error":"unauthorized"}'
+UNAUTHORIZED_BODY = b'{"error":"unauthorized"}'
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where to listen."""
+    """Address to listen on."""
 
     host: str
     port: int
 
     @classmethod
     def parsed(cls, text: str) -> "Address":
-        """``127.0.0.1:8765``.
+        """Parses ``127.0.0.1:8765``.
 
         Raises:
-            InputError: it says something else.
+            InputError: the text has another form.
         """
         match = _ADDRESS.fullmatch(text)
         if match is None or int(match[2]) > 65535:
@@ -41,7 +41,7 @@ class Address:
         return cls(host=match[1].strip("[]"), port=int(match[2]))
 
     def bound(self) -> socket.socket:
-        """A socket there.
+        """A socket bound to the address.
 
         Raises:
             InputError: the port is in use, or the host is not an address of this machine.
@@ -58,7 +58,7 @@ class Address:
 
 
 class Guard:
-    """Lets requests with the token through to the application, and nothing else."""
+    """Passes only requests with the token on to the application."""
 
     def __init__(self, application: ASGIApp, token: str) -> None:
         self._application = application
@@ -70,7 +70,7 @@ class Guard:
             if len(given) != 1 or not hmac.compare_digest(given[0], self._expected):
                 headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
                 await send({"type": "http.response.start", "status": 401, "headers": headers})
-                await send({"type": "http.response.body", "body": REFUSED})
+                await send({"type": "http.response.body", "body": UNAUTHORIZED_BODY})
                 return
         await self._application(scope, receive, send)
 
@@ -78,7 +78,7 @@ class Guard:
 def serve_http(
     opening: AbstractAsyncContextManager[Dispatcher], address: Address, token: str, *, on_ready: Callable[[str], None]
 ) -> None:
-    """Serves until it is interrupted; ``on_ready`` hears the address."""
+    """Serves until interrupted; ``on_ready`` is called with the address."""
     listening = address.bound()
     port = listening.getsockname()[1]
     host = f"[{address.host}]" if ":" in address.host else address.host

@@ -1,5 +1,6 @@
-"""Jobs: calls that take longer than a client waits, and trials and tunings under a grant. They can be cancelled, and what came of
-them is kept in the workspace over sessions."""
+"""Jobs: calls that take longer than a client waits, and trials and tunings under a grant. Jobs can be cancelled; their results
+are kept in the workspace across sessions.
+"""
 
 import json
 import os
@@ -20,24 +21,24 @@ from strategist.agent.workspace import Workspace
 from strategist.contract import codec
 from strategist.errors import StrategistError
 
-MOST_JOBS = 64
-"""Kept in a workspace; the oldest make room."""
+MAX_JOBS = 64
+"""Maximum number of jobs kept in a workspace; the oldest are deleted."""
 
-JOBS = "jobs"
+JOBS_FOLDER = "jobs"
 RUNNING, ENDED, CANCELLED, LOST = "running", "ended", "cancelled", "lost"
 OnProgress = Callable[[float, float | None, str], Awaitable[None]]
-"""Takes the seconds since a call began, those that it takes in all if that is known, and how far it is in words."""
+"""Called with the elapsed seconds of a call, its total seconds if known, and its progress in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownJob:
     """A job.
 
-    state: running, ended, cancelled, or lost where its server is gone.
-    progress: how far it is, in words. seconds: since it began, or in all.
-    handle: of the first page of its answer, for more; empty where there is none.
-    problem: what went wrong.
-    folder: of a trial or tuning. exit_code: of its process: 0 well, 1 a trial failed, 2 wrong input, 124 its minutes were over.
+    state: running, ended, cancelled, or lost if its server is gone.
+    progress: in words. seconds: since it began, or in total.
+    handle: of the first page of its answer, for more; empty if there is none.
+    problem: why it failed.
+    folder: of a trial or tuning. exit_code: of its process: 0 success, 1 a trial failed, 2 wrong input, 124 its minutes were over.
     last_lines: of its log.
     """
 
@@ -55,7 +56,7 @@ class ShownJob:
 
 @dataclass(kw_only=True, eq=False)
 class Job:
-    """A call that runs in this server. It has a name once it is a job to clients."""
+    """A call that runs in this server; it has a name once clients see it as a job."""
 
     tool: str
     name: str = ""
@@ -99,12 +100,12 @@ class Jobs:
     """The jobs of a workspace: those of this server, and records of all."""
 
     def __init__(self, workspace: Workspace, group: TaskGroup) -> None:
-        self._folder = workspace.own(JOBS)
+        self._folder = workspace.own(JOBS_FOLDER)
         self._group = group
         self.running: dict[str, Job] = {}
 
     def start(self, job: Job, work: Work, seconds: float | None = None) -> None:
-        """Begins the work of a job, which is ended after so many seconds."""
+        """Starts the work of a job; it is ended after ``seconds``."""
         self._group.start_soon(self._run, job, work, seconds)
 
     async def _run(self, job: Job, work: Work, seconds: float | None) -> None:
@@ -131,8 +132,9 @@ class Jobs:
 
     @contextmanager
     def named(self, after: int = 0) -> Iterator[str]:
-        """A name that no job of the workspace has, also where another server takes one at the same time, with a number greater than
-        ``after``. It is free again if the job does not come about."""
+        """Reserves a new name with a number above ``after``, unique in the workspace even if another server reserves one at the
+        same time. It is released if the job is not created.
+        """
         number = max([after, *map(_number, self._folder.glob("job-*.json"))]) + 1
         while not _made(path := self._folder / f"job-{number}.json"):
             number += 1
@@ -143,7 +145,7 @@ class Jobs:
             raise
 
     def keep(self, job: Job, name: str) -> None:
-        """Makes a call a job: gives it a name, and a record that outlives this server."""
+        """Turns a call into a job: gives it a name, and a record that outlives this server."""
         job.name = name
         self.running[name] = job
         self._save(job)
@@ -152,7 +154,7 @@ class Jobs:
         """A job that runs in this server.
 
         Raises:
-            RefusedError: it does not.
+            RefusedError: no such job runs.
         """
         if name in self.running:
             return self.running[name]
@@ -164,7 +166,7 @@ class Jobs:
         """A job, running or not.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: there is no such job.
         """
         if name in self.running:
             return self.running[name].shown()
@@ -173,12 +175,12 @@ class Jobs:
         return found[0]
 
     def all(self) -> tuple[ShownJob, ...]:
-        """All jobs, the newest first."""
+        """All jobs, newest first."""
         paths = sorted(self._folder.glob("job-*.json"), key=_number, reverse=True)
         return tuple(self.record(path.stem) for path in paths if path.stem in self.running or self._read(path.stem))
 
     def answer(self, name: str) -> Answer | None:
-        """What an ended job answered; None where there is no answer."""
+        """Answer of an ended job; None without an answer."""
         found = self._read(name)
         return None if found is None else found[1]
 
@@ -188,12 +190,12 @@ class Jobs:
         record = {"server": os.getpid(), "job": codec.encode(job.shown()), "answer": job.answer}
         draft.write_text(json.dumps(record), encoding="utf-8")
         draft.replace(path)
-        for oldest in sorted(self._folder.glob("job-*.json"), key=_number)[:-MOST_JOBS]:
+        for oldest in sorted(self._folder.glob("job-*.json"), key=_number)[:-MAX_JOBS]:
             if oldest.stem not in self.running:
                 oldest.unlink(missing_ok=True)
 
     def _read(self, name: str) -> tuple[ShownJob, Answer | None] | None:
-        """A record and its answer; None where the file is not one of this server's records."""
+        """A record and its answer; None if the file is not a valid record."""
         path = self._folder / f"{name}.json"
         if not re.fullmatch("job-[0-9]{1,9}", name):
             return None
@@ -229,7 +231,7 @@ def last_lines(log: Path, most: int = 10) -> tuple[str, ...]:
 
 
 def _made(path: Path) -> bool:
-    """Makes an empty file; False where another process was faster."""
+    """Creates an empty file; False if it exists already."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
@@ -238,6 +240,6 @@ def _made(path: Path) -> bool:
 
 
 def _number(path: Path) -> int:
-    """That in the name of a record; 0 where there is none."""
+    """Number in the name of a record; 0 if there is none."""
     number = path.stem.removeprefix("job-")
     return int(number) if number.isascii() and number.isdigit() else 0

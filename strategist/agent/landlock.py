@@ -1,7 +1,7 @@
-"""Landlock: the kernel itself keeps a thread, and whatever it starts, to some places and off the network. Linux 5.13 and newer.
+"""Landlock: the kernel confines a thread, and whatever it starts, to some paths and off the network. Linux 5.13 and newer.
 
-Python's audit hook judges before the kernel opens anything: a link that is swapped in between passes it, and so does a library that
-opens files and connections by itself. Here the kernel judges as it opens. Constants: linux/landlock.h.
+Python's audit hook checks before the kernel opens a file: a link swapped in between passes it, and so do libraries that open files
+and connections themselves. Landlock checks when the kernel opens. Constants: linux/landlock.h.
 """
 
 import ctypes
@@ -15,14 +15,14 @@ VERSION, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
 
 READ_FILE, READ_FOLDER, WRITE_FILE, TRUNCATE = 1 << 2, 1 << 3, 1 << 1, 1 << 14
 CHANGE_FOLDER = sum(1 << bit for bit in range(4, 14))
-"""Removing and making of anything; moving it to another folder."""
+"""Rights to create, remove and move entries of folders."""
 
-ALL = READ_FILE | READ_FOLDER | WRITE_FILE | TRUNCATE | CHANGE_FOLDER
-NEEDS = {TRUNCATE: 3, 1 << 13: 2}
-"""Rights that the first version did not know, with the one that does."""
+ALL_RIGHTS = READ_FILE | READ_FOLDER | WRITE_FILE | TRUNCATE | CHANGE_FOLDER
+REQUIRED_VERSION = {TRUNCATE: 3, 1 << 13: 2}
+"""Rights that the first version of Landlock did not have, with the first version that has them."""
 
 CONNECT = 1 << 0 | 1 << 1
-"""Binding and connecting of TCP, from version 4 on."""
+"""Rights to bind and connect TCP, from version 4 on."""
 
 
 class _Rules(ctypes.Structure):
@@ -35,24 +35,25 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Of the kernel's Landlock; 0 where it has none."""
+    """Version of the kernel's Landlock; 0 without it."""
     if sys.platform != "linux":
         return 0
     return max(_call(CREATE_RULESET, None, 0, VERSION), 0)
 
 
 def confine(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """Keeps the calling thread, and all that it starts, to these files and folders, for good; False where the kernel cannot.
+    """Confines the calling thread, and everything that it starts, to these files and folders permanently; False if the kernel
+    cannot.
 
-    Running programs stays allowed; TCP does not, where the kernel knows of it. A place that is not there is left out.
+    Executing programs stays allowed; TCP does not, if the kernel supports it. Paths that do not exist are ignored.
 
     Raises:
-        OSError: the kernel knows Landlock and refuses.
+        OSError: the kernel supports Landlock but refuses.
     """
     known = version()
     if not known:
         return False
-    rights = sum(right for right in _each(ALL) if NEEDS.get(right, 1) <= known)
+    rights = sum(right for right in _each(ALL_RIGHTS) if REQUIRED_VERSION.get(right, 1) <= known)
     rules = _Rules(files=rights, network=CONNECT if known >= 4 else 0)
     made = _checked(_call(CREATE_RULESET, ctypes.byref(rules), 16 if known >= 4 else 8, 0))
     try:

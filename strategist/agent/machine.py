@@ -13,12 +13,12 @@ from strategist.agent.tool import tool
 from strategist.units import GIB
 
 NEEDS_NETWORK = ("ports", "port-taken")
-"""Findings that a call of an agent, which is kept off the network, cannot make."""
+"""Findings that need the network, which calls of agents cannot use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineAnswer:
-    """What ``gpus: local`` stands for, and what is left of the grant. ``links`` is what the devices are joined by."""
+    """What ``gpus: local`` means, and the rest of the grant. ``links`` connect the devices."""
 
     devices: int
     device: str

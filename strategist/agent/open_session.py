@@ -1,4 +1,4 @@
-"""Context manager for an agent session: opens its dispatcher and cleans up after it."""
+"""Opens the dispatcher of an agent session and cleans up after it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from strategist.errors import InputError
 LOG, STUDIES = "audit.jsonl", "studies"
 CALL_MINUTES = 30.0
 LONG_CALLS = 4
-"""At least, so that a plan need not wait for simulations."""
+"""Least number of concurrent long calls, so that plans do not wait for simulations."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Pagination: splits a tool's answer into pages small enough for a model's context."""
+"""Pagination: splits a tool's answer into pages that fit a model's context."""
 
 import hashlib
 import json
@@ -11,16 +11,16 @@ from typing import Any, Generic, TypeVar
 from strategist.agent.problem import RefusedError
 
 PAGE_TOKENS = 1_900
-"""Of a page, by a count that is no tokenizer's and above most of them."""
+"""Maximum size of a page, by an estimate that exceeds the count of most tokenizers."""
 
-MOST_SHEETS = 64
-"""Sheets that a session keeps for their later pages."""
+MAX_SHEETS = 64
+"""Maximum number of answers that a session keeps for later pages."""
 
-MOST_BYTES = 8 * 2**20
-"""Of an answer."""
+MAX_BYTES = 8 * 2**20
+"""Maximum size of an answer."""
 
-MOST_CHARACTERS = 1_200
-"""Of one text: longer ones are cut, and say so."""
+MAX_CHARACTERS = 1_200
+"""Maximum length of one text; longer ones are truncated with a mark."""
 
 _TOKENS = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^A-Za-z0-9\s]|\n")
 
@@ -28,13 +28,14 @@ _TOKENS = re.compile(r"[A-Za-z]{1,4}|[0-9]{1,3}|[^A-Za-z0-9\s]|\n")
 Head = TypeVar("Head")
 Item = TypeVar("Item")
 Answer = tuple[dict[str, Any], list[Any]]
-"""A sheet as JSON data: its head and its items."""
+"""An answer as JSON data: its head and its items."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PagedAnswer(Generic[Head, Item]):
-    """The answer of a tool: a head, which comes with the first page, and items, of which each page has some. All are values of
-    frozen dataclasses; the items of a tool that has none are of type Never."""
+    """Answer of a tool: a head, which comes with the first page, and items, which are spread over pages. All are frozen
+    dataclasses; without items their type is Never.
+    """
 
     head: Head
     items: tuple[Item, ...] = ()
@@ -51,19 +52,19 @@ class StartedJob:
 
 
 def tokens(text: str) -> int:
-    """How many tokens a text has at most: four letters, three digits or one other sign each."""
+    """Upper estimate of a text's tokens: four letters, three digits or one other character each."""
     return len(_TOKENS.findall(text))
 
 
 def dumps(data: Any) -> str:
-    """As it is sent."""
+    """JSON text as it is sent."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 class Pages:
-    """The answers of one session, by page. A handle names an answer and the item at which its next page begins.
+    """Answers of one session, by page. A handle names an answer and the first item of its next page.
 
-    kept: returns the answer of a name that is none of this session's, or None: those of jobs, which outlive sessions.
+    kept: returns an answer that is not of this session by its name (answers of jobs outlive sessions), or None.
     """
 
     def __init__(self, kept: Callable[[str], Answer | None] = lambda name: None) -> None:
@@ -71,12 +72,12 @@ class Pages:
         self._kept = kept
 
     def first(self, answer: Answer) -> dict[str, Any]:
-        """The head with as many items as find room."""
+        """The head with as many items as fit."""
         head, items = _shortened(answer[0]), [_shortened(item) for item in answer[1]]
         key = hashlib.sha256(dumps([head, items]).encode("utf-8", "replace")).hexdigest()[:10]
         self._answers[key] = (head, items)
         self._answers.move_to_end(key)
-        while len(self._answers) > MOST_SHEETS:
+        while len(self._answers) > MAX_SHEETS:
             self._answers.popitem(last=False)
         return self._page(key, 0)
 
@@ -84,7 +85,7 @@ class Pages:
         """The page that a handle names.
 
         Raises:
-            RefusedError: nothing has that handle.
+            RefusedError: the handle is unknown.
         """
         key, _, start = handle.rpartition("-")
         if key not in self._answers and start == "0" and (answer := self._kept(key)) is not None:
@@ -109,6 +110,6 @@ def _shortened(data: Any) -> Any:
         return {key: _shortened(value) for key, value in data.items()}
     if isinstance(data, list):
         return [_shortened(value) for value in data]
-    if isinstance(data, str) and len(data) > MOST_CHARACTERS:
-        return f"{data[:MOST_CHARACTERS]} ... ({len(data) - MOST_CHARACTERS} characters more)"
+    if isinstance(data, str) and len(data) > MAX_CHARACTERS:
+        return f"{data[:MAX_CHARACTERS]} ... ({len(data) - MAX_CHARACTERS} characters more)"
     return data

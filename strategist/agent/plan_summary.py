@@ -55,18 +55,18 @@ def shown(plan: Plan) -> ShownPlan:
 
 
 def parts(plan: Plan) -> Parts:
-    """Where its memory and time go."""
+    """Memory and time of a plan by part."""
     memory = {name: size / GIB for name, size in asdict(plan.estimate.memory).items()}
     return Parts(plan=plan.id, memory_gib=_largest(memory), step_seconds=_largest(asdict(plan.estimate.time)))
 
 
 def settings(plan: Plan) -> dict[str, KnobValue]:
-    """What changes anything in the plan, by bare name."""
+    """Settings that have an effect in the plan, by bare name."""
     return {name: value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
 
 
 def rounded(figure: float) -> float:
-    """Three digits."""
+    """Rounded to three significant digits."""
     return float(f"{figure:.3g}")
 
 

@@ -1,4 +1,4 @@
-"""The tools of plans: plan, explain, why_not, compare, simulate."""
+"""Tools for plans: plan, explain, why_not, compare, simulate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strategist.errors import FileError, InputError, StrategistError
 
-CODES = {
+PROBLEM_CODES = {
     "invalid_arguments": "The arguments are not what the tool's schema says; nothing was done.",
     "invalid_value": "A value breaks a law: of the request, a card, a plan or a study.",
     "unreadable_file": "A file cannot be read as what it should be, or not be written.",
@@ -21,7 +21,7 @@ CODES = {
     "cancelled": "The call was cancelled.",
     "failed": "The machine's doing, such as a full disk; or a defect of strategist.",
 }
-"""Every code, with what it means. Codes are never renamed; new ones may come."""
+"""All codes with their meaning. Codes are never renamed; new ones may be added."""
 
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
@@ -36,7 +36,7 @@ class Problem:
 
 
 class RefusedError(StrategistError):
-    """A call that is refused, with its problem."""
+    """A refused call, with its problem."""
 
     def __init__(self, code: str, message: str, next: str) -> None:
         super().__init__(f"{message}; {next}")
@@ -45,7 +45,7 @@ class RefusedError(StrategistError):
 
 
 def problem_of(error: StrategistError) -> Problem:
-    """An error of the use-cases as an agent reads it: options of the command line are arguments here."""
+    """An error of the API as a problem for agents: command-line options become arguments."""
     if isinstance(error, RefusedError):
         return error.problem
     if isinstance(error, InputError):

@@ -1,12 +1,12 @@
-"""Prompts: workflows that a user can give to an agent."""
+"""Prompts: workflows that a user can start an agent with."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from strategist.agent.schema import MOST_TEXT
+from strategist.agent.schema import MAX_TEXT
 
-Short = Field(max_length=MOST_TEXT)
+Short = Field(max_length=MAX_TEXT)
 
 
 def choose_a_layout(

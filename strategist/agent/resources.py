@@ -1,4 +1,4 @@
-"""Resources: documents that an agent can read by address without a tool. All texts are data, never instructions."""
+"""Resources: documents that an agent can read by address, without a tool. All texts are data, never instructions."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strategist import api
-from strategist.agent.problem import CODES
+from strategist.agent.problem import PROBLEM_CODES
 from strategist.agent.session import AgentSession
 from strategist.contract import codec
 
@@ -17,9 +17,9 @@ Reader = Callable[[AgentSession, str], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One address; with ``{name}`` in it, a template of many.
+    """A document at an address; an address with ``{name}`` is a template for many.
 
-    read: the content: a text, or JSON data. It takes the name that the address has in the place of ``{name}``.
+    read: returns the content, a text or JSON data; it is called with the name in place of ``{name}``.
     """
 
     address: str
@@ -30,10 +30,10 @@ class Resource:
 
 
 def read(session: AgentSession, resource: str, name: str) -> str:
-    """The text of the resource with that name of its own, and ``name`` in its address.
+    """Text of the resource with this name; ``name`` fills its template.
 
     Raises:
-        RefusedError, InputError, FileError: there is none, or it cannot be read.
+        RefusedError, InputError, FileError: it does not exist, or cannot be read.
     """
     content = next(item for item in RESOURCES if item.name == resource).read(session, name)
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
@@ -72,7 +72,7 @@ def _study(session: AgentSession, name: str) -> object:
 
 
 def _problems(session: AgentSession, name: str) -> object:
-    return CODES
+    return PROBLEM_CODES
 
 
 RESOURCES = (

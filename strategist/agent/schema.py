@@ -9,26 +9,26 @@ from pydantic_core import CoreSchema, core_schema
 
 Schema = dict[str, Any]
 
-MOST_TEXT, MOST_ITEMS = 500, 50
-MOST_WHOLE, MOST_NUMBER = 10**12, 1e18
+MAX_TEXT, MAX_ITEMS = 500, 50
+MAX_WHOLE, MAX_NUMBER = 10**12, 1e18
 _UNSHOWN = (
-    ("minLength", 1), ("maxLength", MOST_TEXT), ("maxItems", MOST_ITEMS), ("maximum", MOST_WHOLE), ("maximum", MOST_NUMBER),
+    ("minLength", 1), ("maxLength", MAX_TEXT), ("maxItems", MAX_ITEMS), ("maximum", MAX_WHOLE), ("maximum", MAX_NUMBER),
 )  # fmt: skip
-"""Bounds of all texts, lists and numbers, which are not repeated at each: agents read every word."""
+"""Default bounds of texts, lists and numbers, which schemas omit: agents read every word."""
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. Closed and strict: one that is not declared, or of another type, is an error."""
+    """Arguments of a tool. Closed and strict: an undeclared argument, or one of another type, is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of these arguments that the caller gave, without defaults."""
+        """Arguments among ``names`` that the caller gave, without defaults."""
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
 class OneOf:
-    """Metadata of a text that is one of some words."""
+    """Metadata of a text with a fixed set of values."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
@@ -37,24 +37,24 @@ class OneOf:
         return core_schema.literal_schema(self.words)
 
 
-def text(about: str = "", *examples: str, longest: int = MOST_TEXT, pattern: str | None = None) -> Any:
-    """Metadata of a text that is not empty."""
+def text(about: str = "", *examples: str, longest: int = MAX_TEXT, pattern: str | None = None) -> Any:
+    """Metadata of a non-empty text."""
     return Field(min_length=1, max_length=longest, pattern=pattern, **_described(about, examples))
 
 
-def whole(about: str = "", *examples: int, least: int = 1, most: int = MOST_WHOLE) -> Any:
+def whole(about: str = "", *examples: int, least: int = 1, most: int = MAX_WHOLE) -> Any:
     """Metadata of a whole number."""
     return Field(ge=least, le=most, **_described(about, examples))
 
 
-def number(about: str = "", *examples: float, least: float = 0.0, most: float = MOST_NUMBER) -> Any:
+def number(about: str = "", *examples: float, least: float = 0.0, most: float = MAX_NUMBER) -> Any:
     """Metadata of a number."""
     return Field(ge=least, le=most, allow_inf_nan=False, **_described(about, examples))
 
 
 def several(about: str, *examples: Any) -> Any:
-    """Metadata of a list, which is empty where it is left out."""
-    return Field(default_factory=list, max_length=MOST_ITEMS, **_described(about, examples))
+    """Metadata of a list; empty if left out."""
+    return Field(default_factory=list, max_length=MAX_ITEMS, **_described(about, examples))
 
 
 def _described(about: str, examples: Sequence[Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class _Untitled(GenerateJsonSchema):
 
 
 def argument_schema(arguments: type[Arguments]) -> Schema:
-    """The JSON Schema of a tool's arguments: without references, which some clients do not follow."""
+    """JSON Schema of a tool's arguments, without references, which some clients do not follow."""
     schema = arguments.model_json_schema(schema_generator=_Untitled)
     shown = {"required": [], **_shown(schema, schema.pop("$defs", {}))}
     shown.pop("description", None)  # of the class, for its readers

@@ -1,4 +1,4 @@
-"""The server: tools, resources and prompts over the Model Context Protocol. One of two files that know the SDK."""
+"""The server: tools, resources and prompts over the Model Context Protocol. One of the two files that use the SDK."""
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
@@ -31,8 +31,9 @@ INSTRUCTIONS = (
 
 
 class AgentServer(MCPServer[Any]):
-    """The SDK's server, with tools that the dispatcher runs: they run in processes of their own, are logged and answered in pages,
-    and their problems are structured."""
+    """The SDK's server with tools run by the dispatcher: in separate processes, logged, with paged answers and structured
+    problems.
+    """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__(NAME, version=_version(), instructions=INSTRUCTIONS, log_level="CRITICAL")
@@ -100,7 +101,7 @@ class AgentServer(MCPServer[Any]):
 
 
 def serve_stdio(opening: AbstractAsyncContextManager[Dispatcher]) -> None:
-    """Serves the one client at the other end of standard input and output until it goes away."""
+    """Serves one client over standard input and output until it disconnects."""
 
     async def serve() -> None:
         async with opening as dispatcher:

@@ -1,4 +1,4 @@
-"""The tools of the server itself: the next page, and jobs, some of which it starts under a grant."""
+"""Tools of the server itself: the next page, and jobs, some of which it starts under a grant."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from strategist.agent.trials import TRIAL, TUNING, Prepared, ShownTrial, TrialAr
 from strategist.contract import codec
 
 GRACE_SECONDS = 30
-"""For a trial or tuning to end itself and give back its claim, before it is killed."""
+"""Time for a trial or tuning to end and release its claim before it is killed."""
 
 PROGRESS_SECONDS = 2.0
 
@@ -122,7 +122,7 @@ async def more(dispatcher: Dispatcher, arguments: HandleArguments, on_progress: 
 
 
 TOOLS: tuple[Tool, ...] = (start_trial, start_tuning, job_status, cancel_job, more)
-"""In the order in which they are shown."""
+"""Tools in the order in which they are listed."""
 
 
 def _status(dispatcher: Dispatcher) -> StatusAnswer:
@@ -131,7 +131,7 @@ def _status(dispatcher: Dispatcher) -> StatusAnswer:
 
 
 def _granted(dispatcher: Dispatcher) -> Job | None:
-    """The trial or tuning that runs."""
+    """The running trial or tuning."""
     return next((job for job in dispatcher.jobs.running.values() if job.tool in (TRIAL, TUNING)), None)
 
 

@@ -1,4 +1,4 @@
-"""Session state of tools: the workspace, the plans made in it, and the rest of the grant."""
+"""State of an agent session: the workspace, its plans, and the rest of the grant."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.errors import StrategistError
 
-MOST_PLANS = 512
-PLANS = "plans"
+MAX_PLANS = 512
+PLANS_FOLDER = "plans"
 _ID = re.compile(r"[0-9a-f]{4,64}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptPlan:
-    """A plan that was made in a workspace, and the request that it answers; None for a plan of a file."""
+    """A plan made in a workspace, and its request; None for a plan from a file."""
 
     plan: Plan
     request: Request | None
@@ -28,10 +28,10 @@ class KeptPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSession:
-    """What a call works with.
+    """State that a call works with.
 
-    studies: the folder that the grant is for; None without a grant. trials, minutes: what is left of the grant.
-    job: the name of the job that is prepared; empty for other calls.
+    studies: the folder of the grant; None without a grant. trials, minutes: the rest of the grant.
+    job: name of the job that is prepared; empty for other calls.
     """
 
     workspace: Workspace
@@ -41,8 +41,8 @@ class AgentSession:
     job: str = ""
 
     def keep(self, plan: Plan, request: Request | None) -> str:
-        """Keeps a plan under its id, for all later calls and sessions in the workspace; the oldest make room."""
-        folder = self.workspace.own(PLANS)
+        """Stores a plan under its id for later calls and sessions in the workspace; the oldest plans are deleted."""
+        folder = self.workspace.own(PLANS_FOLDER)
         path = folder / f"{plan.id}.json"
         draft = folder / f"{plan.id}.{os.getpid()}"  # workers may keep equal plans at once
         codec.save(KeptPlan(plan=plan, request=request), draft)
@@ -51,7 +51,7 @@ class AgentSession:
         return plan.id
 
     def plan(self, reference: str) -> Plan:
-        """The plan with that id that was made here, or the one in that file of the workspace.
+        """The stored plan with that id, or the plan in that file of the workspace.
 
         Raises:
             RefusedError, FileError: there is none.
@@ -63,38 +63,38 @@ class AgentSession:
         return kept.plan
 
     def request(self, reference: str) -> Request | None:
-        """What was asked when the plan was made; None for a plan of a file."""
+        """The request of a stored plan; None for a plan from a file."""
         kept = self._kept(reference)
         return None if kept is None else kept.request
 
     def _kept(self, reference: str) -> KeptPlan | None:
-        """The kept plan; None where there is none, or the file holds another one than its name says."""
+        """The stored plan; None if there is none, or if its id does not match its file name."""
         if _ID.fullmatch(reference) is None:
             return None
         try:
-            kept = codec.load(KeptPlan, self.workspace.own(PLANS) / f"{reference}.json")
+            kept = codec.load(KeptPlan, self.workspace.own(PLANS_FOLDER) / f"{reference}.json")
         except StrategistError:
             return None
         return kept if kept.plan.identified().id == reference else None
 
     def folders(self, names: list[str]) -> list[Path]:
-        """Folders of cards, which lie in the workspace.
+        """Folders of cards in the workspace.
 
         Raises:
-            RefusedError: one is none.
+            RefusedError: a folder does not exist.
         """
         found = [self.workspace.inside(name) for name in names]
         for name, folder in zip(names, found, strict=True):
             if not folder.is_dir():
-                raise RefusedError("unreadable_file", f"{name} is no folder of the workspace", "name a folder that holds cards")
+                raise RefusedError("unreadable_file", f"{name} is not a folder of the workspace", "name a folder that holds cards")
         return found
 
 
 def _tidy(folder: Path) -> None:
-    """Deletes the oldest plans beyond as many as are kept; several workers may do that at once."""
+    """Deletes the oldest plans beyond the limit; several workers may do that at once."""
     kept = []
     for path in folder.glob("*.json"):
         with suppress(FileNotFoundError):
             kept.append((path.stat().st_mtime_ns, path))
-    for _, oldest in sorted(kept)[:-MOST_PLANS]:
+    for _, oldest in sorted(kept)[:-MAX_PLANS]:
         oldest.unlink(missing_ok=True)

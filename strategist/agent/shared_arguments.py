@@ -1,4 +1,4 @@
-"""Arguments that several tools share, and the requests that they make; names and paths are checked against the workspace."""
+"""Arguments shared by several tools, and the requests made from them; names and paths are checked against the workspace."""
 
 import re
 from math import prod
@@ -18,10 +18,10 @@ from strategist.contract.workload import OPTIMIZERS, PRECISIONS, TRAIN_MODES, Wo
 from strategist.units import SECONDS, parse_count, parse_memory_bytes, parse_quantity
 
 WAIT_SECONDS = 45.0
-"""Clients wait a minute for an answer, usually."""
+"""Default waiting time: clients usually wait a minute for an answer."""
 
-FILES = (".yaml", ".yml", ".json")
-MOST_DEVICES = 2**17
+DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
+MAX_DEVICES = 2**17
 _COUNTS = re.compile(r"([0-9]{1,12})\s*[xX]")
 _WORKLOAD, _PLAIN = Workload(), Request(model="", gpus="")
 
@@ -62,7 +62,7 @@ class WorkloadArguments(Arguments):
 
 
 def _settings() -> str:
-    """All settings by name, with the values that each can take."""
+    """All settings by name, with their values."""
     counts = [name for name in SETTING_NAMES if name not in SETTING_CHOICES]
     flags = [name for name, values in SETTING_CHOICES.items() if set(values) == {True, False}]
     words = [
@@ -100,10 +100,10 @@ class RequestArguments(SituationArguments, Deciding, WaitArguments):
 
 
 def request(session: AgentSession, arguments: RequestArguments) -> Request:
-    """The request that arguments make.
+    """The request made from the arguments.
 
     Raises:
-        RefusedError, InputError: a value breaks a law, or a path leads out of the workspace.
+        RefusedError, InputError: a value is invalid, or a path is outside the workspace.
     """
     given = arguments.given("objective", "backend", "confidence")
     if arguments.host_memory:
@@ -121,7 +121,7 @@ def request(session: AgentSession, arguments: RequestArguments) -> Request:
 
 
 def given(session: AgentSession, arguments: SituationArguments, model: str) -> api.GivenValues:
-    """What is said beside a file of another system; without a model, the file names it."""
+    """Values given beside a file of another system; without a model, the file names it."""
     return api.GivenValues(
         gpus=cluster_name(session.workspace, arguments.gpus), model=model_name(session.workspace, model) if model else None,
         host_memory_bytes=parse_memory_bytes(arguments.host_memory, "host_memory") if arguments.host_memory else None,
@@ -130,41 +130,46 @@ def given(session: AgentSession, arguments: SituationArguments, model: str) -> a
 
 
 def deciding(session: AgentSession, arguments: Deciding) -> dict[str, Any]:
-    """The cards and the calibration that decide, as use-cases take them."""
+    """Cards and calibration, as keyword arguments of the API."""
     place = arguments.calibration
     return {**decks(session, arguments), "calibration": session.workspace.inside(place) if place else None}
 
 
 def decks(session: AgentSession, arguments: Cards) -> dict[str, Any]:
-    """The cards that decide."""
+    """Cards, as keyword arguments of the API."""
     return {"cards": session.folders(arguments.cards), "without": arguments.without}
 
 
 def model_name(workspace: Workspace, name: str) -> str:
-    """A model's name as it is, its path in the workspace as a whole one.
+    """A model name unchanged, or the full path of a model file in the workspace.
 
     Raises:
-        RefusedError: the path leads out of it.
+        RefusedError: the path is outside the workspace.
     """
     there = workspace.root / name
-    a_path = name.startswith(("/", "~", ".")) or ".." in name or name.lower().endswith(FILES) or ("/" in name and there.exists())
+    a_path = (
+        name.startswith(("/", "~", "."))
+        or ".." in name
+        or name.lower().endswith(DOCUMENT_SUFFIXES)
+        or ("/" in name and there.exists())
+    )
     return str(workspace.inside(name)) if a_path else name
 
 
 def cluster_name(workspace: Workspace, name: str) -> str:
-    """The same of a cluster, which has no more devices than a call can plan for.
+    """A cluster name or the full path of a cluster file, with at most the devices that a call can plan for.
 
     Raises:
-        RefusedError: it has, or the path leads out of the workspace.
+        RefusedError: it has more, or the path is outside the workspace.
     """
     counts = [int(count) for count in _COUNTS.findall(name)]
-    if prod(counts[:2]) > MOST_DEVICES:
-        raise RefusedError("invalid_value", f"gpus {name}: are more than {MOST_DEVICES} devices", "ask for fewer")
-    return str(workspace.inside(name)) if Path(name).suffix.lower() in FILES else name
+    if prod(counts[:2]) > MAX_DEVICES:
+        raise RefusedError("invalid_value", f"gpus {name}: are more than {MAX_DEVICES} devices", "ask for fewer")
+    return str(workspace.inside(name)) if Path(name).suffix.lower() in DOCUMENT_SUFFIXES else name
 
 
 def fixed(settings: list[str]) -> dict[str, KnobValue]:
-    """The settings that are fixed, by bare name."""
+    """Fixed settings, by bare name."""
     return dict(map(parse_fix, settings))
 
 

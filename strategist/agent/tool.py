@@ -1,4 +1,4 @@
-"""Tools: functions that agents call, with the schemas of their arguments and answers, which follow from their types."""
+"""Tools: functions that agents call. Schemas of arguments and answers follow from their types."""
 
 import typing
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from strategist.contract.schema import type_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """What an agent can call.
+    """A function that agents can call.
 
     function: takes the session (or the dispatcher, for tools of the server) and the arguments, and returns an answer.
-    examples: whole arguments, legal under the schema.
-    long: it can take longer than a client waits, and becomes a job then.
+    examples: complete arguments, valid under the schema.
+    long: it may take longer than a client waits, and becomes a job then.
     changes: it writes files of the workspace, or starts or ends something.
-    of_server: the server runs it, and not a worker; it is async, and takes what hears of its progress as well.
+    of_server: the server runs it instead of a worker; it is async, and also takes a progress callback.
     """
 
     function: Callable[..., Any]
@@ -39,7 +39,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The docstring of the function, on one line."""
+        """The function's docstring, on one line."""
         return " ".join((self.function.__doc__ or "").split())
 
     @cached_property
@@ -57,7 +57,7 @@ class Tool:
 
     @cached_property
     def output_schema(self) -> Schema:
-        """Of each page of an answer, of a problem, and of a long tool also of the job that it became."""
+        """Schema of an answer's page, of a problem, and for a long tool also of the job that it became."""
         types: dict[str, Schema] = {}
         returned = self._types["return"]
         problem = type_schema(Problem, types)
@@ -71,10 +71,10 @@ class Tool:
         return {"type": "object", "anyOf": [*pages, problem], "$defs": types}
 
     def parsed(self, arguments: dict[str, Any]) -> Any:
-        """The arguments as the function takes them.
+        """Arguments as the function takes them.
 
         Raises:
-            RefusedError: they break the schema.
+            RefusedError: they do not match the schema.
         """
         try:
             return self.arguments.model_validate(arguments)
@@ -84,7 +84,7 @@ class Tool:
         raise RefusedError("invalid_arguments", f"{place}: {wrong['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
 
     def answer(self, session: Any, arguments: dict[str, Any]) -> Answer:
-        """What the function answers, as JSON data, in the language asked for."""
+        """The function's answer as JSON data, in the requested language."""
         parsed = self.parsed(arguments)
         sheet: PagedAnswer[Any, Any] = self.function(session, parsed)
         if (language := getattr(parsed, "lang", api.ENGLISH)) != api.ENGLISH:
@@ -95,17 +95,17 @@ class Tool:
 def tool(
     *examples: dict[str, Any], long: bool = False, changes: bool = False, of_server: bool = False
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Makes a tool of a function."""
+    """Decorator that makes a function a tool."""
     return lambda function: Tool(function=function, examples=examples, long=long, changes=changes, of_server=of_server)
 
 
 def encoded(sheet: PagedAnswer[Any, Any]) -> Answer:
-    """A sheet as JSON data."""
+    """An answer as JSON data."""
     return codec.encode(sheet.head), [codec.encode(item) for item in sheet.items]
 
 
 def _page(head: Any, item: Any, types: dict[str, Schema]) -> Schema:
-    """The schema of a page: the fields of the head, items, and where more of them are."""
+    """Schema of a page: the fields of the head, the items, and the handle of the next page."""
     about = types.pop(type_schema(head, types)["$ref"].rpartition("/")[2])
     items = {"type": "array", "items": type_schema(item, types)} if item is not typing.Never else {"type": "array", "maxItems": 0}
     more = {"items": items, "left": {"type": "integer"}, "handle": {"type": "string"}}

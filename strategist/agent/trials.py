@@ -27,12 +27,12 @@ from strategist.units import GIB
 
 PLAN, SETTINGS, MEASUREMENT, REQUEST, OUT = "plan.json", "settings.json", "measurement.json", "request.yaml", "out"
 TRIAL, TUNING = "start_trial", "start_tuning"
-PLAIN_WORDS = ("learning_rate_schedule", "no_decay", "non_finite", "data_type")
-"""Settings of a run that are words: every other text in them is a path."""
+TEXT_SETTINGS = ("learning_rate_schedule", "no_decay", "non_finite", "data_type")
+"""Settings of a run whose values are words; every other text among them is a path."""
 
 
 def _settings_schema() -> dict[str, Any]:
-    """The settings of a run, all of which may be left out."""
+    """Schema of the settings of a run, all of which are optional."""
     types: dict[str, Any] = {}
     type_schema(TrialSettings, types)
     properties = types.pop(TrialSettings.__name__)["properties"]
@@ -44,7 +44,7 @@ def _settings_schema() -> dict[str, Any]:
 
 
 def _inlined(schema: Any, types: dict[str, Any]) -> Any:
-    """The schema with each reference replaced by the definition that it names."""
+    """The schema with each reference replaced by its definition."""
     if isinstance(schema, list):
         return [_inlined(item, types) for item in schema]
     if not isinstance(schema, dict):
@@ -84,7 +84,7 @@ class JobArguments(Arguments):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A job that can be started: arguments of ``strategist``, the folder, and how many trials were run in it before."""
+    """A job that can be started: arguments of ``strategist``, the folder, and the number of trials that ran in it before."""
 
     command: tuple[str, ...]
     folder: str
@@ -119,7 +119,7 @@ class ShownTrial:
 
 @tool()
 def prepare_trial(session: AgentSession, arguments: TrialArguments) -> PagedAnswer[Prepared, Never]:
-    """Writes what ``strategist run`` needs into a new folder."""
+    """Writes the files that ``strategist run`` needs into a new folder."""
     plan, settings = session.plan(arguments.plan), run_settings(session.workspace, arguments.settings)
     folder = _studies(session) / f"trial-{session.job.removeprefix('job-')}"
     folder.mkdir(parents=True)
@@ -131,7 +131,7 @@ def prepare_trial(session: AgentSession, arguments: TrialArguments) -> PagedAnsw
 
 @tool()
 def prepare_tuning(session: AgentSession, arguments: TuningArguments) -> PagedAnswer[Prepared, Never]:
-    """Writes what ``strategist tune`` needs into the study's folder."""
+    """Writes the files that ``strategist tune`` needs into the study's folder."""
     if (answered := session.request(arguments.plan)) is None:
         raise RefusedError("unknown_plan", f"plan {arguments.plan} answers no request that was made here", "call plan first")
     request = replace(answered, backend="native") if answered.backend == "any" else answered
@@ -184,13 +184,13 @@ def run_settings(workspace: Workspace, given: dict[str, Any]) -> TrialSettings:
     if given.get("total_steps") is not None:
         given = {"wall_timeout_seconds": None, **given}  # the minutes of the job end it
     data = {**codec.encode(base), **given}
-    placed = {name: value if name in PLAIN_WORDS else _placed(workspace, value) for name, value in data.items()}
+    placed = {name: value if name in TEXT_SETTINGS else _placed(workspace, value) for name, value in data.items()}
     found: TrialSettings = codec.decode(TrialSettings, placed, "settings")
     return found
 
 
 def _placed(workspace: Workspace, value: Any) -> Any:
-    """With whole paths; empty texts stay."""
+    """A path as a full path; empty texts stay."""
     if isinstance(value, dict):
         return {name: _placed(workspace, item) for name, item in value.items()}
     if isinstance(value, list):

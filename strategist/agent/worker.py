@@ -1,9 +1,9 @@
-"""Workers: a process for each call, confined to the workspace and gone with the call.
+"""Workers: one process per call, confined to the workspace, which ends with the call.
 
 ``python -P -m strategist.agent.worker DESCRIPTOR`` is their template. It imports everything once, then forks a worker for each
-connection that it is sent over the socket DESCRIPTOR, and ends when that is closed. A connection takes one request, and gives lines
-of JSON: the worker's process id, how far it is, and the answer. When it is closed, the worker kills itself and all processes that
-it has started; they are one process group.
+connection that it receives over the socket DESCRIPTOR, and ends when that is closed. A connection carries one request, and returns
+JSON lines: the worker's process id, progress, and the answer. When it is closed, the worker kills its process group, which includes
+all processes that it started.
 """
 
 import gc
@@ -22,7 +22,7 @@ from strategist import api
 from strategist.agent import resources
 from strategist.agent.cards import shipped_evidence
 from strategist.agent.catalog import INTERNAL, TOOLS
-from strategist.agent.pagination import MOST_BYTES
+from strategist.agent.pagination import MAX_BYTES
 from strategist.agent.problem import Problem, problem_of
 from strategist.agent.session import AgentSession
 from strategist.agent.workspace import Workspace, confine
@@ -30,20 +30,20 @@ from strategist.contract import progress
 from strategist.errors import StrategistError
 
 IDLE_SECONDS = 1.0
-"""Without a request for so long, the template prepares what is slow and seldom needed."""
+"""Idle time after which the template prepares what is slow and seldom needed."""
 
 PROGRESS_SECONDS = 1.0
 
 
 def main(descriptor: int) -> None:
-    """Forks workers until the server has closed its end; those that still run are killed then."""
+    """Forks workers until the server closes its end; those that still run are killed then."""
     requests = socket.socket(fileno=descriptor)
     forked: set[int] = set()
     signal.signal(signal.SIGCHLD, lambda number, frame: _reap(forked))
     api.load_cards()
     requests.settimeout(IDLE_SECONDS)
     while True:
-        gc.freeze()  # what exists now is never freed, and its pages stay shared with the workers
+        gc.freeze()  # existing objects are never freed, so their pages stay shared with the workers
         try:
             _, connections, _, _ = socket.recv_fds(requests, 1, 1)
         except TimeoutError:
@@ -69,7 +69,7 @@ def main(descriptor: int) -> None:
 
 
 def _reap(forked: set[int]) -> set[int]:
-    """Forgets the workers that have ended, and returns those that run."""
+    """Reaps workers that have ended, and returns those that run."""
     for worker in tuple(forked):
         with suppress(ChildProcessError):
             if os.waitpid(worker, os.WNOHANG)[0] == 0:
@@ -79,7 +79,7 @@ def _reap(forked: set[int]) -> set[int]:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answers the one request of a connection."""
+    """Answers the request of a connection."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with connection.makefile("rb") as stream:
@@ -105,13 +105,13 @@ def _line(data: dict[str, Any]) -> bytes:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Kills this process group when the server closes the connection: nothing else is ever sent."""
+    """Kills this process group when the server closes the connection, on which it sends nothing else."""
     connection.recv(1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _report(say: Any, over: threading.Event) -> None:
-    """Says how far the call is."""
+    """Sends the progress of the call."""
     while not over.wait(PROGRESS_SECONDS):
         stages = progress.under_way()
         counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
@@ -119,7 +119,7 @@ def _report(say: Any, over: threading.Event) -> None:
 
 
 def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
-    """The answer, or the problem. Files are named from the root of the workspace, as in calls."""
+    """The answer, or the problem. Paths are relative to the workspace, as in calls."""
     try:
         studies = request["studies"]
         session = AgentSession(
@@ -127,12 +127,12 @@ def _reply(request: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
             minutes=request["minutes"], job=request["job"],
         )  # fmt: skip
         reply = {"answer": _answer(session, request["function"], request["arguments"])}
-        if len(json.dumps(reply)) <= MOST_BYTES:
+        if len(json.dumps(reply)) <= MAX_BYTES:
             return reply
-        problem = Problem(code="failed", message=f"the answer is larger than {MOST_BYTES} bytes", next="ask for less")
+        problem = Problem(code="failed", message=f"the answer is larger than {MAX_BYTES} bytes", next="ask for less")
     except StrategistError as error:
         problem = problem_of(error)
-    except Exception as error:  # a defect ends this call, and no other
+    except Exception as error:  # a defect ends this call only
         problem = Problem(code="failed", message=f"{type(error).__name__}: {error}", next="report it, with the log")
     root = f"{workspace.root}{os.sep}"
     return {"problem": {name: text.replace(root, "") for name, text in asdict(problem).items()}}

@@ -1,4 +1,4 @@
-"""The server's side of workers: their template, and calls in them that can be cancelled and limited in time."""
+"""The server's side of workers: their template, and calls that can be cancelled and limited in time."""
 
 import json
 import os
@@ -19,21 +19,22 @@ import anyio
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from strategist.agent.pagination import MOST_BYTES
+from strategist.agent.pagination import MAX_BYTES
 from strategist.agent.problem import RefusedError
 from strategist.agent.workspace import Workspace
 
-SHORT_CALLS = 8
-"""Short calls that work at a time; the others wait."""
+MAX_SHORT_CALLS = 8
+"""Maximum number of concurrent short calls; further ones wait."""
 
 TEMPORARY = "temporary"
 OnProgress = Callable[[float, str], Awaitable[None]]
-"""Takes the share of a call that is done, 0 where that is not known, and what is done in words."""
+"""Called with the finished share of a call (0 if unknown), and its progress in words."""
 
 
 class Template:
-    """The process from which workers are forked: one for this process, however many workspaces are served. A new one is started
-    where the last one is gone; it ends with this process, which closes the socket."""
+    """The process from which workers are forked, one for all workspaces of this process. It is restarted if it is gone, and ends
+    with this process, which closes the socket.
+    """
 
     def __init__(self) -> None:
         self._requests: socket.socket | None = None
@@ -46,7 +47,7 @@ class Template:
         return self._process.pid if self._process else 0
 
     def start(self) -> socket.socket:
-        """Starts the process if there is none; returns the socket to which connections are sent."""
+        """Starts the process if necessary; returns the socket over which connections are sent."""
         if self._requests is None:
             self._requests, theirs = socket.socketpair()
             environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # a model's name is no reason to open a connection
@@ -88,11 +89,11 @@ def template() -> Template:
 
 
 class Workers:
-    """Calls in processes of their own: at most ``long_calls`` long ones at a time, so that short ones are answered beside them."""
+    """Calls in separate processes: at most ``long_calls`` long ones at a time, so that short ones are answered beside them."""
 
     def __init__(self, workspace: Workspace, long_calls: int) -> None:
         self._workspace = workspace
-        self._limits = {True: anyio.CapacityLimiter(long_calls), False: anyio.CapacityLimiter(SHORT_CALLS)}
+        self._limits = {True: anyio.CapacityLimiter(long_calls), False: anyio.CapacityLimiter(MAX_SHORT_CALLS)}
         self._numbers = count()
         _tidy(workspace.own(TEMPORARY))
         template().start()
@@ -149,12 +150,12 @@ async def _answer(received: BufferedByteReceiveStream, on_progress: OnProgress |
 
 
 async def _received(stream: BufferedByteReceiveStream) -> dict[str, Any]:
-    line: dict[str, Any] = json.loads(await stream.receive_until(b"\n", MOST_BYTES + 1000))
+    line: dict[str, Any] = json.loads(await stream.receive_until(b"\n", MAX_BYTES + 1000))
     return line
 
 
 def _tidy(folder: Path) -> None:
-    """Deletes the temporary files of servers that are gone."""
+    """Deletes temporary files of servers that are gone."""
     for left in folder.iterdir():
         with suppress(ValueError):
             if not alive(int(left.name.partition("-")[0])):
@@ -162,7 +163,7 @@ def _tidy(folder: Path) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether there is such a process."""
+    """Whether the process exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

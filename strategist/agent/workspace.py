@@ -1,4 +1,4 @@
-"""The workspace: the one folder whose files an agent can read and write, and the confinement of a process to it."""
+"""The workspace: the only folder that an agent can read and write, and the confinement of a process to it."""
 
 import errno
 import os
@@ -21,14 +21,14 @@ from strategist.agent.problem import RefusedError
 from strategist.errors import FileError
 from strategist.paths import data_dir
 
-OWN = ".strategist"
-"""The server's own folder in the workspace: plans, jobs, temporary files and the log. No path of an agent leads there."""
+SERVER_FOLDER = ".strategist"
+"""The server's own folder in the workspace: plans, jobs, temporary files and the log. Agents cannot access it."""
 
 _WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree")
 _READS = ("os.listdir", "os.scandir")
 _DEVICES = ("/dev/null", "/dev/nvidia*", "/dev/nvidia-caps/*")
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/urandom", "/dev/random")
-"""What a program that a call starts needs to begin: a simulated rank, or the one that lists GPUs."""
+"""Paths that a program started by a call needs: a simulated rank, or nvidia-smi."""
 
 _SYSTEM = ("/proc", "/sys", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo")
 
@@ -41,24 +41,24 @@ class Workspace:
 
     @classmethod
     def at(cls, folder: str | Path) -> "Workspace":
-        """The workspace in a folder that exists.
+        """The workspace in an existing folder.
 
         Raises:
-            FileError: it does not.
+            FileError: it does not exist.
         """
         root = Path(folder).expanduser().resolve()
         if not root.is_dir():
-            raise FileError(folder, "is no folder; make it, or name another with --workspace")
+            raise FileError(folder, "is not a folder; make it, or name another with --workspace")
         return cls(root)
 
     def inside(self, text: str) -> Path:
-        """The real path that is meant, links followed.
+        """The real path of a path in the workspace, links followed.
 
         Raises:
-            RefusedError: it lies outside.
+            RefusedError: it is outside.
         """
         path = self.root if "\0" in text else (self.root / text).resolve()
-        own = path.is_relative_to(self.root / OWN)
+        own = path.is_relative_to(self.root / SERVER_FOLDER)
         if "\0" in text or text.startswith("~") or own or not path.is_relative_to(self.root):
             raise RefusedError(
                 "outside_workspace", f"{text} lies outside the workspace", "name a path inside, relative to its root"
@@ -66,17 +66,17 @@ class Workspace:
         return path
 
     def own(self, *names: str) -> Path:
-        """The server's own folder, or one in it; made where it is missing."""
-        folder = self.root.joinpath(OWN, *names)
+        """The server's own folder, or one in it; created if missing."""
+        folder = self.root.joinpath(SERVER_FOLDER, *names)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     def write_new(self, name: str, content: str) -> str:
-        """Writes a file that does not exist yet; returns its path as it is named here.
+        """Writes a new file; returns its path relative to the workspace.
 
         Raises:
-            RefusedError: the path lies outside.
-            FileError: there is a file, or it cannot be written.
+            RefusedError: the path is outside.
+            FileError: the file exists, or cannot be written.
         """
         path = self.inside(name)
         try:
@@ -90,17 +90,17 @@ class Workspace:
         return self.show(path)
 
     def show(self, path: str | Path) -> str:
-        """A path as it is named here."""
+        """A path relative to the workspace."""
         real = Path(path)
         return real.relative_to(self.root).as_posix() if real.is_relative_to(self.root) else real.name
 
 
 def confine(workspace: Workspace, temporary: Path) -> None:
-    """Takes everything but one workspace away from this process, for good: for calls of agents.
+    """Confines this process to one workspace, permanently: for calls of agents.
 
-    Python then refuses to open files elsewhere but those that strategist is made of, and connections; the kernel, where it has
-    Landlock, does so for libraries, for programs that a call starts, and for links that change while they are followed. Has to be
-    called before the process starts a thread: the kernel confines the calling one and what it starts.
+    Python then refuses to open connections, and files elsewhere except strategist's own. With Landlock the kernel does the same for
+    libraries, for programs that a call starts, and for links that change while they are followed. It must be called before the
+    process starts a thread: the kernel confines the calling thread and what it starts.
     """
     tempfile.tempdir = str(temporary)
     devices = [path for pattern in _DEVICES for path in glob(pattern)]
@@ -115,7 +115,7 @@ _BUSY = threading.local()
 
 @contextmanager
 def _unchecked() -> Iterator[None]:
-    """What the check itself opens in this thread is not checked."""
+    """Disables the check for what it opens itself in this thread."""
     _BUSY.now = True
     try:
         yield
@@ -147,7 +147,7 @@ def _check_path(root: str, path: Any, *, written: bool) -> None:
         text = unquote(text.removeprefix("file:").partition("?")[0])
     if not written and ".." not in text and text.startswith(_data()):  # thousands of times a call
         return
-    with _unchecked():  # asking where a link leads must not come back here
+    with _unchecked():  # resolving a link must not trigger this check again
         real = os.path.realpath(text)
         places = (root, os.devnull) if written else (root, *_readable())
     if not any(real == place or real.startswith(f"{place}{os.sep}") for place in places):
@@ -156,12 +156,12 @@ def _check_path(root: str, path: Any, *, written: bool) -> None:
 
 @cache
 def _data() -> tuple[str, ...]:
-    """The folders of shipped cards and profiles."""
+    """Folders of shipped cards and profiles."""
     return tuple(f"{data_dir(kind)}{os.sep}" for kind in ("cards", "profiles"))
 
 
 @cache
 def _readable() -> tuple[str, ...]:
-    """What strategist is made of: its data, Python with its packages, the Hub's cache, and this machine as it was measured."""
+    """Paths of strategist itself: its data, Python with its packages, the Hub's cache, and the profile of this machine."""
     python = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *filter(None, sys.path))
     return tuple(os.path.realpath(place) for place in (*map(str, api.readable_places()), *python, *_SYSTEM))

@@ -1,4 +1,4 @@
-"""Change: one change of a request, as a value."""
+"""Change: one change of a request."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,10 +9,12 @@ from strategist.profiles.situation import Situation
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change: the situations that it may lead to, first that works wins, and how to say it.
+    """One change of a request.
 
-    ``gain`` is the throughput over the best plan's from which on the change is worth naming. ``resolve`` turns a situation and
-    its plan into the situation that the flags ask for, where only the plan says how much is needed.
+    situations: possible results; the first in which something fits is taken.
+    title, flags, note: what the change is called, the options that request it, and why it may help.
+    gain: least throughput, relative to the best plan's, with which the change is worth naming.
+    resolve: turns a situation and its plan into the situation that the flags request, if only the plan tells how much is needed.
     """
 
     situations: Iterator[Situation]
@@ -25,10 +27,10 @@ class Change:
 
 
 def with_request(asked: Situation, **request: object) -> Situation:
-    """The situation with some fields of its request otherwise."""
+    """The situation with some fields of its request replaced."""
     return replace(asked, request=replace(asked.request, **request))  # type: ignore[arg-type]
 
 
 def with_workload(asked: Situation, **workload: object) -> Situation:
-    """The situation with some fields of its workload otherwise."""
+    """The situation with some fields of its workload replaced."""
     return with_request(asked, workload=replace(asked.request.workload, **workload))  # type: ignore[arg-type]

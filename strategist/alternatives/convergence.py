@@ -1,4 +1,4 @@
-"""Settings that change convergence: used only where the request allows them; the gain of allowing each."""
+"""Settings that change convergence: they are used only if the request allows them; each is an alternative."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from strategist.contract.settings import CONVERGENCE_SETTINGS, value_of
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend
 
-WORTH_NAMING = 1.05
-"""Throughput over the best plan's from which on a change of convergence is worth naming."""
+MIN_GAIN = 1.05
+"""Least throughput, relative to the best plan's, with which a change of convergence is worth naming."""
 
-LARGER_BATCHES = (2, 4)
-"""Times the sequences of a step that are tried where the global batch may change."""
+BATCH_FACTORS = (2, 4)
+"""Factors on the global batch that are tried if it may change."""
 
 TITLES = {
     "reduce_dtype": ("gradients reduced and accumulated in bf16", "half the bytes of every reduction"),
@@ -26,11 +26,11 @@ TITLES = {
         "the hosts' update hides; parameters are one step old",
     ),
 }
-"""What allowing a knob is called, and why it could help."""
+"""Title of allowing a knob, and why it may help."""
 
 
 def convergence_allowances(asked: Situation, best: Plan | None) -> Iterator[Change]:
-    """What is not allowed yet and could be faster than the best plan, or fit where nothing does."""
+    """Settings that are not allowed yet and could be faster than the best plan, or fit if nothing does."""
     request = asked.request
     open_names = {*request.allow, *request.fix}
     for name, (title, note) in TITLES.items():
@@ -48,7 +48,7 @@ def convergence_allowances(asked: Situation, best: Plan | None) -> Iterator[Chan
 
 
 def variants(asked: Situation) -> Iterator[Situation]:
-    """The situation as it was asked, and those that the workload's allowed changes lead to."""
+    """The situation as requested, and those after allowed changes of its workload."""
     yield asked
     if "optimizer" in asked.request.allow:
         yield from _eight_bit(asked)
@@ -57,7 +57,7 @@ def variants(asked: Situation) -> Iterator[Situation]:
 
 
 def convergence_changes(plan: Plan, request: Request) -> tuple[str, ...]:
-    """What of the plan may change the trained model against what was asked, each as ``setting value``."""
+    """Settings of the plan that may change the trained model compared with the request, each as ``setting value``."""
     found = [
         f"{name} {show_value(value)}"
         for name, neutral in CONVERGENCE_SETTINGS.items()
@@ -76,12 +76,12 @@ def _change(situation: Situation, name: str, title: str, note: str) -> Change:
         flags=lambda *_: ("--allow", name),
         note=note,
         changes_convergence=True,
-        gain=WORTH_NAMING,
+        gain=MIN_GAIN,
     )
 
 
 def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
-    """Whether it is worth a walk through the space, by what is known without one."""
+    """Whether allowing the knob may help, judged without a search."""
     workload, backend = asked.request.workload, load_backend(asked.request.backend)
     if not any(backend.allows(f"knobs.{name}", value) for value in CHOICES[name] if value != CONVERGENCE_KNOBS[name]):
         return False
@@ -93,12 +93,12 @@ def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
         return False
     if name == "async_optimizer_step":
         return best.candidate.knobs.offload == "streamed"
-    waits = best.estimate.time.dp_communication > (1 - 1 / WORTH_NAMING) * best.estimate.step_seconds
+    waits = best.estimate.time.dp_communication > (1 - 1 / MIN_GAIN) * best.estimate.step_seconds
     return waits and (name == "reduce_dtype" or best.candidate.layout.dp_replicate == asked.cluster.devices)
 
 
 def _waits(best: Plan) -> bool:
-    """Whether a step has much that a larger batch would spread: a pipeline's bubble, or communication once a step."""
+    """Whether a step has much overhead that a larger batch would spread: a pipeline's bubble, or communication once per step."""
     lost = best.estimate.time.bubble + best.estimate.time.dp_communication * (best.accumulation == 1)
     return lost > 0.1 * best.estimate.step_seconds
 
@@ -109,9 +109,9 @@ def _eight_bit(asked: Situation) -> Iterator[Situation]:
 
 
 def _batches(asked: Situation) -> Iterator[Situation]:
-    """The nearest batch that the devices divide, and larger ones."""
+    """The nearest batch that is a multiple of the devices, and larger ones."""
     batch, devices = asked.request.workload.global_batch, asked.cluster.devices
     nearest = devices * max(1, round(batch / devices))
-    for size in dict.fromkeys((nearest, *(times * nearest for times in LARGER_BATCHES))):
+    for size in dict.fromkeys((nearest, *(times * nearest for times in BATCH_FACTORS))):
         if size != batch:
             yield with_workload(asked, global_batch=size)

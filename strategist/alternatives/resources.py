@@ -7,8 +7,8 @@ from math import ceil
 
 from strategist.alternatives.activation_offload import activation_offload_changes
 from strategist.alternatives.change import Change, with_request, with_workload
-from strategist.alternatives.convergence import WORTH_NAMING, convergence_allowances
-from strategist.contract.cluster import MOST_DEVICES, Cluster
+from strategist.alternatives.convergence import MIN_GAIN, convergence_allowances
+from strategist.contract.cluster import MAX_DEVICES, Cluster
 from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes
@@ -18,33 +18,33 @@ from strategist.profiles.situation import Situation, situated, situation
 from strategist.units import GIB, show_bytes
 
 MIN_SEQ_LEN = 512
-ENDLESS_BYTES = 1 << 60
-MORE_SIZES = 6
-"""Cluster sizes tried from the least that could hold the state; as many powers of two are tried after them."""
+UNLIMITED_BYTES = 1 << 60
+SIZES_TRIED = 6
+"""Number of cluster sizes tried from the smallest that could hold the model states; then as many powers of two."""
 
-BOX = 8
-"""Devices of a usual node; a node with fewer is filled before there are more nodes."""
+DEVICES_OF_A_NODE = 8
+"""Devices of a usual node; a node with fewer is filled up before nodes are added."""
 
-EVEN = 0.5
-"""The least probability of fitting that can be asked for."""
+MIN_CONFIDENCE = 0.5
+"""Lowest probability of fitting that can be requested."""
 
-ROOMY_DEVICE = "H200"
-"""A card with much memory that one can rent, for what does not fit on any number of the card asked for."""
+LARGE_MEMORY_DEVICE = "H200"
+"""A rentable card with much memory, for requests that no number of the requested cards can hold."""
 
 
 def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> Iterator[Change]:
-    """What is worth trying: all that avoids the hosts or shrinks the state when every plan offloads or there is none."""
+    """Changes worth trying; those that avoid host memory or shrink model states only if every plan offloads or there is no plan."""
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
     yield from convergence_allowances(asked, best)
-    yield from _less_sure(asked)
+    yield from _lower_confidence(asked)
     yield from activation_offload_changes(asked, best)
-    yield from _alike(asked)
+    yield from _without_group(asked)
     if best is not None and not needs_hosts:
         return
     if best is None:
-        yield from _bound_by_hosts(asked)
-        yield from _undivided(asked)
+        yield from _more_host_memory(asked)
+        yield from _divisible_batch(asked)
     if workload.train == "full" and workload.optimizer == "adamw":
         yield _workload(asked, "8-bit optimizer states", ("--optimizer", "adamw8bit"), optimizer="adamw8bit")
     for train, name in (("lora", "LoRA"), ("qlora", "QLoRA (4-bit base weights), adapters")):
@@ -56,26 +56,26 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
 
 
 def last_resorts(asked: Situation) -> Iterator[Change]:
-    """For what no change of ``changes`` makes fit: a card with more memory, in the end with a 4-bit base."""
+    """Changes for a request that none of ``changes`` makes fit: a card with more memory, then also a 4-bit base."""
     yield _roomier(asked)
     if asked.request.workload.train != "qlora":
         yield _roomier(with_workload(asked, train="qlora"), ("--train", "qlora"), ", 4-bit base weights")
 
 
-def _less_sure(asked: Situation) -> Iterator[Change]:
-    """A plan that fits as likely as not, where that is faster or nothing else fits."""
-    if asked.request.confidence > EVEN:
+def _lower_confidence(asked: Situation) -> Iterator[Change]:
+    """A plan that fits with a probability of one half, if that is faster or nothing else fits."""
+    if asked.request.confidence > MIN_CONFIDENCE:
         yield Change(
-            situations=iter([with_request(asked, confidence=EVEN)]),
+            situations=iter([with_request(asked, confidence=MIN_CONFIDENCE)]),
             title=lambda _: "a plan that fits as likely as not",
-            flags=lambda *_: ("--confidence", str(EVEN)),
+            flags=lambda *_: ("--confidence", str(MIN_CONFIDENCE)),
             note="try it with plan --prove, or a few steps of run, before a long job",
-            gain=WORTH_NAMING,
+            gain=MIN_GAIN,
         )
 
 
-def _alike(asked: Situation) -> Iterator[Change]:
-    """Without one of the groups of unlike nodes, where the others are faster alone."""
+def _without_group(asked: Situation) -> Iterator[Change]:
+    """The cluster without one of its groups of nodes, if the others are faster alone."""
     for group in asked.cluster.groups:
         if group.nodes < asked.cluster.nodes:
             devices = f"{group.nodes * asked.cluster.gpus_per_node} x {group.device.name}"
@@ -99,11 +99,11 @@ def _workload(asked: Situation, name: str, flags: tuple[str, ...], **change: str
     )
 
 
-def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
-    """More host memory, where that is too small."""
+def _more_host_memory(asked: Situation) -> Iterator[Change]:
+    """More host memory, if it is too small."""
     if asked.cluster.host_memory_bytes is None:
         return
-    roomy = situation(replace(asked.request, host_memory_bytes=ENDLESS_BYTES))
+    roomy = situation(replace(asked.request, host_memory_bytes=UNLIMITED_BYTES))
 
     def resolved(_: Situation, plan: Plan) -> Situation:
         return situation(replace(asked.request, host_memory_bytes=_needed_gib(plan) * GIB))
@@ -117,8 +117,10 @@ def _bound_by_hosts(asked: Situation) -> Iterator[Change]:
     )
 
 
-def _undivided(asked: Situation) -> Iterator[Change]:
-    """The nearest global batch that the devices divide, where they do not: without it data parallelism cannot use them all."""
+def _divisible_batch(asked: Situation) -> Iterator[Change]:
+    """The nearest global batch that is a multiple of the devices, if the requested one is not: data parallelism could not use
+    them all.
+    """
     workload, devices = asked.request.workload, asked.cluster.devices
     if workload.global_batch % devices == 0:
         return
@@ -137,7 +139,7 @@ def _needed_gib(plan: Plan) -> int:
 
 
 def _shorter(asked: Situation) -> Change:
-    """Halved sequences, the tokens of a step kept."""
+    """Halved sequences, with as many tokens per step."""
     workload = asked.request.workload
 
     def halved() -> Iterator[Situation]:
@@ -160,7 +162,9 @@ def _length_flags(workload: Workload) -> tuple[str, ...]:
 
 
 def _larger(asked: Situation) -> Change:
-    """The smallest cluster of the same device, from the least that could hold the state, on which nothing need be offloaded."""
+    """The smallest cluster of the same device, from the least that could hold the model states, on which nothing must be
+    offloaded.
+    """
     device = asked.cluster.device.name
     named = _by_name(asked.request.gpus)
     return Change(
@@ -172,9 +176,9 @@ def _larger(asked: Situation) -> Change:
 
 
 def _roomier(asked: Situation, flags: tuple[str, ...] = (), also: str = "") -> Change:
-    """A card with more memory, from a whole box of them on."""
+    """A card with more memory, from one whole node on."""
     return Change(
-        situations=_on(asked, resolve_cluster(f"{BOX}x{ROOMY_DEVICE}")),
+        situations=_on(asked, resolve_cluster(f"{DEVICES_OF_A_NODE}x{LARGE_MEMORY_DEVICE}")),
         title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}{_offloading(found)}{also}",
         flags=lambda found, _: (*flags, *_cluster_flags(asked, found)),
         note="no number of the card asked for was found to hold it",
@@ -192,7 +196,7 @@ def _cluster_flags(asked: Situation, found: Situation) -> tuple[str, ...]:
 
 
 def _on(asked: Situation, cluster: Cluster) -> Iterator[Situation]:
-    """The request on growing clusters of that kind, nothing offloaded unless offload is fixed."""
+    """The request on growing clusters of that kind, without offload unless it is fixed."""
     request = replace(asked.request, fix={"offload": "none", **asked.request.fix})
     for size in _sizes(cluster, model_state_bytes(asked.model, request.workload)):
         sized = replace(request, gpus=size.name)
@@ -203,26 +207,28 @@ def _on(asked: Situation, cluster: Cluster) -> Iterator[Situation]:
 
 
 def _by_name(gpus: str) -> bool:
-    """Whether a cluster of another size has a name too; one of a file, or of this machine, has none."""
+    """Whether clusters of other sizes have names, too; those of a file or of this machine have not."""
     return gpus.strip().lower() != "local" and not gpus.strip().lower().endswith((".yaml", ".yml"))
 
 
 def _sizes(cluster: Cluster, state_bytes: float) -> Iterator[Cluster]:
-    """First one node filled up to a box, then more nodes: by a quarter each time, then by powers of two."""
+    """Cluster sizes: one node filled up to ``DEVICES_OF_A_NODE`` devices, then more nodes, by a quarter each time, then by
+    powers of two.
+    """
     least, per_node = ceil(state_bytes / cluster.device.usable_memory_bytes), cluster.gpus_per_node
     if cluster.nodes == 1:
-        while per_node * 2 <= BOX:
+        while per_node * 2 <= DEVICES_OF_A_NODE:
             per_node *= 2
             if per_node >= least:
                 yield scaled(cluster, 1, per_node)
     first = max(cluster.nodes + (per_node == cluster.gpus_per_node), ceil(least / per_node))
-    for nodes in takewhile(lambda nodes: nodes * per_node <= MOST_DEVICES, _node_counts(first)):
+    for nodes in takewhile(lambda nodes: nodes * per_node <= MAX_DEVICES, _node_counts(first)):
         yield scaled(cluster, nodes, per_node)
 
 
 def _node_counts(nodes: int) -> Iterator[int]:
-    """A quarter more each time, then powers of two."""
-    for step in range(MORE_SIZES):
+    """Numbers of nodes: a quarter more each time, then powers of two."""
+    for step in range(SIZES_TRIED):
         yield nodes
         nodes += max(1, nodes // 4) if step else 1
-    yield from (1 << exponent for exponent in range(nodes.bit_length(), nodes.bit_length() + MORE_SIZES))
+    yield from (1 << exponent for exponent in range(nodes.bit_length(), nodes.bit_length() + SIZES_TRIED))

@@ -150,7 +150,7 @@ _PLACES = {
     "tuner.study_metrics": "StudyMetrics",
     "tuner.tuning_follower": "TuningFollower TuningSnapshot",
 }
-"""By module the names that it holds."""
+"""Exported names by the module that defines them."""
 
 _MODULES = {name: f"strategist.{module}" for module, names in _PLACES.items() for name in names.split()}
 
@@ -165,7 +165,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _renderer(name: str) -> Callable[[Any], str | None]:
-    """A renderer that is loaded when a notebook asks for it."""
+    """A renderer whose module is imported when a notebook first displays a value."""
     return lambda value: getattr(import_module("strategist.report.notebook"), name)(value)
 
 

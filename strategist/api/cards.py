@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from strategist.lint.registry import Entry
 
 Folders = Sequence[str | Path]
-"""Folders of cards, or names of decks that installed packages ship."""
+"""Folders of cards, or names of decks that installed packages provide."""
 
 Shown = TypeVar("Shown")
 
 Ids = Sequence[str]
-"""Cards to leave out."""
+"""Ids of cards to leave out."""
 
 
 def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
-    """The shipped cards and those in ``folders``, less some; an equal id in a later folder replaces the earlier card.
+    """The shipped cards and those in ``folders``, except those ``without``. A card with the id of an earlier one replaces it.
 
     Raises:
-        InputError: a name is neither a folder nor a deck, or there is no such card to leave out.
-        FileError: a folder or file cannot be read, or is no card.
+        InputError: a name is neither a folder nor a deck, or a card to leave out does not exist.
+        FileError: a folder or file cannot be read, or is not a card.
     """
     deck = load_deck(data_dir("cards"), *map(_folder, folders))
     for card_id in dict.fromkeys(without):
@@ -42,7 +42,7 @@ def load_cards(folders: Folders = (), without: Ids = ()) -> Deck:
 
 
 def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
-    """What is about to be shown (an answer, a report, a deck), with what cards say in ``language``, en or zh; nothing else changes.
+    """The value (an answer, a report, a deck) with the texts of cards in ``language``, en or zh; nothing else changes.
 
     Raises:
         InputError, FileError: as :func:`load_cards`.
@@ -56,7 +56,7 @@ def in_language(value: Shown, language: str, *, cards: Folders = ()) -> Shown:
 
 
 def listed_cards(deck: Deck) -> "tuple[ListedCard, ...]":
-    """The cards and flows of a deck, each in a line."""
+    """The cards and flows of a deck, as rows of a list."""
     from strategist.contract.listings import ListedCard
 
     cards = (
@@ -73,7 +73,7 @@ def listed_cards(deck: Deck) -> "tuple[ListedCard, ...]":
 
 
 def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
-    """In what the deck differs from the shipped one, card by card, with the files."""
+    """Differences of the deck from the shipped one, in words: one text for each added, replaced or omitted card, with its file."""
     shipped = data_dir("cards")
     items: tuple[Card | Flow, ...] = (*deck.cards, *deck.flows)
     files = {item.id: item.document.path for item in items}
@@ -86,14 +86,14 @@ def not_as_shipped(deck: Deck, without: Ids = ()) -> tuple[str, ...]:
 
 
 def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bool = False) -> "tuple[Diagnostic, ...]":
-    """What is wrong with the cards and flows in files and folders; without any, with the shipped ones.
+    """Findings about the cards and flows in files and folders; about the shipped ones if none are given.
 
     Args:
-        look_up_sources: also look for the sources of the cards in the installed torch; see :func:`torch_installed`.
-        run_examples: also run their examples: untrusted programs; only on a user's explicit request, never for agents.
+        look_up_sources: also looks up the sources of the cards in the installed torch; see :func:`torch_installed`.
+        run_examples: also runs their examples, which are untrusted programs: only on a user's explicit request, never for agents.
 
     Raises:
-        InputError: there is no torch to look in or to run examples with, or it is broken.
+        InputError: torch is needed for one of these but is missing or broken.
     """
     from strategist.lint.run import cards_in, lint as lint_deck
 
@@ -107,14 +107,14 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
 
 
 def torch_installed() -> bool:
-    """Whether there is a torch to look sources up in, and to run with."""
+    """Whether torch and strategist's runtime are installed, so that sources can be looked up and plans can run."""
     from strategist.executors import requirements
 
     return requirements.torch_installed()
 
 
 def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[Repair, ...]":
-    """Corrects what is safe to correct in files of cards and flows; without ``write``, only says what would change.
+    """Safe corrections of findings with these ``codes`` in files of cards and flows. Applies them only with ``write``.
 
     Raises:
         FileError: a path cannot be read or written.
@@ -128,30 +128,32 @@ def fix_cards(paths: Folders, codes: frozenset[str], *, write: bool) -> "tuple[R
 
 
 def lint_checks() -> "tuple[Entry, ...]":
-    """All checks of the linter, by code."""
+    """All checks of the linter, in order of their codes."""
     from strategist.lint.checks.all import RULES
 
     return RULES
 
 
 def lint_check(code: str) -> "Entry":
-    """One check.
+    """The check with this code.
 
     Raises:
-        InputError: there is none of that code.
+        InputError: there is no such check.
     """
     known = {entry.code: entry for entry in lint_checks()}
     if code.upper() not in known:
         near = get_close_matches(code.upper(), known, n=1, cutoff=0)
-        raise InputError(f"code {code}", "is no check of the linter", f"did you mean {near[0]}? strategist cards explain lists all")
+        raise InputError(
+            f"code {code}", "is not a check of the linter", f"did you mean {near[0]}? strategist cards explain lists all"
+        )
     return known[code.upper()]
 
 
 def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozenset[str]:
-    """The codes that begin with one of ``select`` (all, without any) and with none of ``ignore``.
+    """Codes that begin with one of ``select`` (default: all codes) and with none of ``ignore``.
 
     Raises:
-        InputError: no code begins so.
+        InputError: no code begins with one of these words.
     """
     codes = [entry.code for entry in lint_checks()]
     for word in (*select, *ignore):
@@ -166,12 +168,18 @@ def lint_codes(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> frozen
 def run_card_tests(
     targets: Folders = (), *, cards: Folders = (), timeout_seconds: float = 60.0, on_card: "OnCard | None" = None
 ) -> "tuple[CardTest, ...]":
-    """Runs the cases and the example programs of cards: files, folders or ids; without any, of all cards in force.
+    """Runs the test cases and the example programs of cards, given by file, folder or id; of all cards if none are given.
 
-    Runs the cards' example programs unmodified: only on a user's explicit request, never for agents.
+    The example programs run unmodified: only on a user's explicit request, never for agents.
+
+    Args:
+        targets: files, folders or ids of cards.
+        cards: folders of cards beside the shipped ones.
+        timeout_seconds: limit of each example.
+        on_card: called with the result of each card when its last example has ended.
 
     Raises:
-        InputError, FileError: a target is no card, or there are examples and no torch to run them.
+        InputError, FileError: a target is not a card, or torch is missing for an example.
     """
     from strategist.executors.card_tests import run_tests
 
@@ -181,11 +189,15 @@ def run_card_tests(
 def new_card(
     card_id: str, folder: str | Path, *, module: str = "", title: str = "", cards: Folders = (), force: bool = False
 ) -> Path:
-    """Writes a card to start from into ``folder``; its module is that of the cards whose ids begin alike, unless given.
+    """Writes a template of a card into ``folder`` and returns its path.
+
+    Args:
+        module: the card's module; by default that of cards whose ids begin alike.
+        force: overwrites an existing file.
 
     Raises:
-        InputError: the id is none.
-        FileError: the card's file exists, and ``force`` does not say that it is replaced, or the folder cannot be written.
+        InputError: the id is not valid.
+        FileError: the card's file exists and ``force`` is not set, or the folder cannot be written.
     """
     from strategist.cards.scaffold import scaffold
 
@@ -194,7 +206,7 @@ def new_card(
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of card files (``card``) or flow files (``flow``), as it lies beside the shipped cards.
+    """The JSON Schema of card files (``card``) or flow files (``flow``); the same file lies beside the shipped cards.
 
     Raises:
         InputError: there is no such kind.
@@ -202,22 +214,22 @@ def schema(kind: str) -> dict[str, Any]:
     from strategist.cards.schema import SCHEMAS
 
     if kind not in SCHEMAS:
-        raise not_among(f"schema {kind}", kind, SCHEMAS, "is no kind of file")
+        raise not_among(f"schema {kind}", kind, SCHEMAS, "is not a kind of file")
     return SCHEMAS[kind]()
 
 
 def reference(*, cards: Folders = ()) -> dict[str, str]:
-    """Pages of Markdown on every card in force, every flow, setting, name and code of the linter, by their paths."""
+    """Markdown pages on all cards, flows, settings, vocabulary names and linter codes, by their paths."""
     from strategist.report.reference.pages import reference as pages
 
     return pages(load_cards(cards), lint_checks())
 
 
 def write_reference(folder: str | Path, *, cards: Folders = (), force: bool = False) -> tuple[int, int]:
-    """Writes the reference into a folder; says how many pages there are, and how many of an earlier time were removed.
+    """Writes the reference into a folder. Returns the number of pages, and of removed pages of an earlier version.
 
     Raises:
-        FileError: a card cannot be read, or a page not be written.
+        FileError: a card cannot be read, or a page cannot be written.
     """
     from strategist.report.reference.pages import write
 
@@ -232,7 +244,7 @@ def _folder(name: str | Path) -> Path:
 
 
 def _cards_of(targets: Folders, deck: Deck) -> Sequence[Card]:
-    """The cards that are named by file, folder or id; all of the deck where none are."""
+    """The cards given by file, folder or id; all cards of the deck if none are given."""
     from strategist.cards.reader import read_card
     from strategist.files.yaml_file import load
 

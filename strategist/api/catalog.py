@@ -1,4 +1,4 @@
-"""API of named models, clusters and profiles, and of what a name resolves to. Exported by ``strategist.api``."""
+"""API of named models, clusters and profiles: what each name resolves to. Exported by ``strategist.api``."""
 
 from strategist.contract.cluster import Cluster
 from strategist.contract.model import NamedModel
@@ -12,10 +12,10 @@ from strategist.programs.backends import backends
 
 
 def model(name: str) -> NamedModel:
-    """What ``--model`` makes of a name.
+    """The model that ``--model NAME`` resolves to, with the bytes of its model states.
 
     Raises:
-        InputError, FileError: the name is none, or the file cannot be read as a model.
+        InputError, FileError: there is no such model, or the file cannot be read as a model.
 
     >>> from strategist.api import model
     >>> model("32b").shape.name
@@ -29,10 +29,10 @@ def model(name: str) -> NamedModel:
 
 
 def cluster(name: str, *, by_device: bool = True) -> Cluster:
-    """What ``--gpus`` makes of a text; ``by_device`` also takes a device's name alone, for its usual node.
+    """The cluster that ``--gpus NAME`` resolves to. With ``by_device``, the name of a device alone means its usual node.
 
     Raises:
-        InputError, FileError: it describes no devices.
+        InputError, FileError: the name describes no cluster.
 
     >>> from strategist.api import cluster
     >>> cluster("16x8xH100").devices
@@ -43,5 +43,5 @@ def cluster(name: str, *, by_device: bool = True) -> Cluster:
 
 
 def profiles() -> dict[str, tuple[str, ...]]:
-    """Names of what is known, by kind."""
+    """Known names, by kind: models, devices, backends and formats."""
     return {"models": presets(), "devices": device_names(), "backends": backends(), "formats": formats()}

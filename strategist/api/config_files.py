@@ -1,4 +1,6 @@
-"""API of other systems' config files: read, check and import them, and export a plan as one."""
+"""API of config files of other frameworks: reads, checks and imports them, and exports a plan as one. Exported by
+``strategist.api``.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +8,7 @@ from pathlib import Path
 
 from strategist.api.cards import Folders, Ids, load_cards
 from strategist.api.plans import check_legal
-from strategist.contract.estimate import SURE
+from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.plan import Plan
 from strategist.contract.review import Review
 from strategist.contract.settings import value_of
@@ -23,8 +25,8 @@ from strategist.launch.catalog import JOBS, NONE, unused_options as unused_job_o
 from strategist.launch.job import JobOptions
 from strategist.search.facts import situation_facts
 
-GRAVE = ("layout", "model", "workload", "device")
-"""Parts of a plan that a format must be able to say: without one its file would train something else."""
+REQUIRED_PARTS = ("layout", "model", "workload", "device")
+"""Parts of a plan that a format must be able to express: otherwise its file would train something else."""
 
 __all__ = [
     "JOBS", "JobOptions", "check_config", "export_plan", "find_format", "formats", "import_plan", "job_file", "named_model",
@@ -41,11 +43,18 @@ def import_plan(
     without: Ids = (),
     calibration: str | Path | None = None,
 ) -> Review:
-    """The plan that a file of another system describes, as that system would run it, with what is to be said of the file.
+    """Reads the plan that another framework's file describes, as that framework would run it, with findings about the file.
+
+    Args:
+        given: values that the file does not state, such as model and GPUs.
+        format: name of the format; recognised from the file if empty.
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: file with the calibration of a study; None for the shipped one.
 
     Raises:
-        FileError: the file cannot be read as any format's, or holds a value that is none.
-        InputError: no model is given, or a name is not known.
+        FileError: no format can read the file, or it holds an invalid value.
+        InputError: no model is given, or a name is unknown.
     """
     from strategist.formats.config_reader import read
     from strategist.planning.review import imported
@@ -63,12 +72,12 @@ def check_config(
     cards: Folders = (),
     without: Ids = (),
     calibration: str | Path | None = None,
-    confidence: float = SURE,
+    confidence: float = DEFAULT_CONFIDENCE,
 ) -> Review:
-    """The same, with what would be better, and which cards ask for it.
+    """The review of :func:`import_plan`, with better plans and the cards that ask for changes.
 
     Args:
-        confidence: the probability from which the file fits; from one minus it down, it does not.
+        confidence: probability from which the plan counts as fitting; at one minus this value or less it counts as too large.
 
     Raises:
         FileError, InputError: as :func:`import_plan`.
@@ -91,7 +100,7 @@ def check_config(
 
 
 def named_model(path: str | Path, *, format: str = "") -> str | None:
-    """The name or path of the model that a file of another system says, None where it says none or describes the model itself.
+    """Name or path of the model in another framework's file; None if the file names none or describes the model itself.
 
     Raises:
         FileError, InputError: as :func:`import_plan`.
@@ -103,10 +112,10 @@ def named_model(path: str | Path, *, format: str = "") -> str | None:
 
 
 def job_file(path: str | Path) -> File:
-    """A file of the user's that a job ships.
+    """Reads a file of the user, so that a job can ship it to its nodes.
 
     Raises:
-        FileError: it cannot be read, or is no text.
+        FileError: the file cannot be read, or is not text.
     """
     place = Path(path)
     try:
@@ -114,7 +123,7 @@ def job_file(path: str | Path) -> File:
     except OSError as error:
         raise FileError(place, f"cannot be read: {error.strerror}; name another file") from None
     except UnicodeDecodeError:
-        raise FileError(place, "is no text, and jobs ship texts; put it on a volume") from None
+        raise FileError(place, "is not text, and jobs ship text files; put it on a volume") from None
 
 
 def export_plan(
@@ -127,16 +136,19 @@ def export_plan(
     cards: Folders = (),
     without: Ids = (),
 ) -> ExportedFiles:
-    """The plan in another system's words, with a finding for each setting that it cannot say.
+    """The plan as files of another framework, with a finding for each setting that the format cannot express.
 
     Args:
-        job: a kind of JOBS: the files that start the training on all nodes of the plan are written as well.
-        options: what that job has beside the plan: an image, volumes, variables, files of the user's, hosts.
-        inputs: weights, data and tokenizer, which are written in the place of the format's placeholders.
+        format: name of the format.
+        job: a kind of ``JOBS``; adds files that start the training on all nodes of the plan.
+        options: options of that job: image, volumes, environment variables, files of the user, hosts.
+        inputs: weights, data and tokenizer; they replace the format's placeholders.
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
 
     Raises:
-        InputError: the plan breaks a law, no format or job has the name, or the format cannot say the plan's layout, model or
-            arithmetic, so that its file would train something else.
+        InputError: the plan breaks a law, the format or job is unknown, or the format cannot express the plan's layout, model or
+            workload, so that its file would train something else.
 
     >>> from strategist import Request, plan
     >>> from strategist.api import export_plan, write_files
@@ -151,7 +163,9 @@ def export_plan(
     limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
     do = f"plan again with --backend {chosen.name}"
     outside = limits.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
-    if grave := sorted((name for name in outside if name.partition(".")[0] in GRAVE), key=lambda name: name.startswith("layout.")):
+    if grave := sorted(
+        (name for name in outside if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
+    ):
         other = do if grave[0].startswith("layout.") else "change the request, or export to another format: plan --show backends"
         raise InputError(f"plan {plan.id}", outside[grave[0]], other)
     said = supported(plan, limits, facts)
@@ -173,13 +187,13 @@ def export_plan(
 
 
 def write_files(written: ExportedFiles, folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Writes the files of an export into a folder, which is made where there is none.
+    """Writes the files of an export into a folder, which is created if needed, and returns their paths.
 
     Args:
-        force: replaces files of these names that are there already.
+        force: overwrites existing files.
 
     Raises:
-        FileError: a file is there already, or the folder cannot be written.
+        FileError: a file exists already, or the folder cannot be written.
     """
     target, own = Path(folder), None if force else ""
     paths = tuple(target / file.name for file in written.files)

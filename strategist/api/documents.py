@@ -1,4 +1,4 @@
-"""JSON documents that commands print and files hold, each with its schema. Exported by ``strategist.api``."""
+"""JSON documents that commands print and files hold, each with its JSON Schema. Exported by ``strategist.api``."""
 
 import json
 from pathlib import Path
@@ -69,14 +69,14 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
     "replay": (ReplayDocument, "bench replay --json"),
     "transfer": (TransferDocument, "bench replay --transfer --json"),
 }
-"""By name: the type, and where such documents come from."""
+"""Documents by name: their type, and the commands and files that they come from."""
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The schema of the documents of one name.
+    """The JSON Schema of the documents with this name.
 
     Raises:
-        InputError: there are none.
+        InputError: there is no such document.
     """
     if name not in DOCUMENTS:
         raise unknown(f"schema {name}", "is of no document", name, tuple(DOCUMENTS), "name one that is known", tuple(DOCUMENTS))
@@ -84,7 +84,10 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def write_schemas(folder: str | Path, *, force: bool = False) -> tuple[Path, ...]:
-    """A file for each document, ``NAME.schema.json``.
+    """Writes the schema of each document into the folder, as ``NAME.schema.json``.
+
+    Args:
+        force: overwrites files that are no such schemas.
 
     Raises:
         FileError: the folder cannot be written.

@@ -1,4 +1,6 @@
-"""API of machine profiles: measured here, read from nccl-tests, or read from the system. Exported by ``strategist.api``."""
+"""API of machine profiles: measured on this machine, or read from logs of nccl-tests or from the system. Exported by
+``strategist.api``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,16 +25,18 @@ def profile_machine(
     on_event: "OnEvent | None" = None,
     force: bool = False,
 ) -> "tuple[Path, MachineRecord]":
-    """Measures this machine, one rank a GPU or a core, and writes the cluster file, with all samples as JSON beside it.
+    """Measures this machine with one rank per GPU (or CPU core), and writes a cluster file and, beside it, all samples as JSON.
 
     Args:
-        path: where to; None for where ``--gpus local`` looks for it.
-        cpu: measures the CPU where there are GPUs, too.
-        force: replaces a file that is no measured machine.
+        path: the cluster file; None for the place from which ``--gpus local`` reads it.
+        ranks: number of ranks; None for one per GPU, or per core on a CPU.
+        cpu: measures the CPU even if there are GPUs.
+        on_event: called with the progress.
+        force: overwrites a file that is not a measured machine.
 
     Raises:
         InputError: the machine cannot be measured.
-        FileError: the place cannot be written.
+        FileError: the file cannot be written.
     """
     from strategist.executors.machine_profile import measure_machine
     from strategist.profiles import local_machine
@@ -50,13 +54,14 @@ def profile_machine(
 
 
 def profile_links(logs: "Sequence[str | Path]", path: str | Path, *, force: bool = False) -> "tuple[Path, Cluster]":
-    """Writes a cluster file whose links are those that logs of nccl-tests show; all else is the device's usual node.
+    """Writes a cluster file with link rates from logs of nccl-tests; everything else is that of the device's usual node.
 
     Args:
-        logs: outputs of all_reduce_perf, all_gather_perf, reduce_scatter_perf or sendrecv_perf; of one node, of several, or both.
+        logs: outputs of all_reduce_perf, all_gather_perf, reduce_scatter_perf or sendrecv_perf, measured on one node, on
+            several, or both.
 
     Raises:
-        InputError, FileError: a log is none of these, they do not belong together, or the place cannot be written.
+        InputError, FileError: a log is none of these, the logs do not belong together, or the file cannot be written.
     """
     from strategist.profiles import nccl_tests
     from strategist.profiles.cluster import resolve_cluster
@@ -67,18 +72,20 @@ def profile_links(logs: "Sequence[str | Path]", path: str | Path, *, force: bool
 
 
 def readable_places() -> "tuple[Path, ...]":
-    """Where use-cases read what no caller names: shipped cards and profiles, the Hub's cache, this machine as it was measured."""
+    """Places that are read although no caller names them: shipped cards and profiles, the Hugging Face cache, and this machine's
+    profile.
+    """
     from strategist.profiles import huggingface, local_machine
 
     return data_dir("cards"), data_dir("profiles"), huggingface.hub_cache(), local_machine.profile_path()
 
 
 def topology(path: str | Path | None = None, *, nodes: int = 1, force: bool = False) -> "Topology":
-    """Hardware and topology of this machine; with a ``path``, a cluster file of so many ``nodes`` like it is written.
+    """Hardware and topology of this machine. With a ``path``, also writes a cluster file of ``nodes`` such machines.
 
     Raises:
-        InputError: nvidia-smi does not answer, or there is nothing that a cluster file could be of.
-        FileError: the file is there already and no cluster file of this command, or cannot be written.
+        InputError: nvidia-smi does not respond, or the hardware cannot be described by a cluster file.
+        FileError: the file exists and was not written by this function, or it cannot be written.
     """
     from strategist.profiles import topology as this_node
 

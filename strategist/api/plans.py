@@ -21,7 +21,7 @@ from strategist.planning import planner
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import find_stack
 from strategist.programs.backends import backends, load_backend
-from strategist.rules.backend import ANY
+from strategist.rules.backend import ANY_BACKEND
 from strategist.search.facts import situation_facts
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def plan(
     Args:
         cards: folders of cards beside the shipped ones.
         without: ids of cards to leave out.
-        calibration: the file of what a study taught, such as ``study(...).calibration``.
-        top: so many plans at most.
+        calibration: file with the calibration of a study, such as ``study(...).calibration``; None for the shipped one.
+        top: maximum number of plans.
 
     Raises:
         InputError, FileError: the request, a card or the calibration is wrong.
@@ -61,7 +61,7 @@ def plan(
 
 
 def by_backend(answer: Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> Answer:
-    """The answer with the best plan for its request of each back end of ours and of each format.
+    """The answer with the best plan of each built-in back end and of each format for its request.
 
     >>> from strategist import Request, plan
     >>> from strategist.api import by_backend
@@ -84,8 +84,7 @@ def price(
     without: Ids = (),
     calibration: str | Path | None = None,
 ) -> Plan:
-    """The plan of a given candidate, even where it does not fit or a card forbids it; the request says for
-    which model, devices and workload.
+    """The plan of a given candidate, even if it does not fit or a card forbids it. The request gives model, devices and workload.
 
     Raises:
         InputError, FileError: the candidate breaks a law, or the request, a card or the calibration is wrong.
@@ -104,12 +103,12 @@ def price(
 
 
 def _without(request: Request, without: Ids) -> Request:
-    """The request with these cards left out as well."""
+    """The request with these cards also left out."""
     return replace(request, without=tuple(dict.fromkeys((*request.without, *without))))
 
 
 def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> "Explanation":
-    """What decided each setting of a plan.
+    """The explanation of a plan: for each setting, what decided its value.
 
     Raises:
         InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
@@ -123,12 +122,12 @@ def explain(plan: Plan, *, cards: Folders = (), without: Ids = (), calibration: 
     from strategist.planning.explain import explain as explain_plan
 
     deck = deck_of(plan, cards, without)
-    explanation = explain_plan(*_judged(plan, deck, calibration))
+    explanation = explain_plan(*_repriced(plan, deck, calibration))
     return replace(explanation, not_as_shipped=not_as_shipped(deck, _left_out(plan, without)))
 
 
 def compare(first: Plan, second: Plan) -> "Comparison":
-    """In what two plans differ, of settings and of figures.
+    """Differences between two plans, in settings and in figures.
 
     >>> from strategist import Request, plan
     >>> from strategist.api import compare
@@ -150,7 +149,7 @@ def why_not(
     without: Ids = (),
     calibration: str | Path | None = None,
 ) -> "WhyNot":
-    """The best plan that has another value of one setting, for the request that the plan answers, and what stands against it.
+    """The best plan with another value of one setting, for the same request, and the reason why it is not the better plan.
 
     Raises:
         InputError, FileError: the plan breaks a law, or a card or the calibration is wrong.
@@ -163,15 +162,15 @@ def why_not(
     """
     from strategist.planning.explain import why_not as why_not_plan
 
-    today, by = _judged(plan, deck_of(plan, cards, without), calibration)
+    today, by = _repriced(plan, deck_of(plan, cards, without), calibration)
     return why_not_plan(today, setting, value, by)
 
 
 def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any]:
-    """The simulated step of a plan as a document for Chrome's tracing and Perfetto.
+    """The simulated step of a plan as a trace document for Perfetto and Chrome's tracing.
 
     Raises:
-        InputError, FileError: the plan breaks a law, steps of its kind are not simulated, or the calibration is none.
+        InputError, FileError: the plan breaks a law, its kind of step cannot be simulated, or the calibration is wrong.
     """
     from strategist.report.trace import trace as traced
 
@@ -180,13 +179,13 @@ def trace(plan: Plan, *, calibration: str | Path | None = None) -> dict[str, Any
 
 
 def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None = None, force: bool = False) -> dict[str, Any]:
-    """Writes the trace of a plan; returns what it says of the step.
+    """Writes the trace of a plan; returns its ``otherData``, which describes the step.
 
     Args:
-        force: replaces a file that is no trace.
+        force: overwrites a file that is not a trace.
 
     Raises:
-        InputError, FileError: as :func:`trace`, or the place cannot be written.
+        InputError, FileError: as :func:`trace`, or the file cannot be written.
     """
     from strategist.report.trace import write
 
@@ -199,17 +198,17 @@ def write_trace(plan: Plan, path: str | Path, *, calibration: str | Path | None 
 def simulate(
     plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: "OnRank | None" = None
 ) -> "Simulation":
-    """What ranks of a plan hold and exchange in a step, found without its cluster.
+    """Simulates a step of some ranks of a plan without its cluster: their memory and communication.
 
     Args:
-        ranks: those that are simulated; none for the first of the pipeline's first and of its last stage.
-        whole: every layer and micro-batch is traced, also where a few of them show what all do.
-        model_code: MODULE:FUNCTION, which makes an ``nn.Module``, alone or in a tuple with its loss and its plan of tensor
-            parallelism; it takes the place of the plan's model.
-        on_rank: hears of each as soon as it is done.
+        ranks: ranks to simulate; empty for the first rank of the first and of the last pipeline stage.
+        whole: traces every layer and micro-batch, even if a few of them represent all.
+        model_code: MODULE:FUNCTION that returns an ``nn.Module``, alone or in a tuple with its loss and its tensor-parallel
+            plan; it replaces the plan's model.
+        on_rank: called with each rank as soon as it is simulated.
 
     Raises:
-        InputError: the plan breaks a law or has no such rank, torch is missing, or it cannot follow what the plan does.
+        InputError: the plan breaks a law or has no such rank, torch is missing, or the plan cannot be simulated.
     """
     from strategist.executors.simulator import simulate as simulate_plan
 
@@ -218,7 +217,7 @@ def simulate(
 
 
 def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
-    """The answer with each of its plans simulated; those that fit come first, those that are too large last.
+    """The answer with each of its plans simulated; plans that fit come first, plans that are too large last.
 
     Raises:
         InputError: torch is missing.
@@ -242,7 +241,7 @@ def prove(answer: Answer, *, on_rank: "OnRank | None" = None) -> Answer:
 
 
 def _proven_verdict(answer: Answer, plans: tuple[Plan, ...], proofs: tuple[Proof, ...]) -> str:
-    """The verdict after the simulation of the plans in this order."""
+    """The verdict after the simulation; ``plans`` are in their new order."""
     if proofs and proofs[0].verdict is Verdict.TOO_LARGE:
         return f"Simulated, none of the {len(plans)} plans shown fits; before that: {answer.verdict}"
     if plans and plans[0] != answer.plans[0]:
@@ -254,14 +253,16 @@ _PLACES = (Verdict.FITS, Verdict.OPEN, Verdict.TOO_LARGE)
 
 
 def check_legal(plan: Plan) -> None:
-    """Plan files are edited by hand: one that breaks a law can be neither run nor priced."""
+    """Raises InputError for a plan that breaks a law, since plan files are edited by hand."""
     if broken := plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices):
         raise InputError(f"plan {plan.id}", broken[0], "plan again")
 
 
 def request_of(plan: Plan) -> Request:
-    """The request that a plan answers; of one made by hand, what it would be the answer to: what may change convergence is allowed
-    as far as the plan has it."""
+    """The request that a plan answers.
+
+    For a plan made by hand, a request that the plan could answer: it allows the convergence settings that the plan changes.
+    """
     if plan.request is not None:
         return plan.request
     cluster, taken = plan.cluster, CONVERGENCE_SETTINGS.items()
@@ -273,17 +274,17 @@ def request_of(plan: Plan) -> Request:
 
 
 def _backend(plan: Plan) -> str:
-    """What the plan was made for, of those that run it: one whose system its figures are of."""
-    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY)
+    """The back end that the plan was made for: the one whose stack priced it; ``any`` if there is none."""
+    return next((name for name in plan.backends if plan.stack and load_backend(name).stack == plan.stack), ANY_BACKEND)
 
 
 def situation_of(plan: Plan, request: Request) -> Situation:
-    """The situation of the plan itself, whatever the names in the request mean here."""
+    """The situation with the plan's own model and cluster, even if the names in the request resolve to others here."""
     return Situation(request=request, model=plan.model, cluster=plan.cluster, notes=(), digest=plan.digests.profiles)
 
 
 def deck_of(plan: Plan, cards: Folders, without: Ids) -> Deck:
-    """The cards, less those that the plan's request leaves out; one that is not here is left out already."""
+    """The deck without the cards that the plan's request leaves out; ids that are unknown here are ignored."""
     deck = load_cards(cards, without)
     here = {card.id for card in deck.cards}
     for name in _left_out(plan, ()):
@@ -295,8 +296,8 @@ def _left_out(plan: Plan, without: Ids) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*request_of(plan).without, *without)))
 
 
-def _judged(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "PlanExplainer"]:
-    """What an explanation needs: the plan as today's deck and calibration see it, like what it is compared with; and by what."""
+def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[Plan, "PlanExplainer"]:
+    """The plan priced anew by the current deck and calibration, as the plans that it is compared with are, and its explainer."""
     from strategist.planning.explain import PlanExplainer
     from strategist.planning.nearest import Neighbours
 

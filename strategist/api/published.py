@@ -1,4 +1,6 @@
-"""API of published measurements: accuracy of prices, and trials that a search needs to find the best row."""
+"""API of published measurements: the cost model's errors on them, and the trials that a search needs to find a sweep's best row.
+Exported by ``strategist.api``.
+"""
 
 import os
 from collections.abc import Sequence
@@ -21,14 +23,15 @@ HISTORY = ".jsonl"
 
 
 def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
-    """How far prices are from published measurements: of a CSV file, of a folder of them, or of the shipped ones.
+    """Errors of the cost model on published measurements.
 
     Args:
-        source: keeps the files whose names hold it.
+        data: a CSV file or a folder of them; None for the shipped ones.
+        source: uses only the files whose names contain this text.
 
     Raises:
         InputError: there is no such source, or no row.
-        FileError: a file is no table of published runs.
+        FileError: a file is not a table of published runs.
     """
     from strategist.accuracy import measure
 
@@ -36,7 +39,7 @@ def accuracy(data: str | Path | None = None, *, source: str = "") -> "Accuracy":
     chosen = [row for row in rows if source in row.file]
     if not chosen:
         known = ", ".join(sorted({row.file for row in rows}))
-        raise InputError(f"--source {source}", "is part of no file's name", f"known are {known}")
+        raise InputError(f"--source {source}", "matches no file name", f"known are {known}")
     return measure.accuracy(chosen)
 
 
@@ -47,34 +50,40 @@ def replay(
     seeds: int = 5,
     on_sweep: "OnSweep | None" = None,
 ) -> "ReplayDocument":
-    """How many trials published sweeps would have taken: of a CSV file, of a folder of them, of a history (.jsonl), or the shipped
-    ones.
+    """Number of trials that searches of published sweeps need to come near the best row.
 
-    Each sweep is priced without its own rows, by factors fitted to the others and to the shipped ones.
+    Each sweep is priced without its own rows, by factors fitted to all other rows, including the shipped ones.
 
     Args:
-        samplers: what proposes the trials, of ``search.settings.SAMPLERS``; all but Optuna's Gaussian process by default.
-        seeds: searches of each sweep by a sampler that leaves something to chance.
+        data: a CSV file, a folder of them, or a history (.jsonl); None for the shipped measurements.
+        samplers: samplers that propose the trials, from ``strategist.api.SAMPLERS``; by default all but Optuna's Gaussian
+            process (``gp``).
+        seeds: number of searches of each sweep by a random sampler.
+        on_sweep: called after each sweep with its name, the number of finished sweeps, and the number of all sweeps.
 
     Raises:
-        InputError: there is no such sampler, or no sweep of enough rows.
-        FileError: a file is no table of published runs.
+        InputError: there is no such sampler, or no sweep with enough rows.
+        FileError: a file is not a table of published runs.
     """
     from strategist.tuner.replay_benchmark import replay as search_again
 
     chosen = tuple(name for name in SAMPLERS if name != "gp") if samplers is None else tuple(dict.fromkeys(samplers))
     if unknown := [name for name in chosen if name not in SAMPLERS] or ([""] if not chosen else []):
-        raise not_among(f"--samplers {unknown[0]}", unknown[0], SAMPLERS, "is no sampler")
+        raise not_among(f"--samplers {unknown[0]}", unknown[0], SAMPLERS, "is not a sampler")
     cases, own = _cases(data)
     return search_again(cases, chosen, seeds, among=own, processes=os.cpu_count() or 1, on_sweep=on_sweep)
 
 
 def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None) -> "TransferDocument":
-    """How many trials published sweeps would have taken after another one, of another model or on other GPUs, was searched.
+    """Number of trials that searches of published sweeps need after another sweep was searched, of another model or number of GPUs.
+
+    Args:
+        data: as in :func:`replay`.
+        on_pair: called after each pair with its name, the number of finished pairs, and the number of all pairs.
 
     Raises:
-        InputError: no two sweeps differ so.
-        FileError: a file is no table of published runs.
+        InputError: no two sweeps differ only in model or GPUs.
+        FileError: a file is not a table of published runs.
     """
     from strategist.tuner.transfer_benchmark import transfer as search_after
 
@@ -83,16 +92,16 @@ def transfer(data: str | Path | None = None, *, on_pair: "OnPair | None" = None)
 
 
 def _cases(data: str | Path | None) -> "tuple[Sequence[Case], Sequence[Case]]":
-    """All published cases with those of ``data``, and these; the shipped ones are always among the first."""
+    """All published cases, the shipped ones and those of ``data``; then those of ``data`` alone (default: the shipped ones)."""
     from strategist.accuracy.measure import read_cases
 
-    own = None if data is None else _tried(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
+    own = None if data is None else _trial_cases(Path(data)) if Path(data).suffix == HISTORY else read_cases(_published(data))[0]
     shipped, _ = read_cases(_published(None))
     return (shipped, shipped) if own is None else ([*shipped, *own], own)
 
 
-def _tried(path: Path) -> "list[Case]":
-    """The trials of a history."""
+def _trial_cases(path: Path) -> "list[Case]":
+    """The trials of a history as cases."""
     from strategist.accuracy.trial_cases import cases_of
     from strategist.profiles import history
 

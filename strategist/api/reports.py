@@ -1,4 +1,4 @@
-"""API of reports: everything shown of a plan or a study, as one value. Exported by ``strategist.api``."""
+"""API of reports: everything shown about a plan, a run or a study, as one value. Exported by ``strategist.api``."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -42,20 +42,22 @@ if TYPE_CHECKING:
     from strategist.contract.study import Study, StudyTrial
     from strategist.ledger.rows import TrialRow
 
-BEFORE, AFTER, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
-NO_FACTORS = ("step_range", "memory_spread", "trials")
-"""What of a calibration stretches nothing."""
+NOT_CALIBRATED, FITTED_TO_ALL, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
+NOT_FACTORS = ("step_range", "memory_spread", "trials")
+"""Fields of a calibration that are no factors."""
 
 MEASURED = "measurement.json"
-"""What the folder of a run holds."""
+"""The file by which the folder of a run is recognised."""
 
 
 def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None) -> PlanReport:
-    """All that is shown of a plan, or of an answer and its best plan. A plan's own request is asked again; that of a
-    plan made by hand is for its model, cluster and workload, with nothing fixed.
+    """Report of a plan, or of an answer and its best plan.
+
+    A plan is planned again by its own request. The request of a plan made by hand has its model, cluster and workload, and
+    nothing fixed.
 
     Raises:
-        InputError, FileError: the plan breaks a law, the answer has none, or a card or the calibration is wrong.
+        InputError, FileError: the plan breaks a law, the answer has no plan, or a card or the calibration is wrong.
     """
     from strategist.report.command import plan_command
 
@@ -93,34 +95,36 @@ def report(about: Plan | Answer, *, cards: Folders = (), without: Ids = (), cali
 
 
 def _named(asked: Situation) -> bool:
-    """Whether the names in the request mean here what the plan is for."""
+    """Whether the names in the request resolve here to the plan's model and cluster."""
     try:
         found = situation(asked.request)
-    except StrategistError:  # a file that is elsewhere, or a model that only the plan knows
+    except StrategistError:  # a file that is missing here, or a model that only the plan file describes
         return False
     return (found.model, found.cluster) == (asked.model, asked.cluster)
 
 
 def _fixed(plan: Plan) -> Iterator[tuple[str, bool | int | str]]:
-    """The settings that make the plan."""
+    """The settings that, fixed in a request, give this plan."""
     for name in SETTING_NAMES:
         if plan.matters(name):
             yield name, value_of(plan.candidate, name)
 
 
 def _space(asked: Situation, deck: Deck, calibration: Calibration | None) -> tuple[Space | None, str]:
-    """The candidates, or why there are none to show."""
+    """The candidates of the space; or None and the reason why there are none to show."""
     from strategist.search.downsampling import overview
 
     try:
         found = planner.enumerated(asked, deck=deck, calibration=calibration)
-    except InputError as error:  # an edited plan may be of a model that a back end refuses
+    except InputError as error:  # a back end may refuse the model of an edited plan
         return None, str(error)
     return overview(found, asked.request.workload.tokens_per_step), ""
 
 
 def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | None, tuple[RankMemory, ...], str]:
-    """The step and what each rank holds; where a step is not simulated, all ranks count as the fullest, with the reason."""
+    """The simulated step and the memory of each rank. If the step cannot be simulated, all ranks have the memory of the fullest
+    one, and the text is the reason.
+    """
     from strategist.cost.pipeline_ranks import rank_memory
     from strategist.report.simulated_timeline import timeline
 
@@ -141,7 +145,7 @@ def _simulated(plan: Plan, calibration: Calibration | None) -> tuple[Timeline | 
 
 
 def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, ...], tuple[Traffic, ...]]:
-    """What a device holds through a step, and what goes over its links; nothing where nodes differ."""
+    """Memory of a device through a step, and traffic over its links; empty if the nodes differ."""
     from strategist.cost.pipeline_ranks import step_memory
     from strategist.cost.traffic import step_traffic
 
@@ -156,10 +160,10 @@ def _step(plan: Plan, calibration: Calibration | None) -> tuple[tuple[Instant, .
 
 
 def study_report(place: str | Path) -> StudyReport:
-    """All that is shown of a study, in a folder or on a server.
+    """Report of a study in a folder or on a server.
 
     Raises:
-        FileError, InputError: there is none, or its ledger or what it learned cannot be read.
+        FileError, InputError: there is no such study, or its ledger or its result cannot be read.
     """
     from strategist.ledger.ledger import Ledger
     from strategist.report.goals import goal_words
@@ -194,7 +198,7 @@ def study_report(place: str | Path) -> StudyReport:
 def report_of(
     place: str | Path, *, cards: Folders = (), without: Ids = (), calibration: str | Path | None = None
 ) -> PlanReport | RunReport | StudyReport:
-    """All that is shown of what lies there: a study, by its folder or address; the folder of a run; or a file of a plan or answer.
+    """Report of what is at a place: a study (its folder or address), the folder of a run, or the file of a plan or answer.
 
     Raises:
         FileError, InputError: as :func:`report`, :func:`run_report` and :func:`study_report`.
@@ -210,19 +214,19 @@ def report_of(
 
 
 def _read(path: Path) -> Plan | Answer:
-    """The plan or the answer in a file, whichever it says that it is."""
+    """The plan or the answer in a file, by the file's ``type``."""
     try:
         kind = json.loads(path.read_bytes()).get("type")
-    except (OSError, ValueError, RecursionError, AttributeError):  # said better where it is read as a plan
+    except (OSError, ValueError, RecursionError, AttributeError):  # reading it as a plan gives a better message
         kind = ""
     return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)
 
 
 def run_report(folder: str | Path) -> RunReport:
-    """All that is shown of a run, from the folder that ``strategist run`` wrote.
+    """Report of a run, from the folder that ``strategist run`` wrote.
 
     Raises:
-        FileError: the folder holds no run, or a file of it cannot be read.
+        FileError: the folder holds no run, or one of its files cannot be read.
     """
     from strategist.executors.progress_file import read_steps
 
@@ -236,14 +240,14 @@ def run_report(folder: str | Path) -> RunReport:
 
 
 def _run_steps(found: Sequence[dict[str, Any]]) -> Iterator[RunStep]:
-    """The steps that have a number."""
+    """The steps that have a number; lines without one are skipped."""
     for step in found:
         with suppress(ValueError, TypeError, KeyError):
             yield RunStep(step=int(step["step"]), **{name: step.get(name) for name in ("loss", "seconds", "memory_bytes")})
 
 
 def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
-    """What goes on with a study in a folder, and shows its best plan."""
+    """Commands that continue the study of a folder, and that show its best plan."""
     from strategist.contract.study import BEST
     from strategist.report.command import tune_command
 
@@ -261,7 +265,7 @@ def _tried(trial: "StudyTrial", *, best: bool) -> TriedPlan:
 
 
 def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
-    """What attempts took, by how they ended."""
+    """Device hours of the attempts, by their outcome."""
     found: dict[str, list[float]] = {}
     for row in rows:
         for attempt in row.attempts:
@@ -272,18 +276,18 @@ def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
 
 
 def _learned(folder: Path | None) -> Learned | None:
-    """What the last tuning of the study said at its end."""
+    """What the study learned, from the result that its last tuning wrote; None without a result."""
     from strategist.contract.study import RESULT
     from strategist.search.tuning_result import TuningResult
 
     if folder is None or not (folder / RESULT).exists():
         return None
     result = codec.load(TuningResult, folder / RESULT, any_size=True)
-    errors = {BEFORE: result.errors_before, AFTER: result.errors_after, LEFT_OUT: result.errors_left_out}
+    errors = {NOT_CALIBRATED: result.errors_before, FITTED_TO_ALL: result.errors_after, LEFT_OUT: result.errors_left_out}
     before, after = result.calibration_before, result.calibration_after
     factors = ((item.name, getattr(before, item.name), getattr(after, item.name)) for item in fields(after))
     return Learned(
         step_errors={name: error.step_seconds for name, error in errors.items()},
         memory_errors={name: error.peak_memory for name, error in errors.items()},
-        factors=tuple(each for each in factors if each[0] not in NO_FACTORS and each[1] != each[2]),
+        factors=tuple(each for each in factors if each[0] not in NOT_FACTORS and each[1] != each[2]),
     )

@@ -1,5 +1,5 @@
-"""The use-cases that run something here: a plan, one rank of it, a program; and what runs have said. ``strategist.api`` hands them
-out.
+"""API of runs: runs a plan, one rank of it, or a program; measures scaling; checks the machine; collects evidence for cards.
+Exported by ``strategist.api``.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from strategist.tuner.elastic import OnShrink
     from strategist.tuner.scaling import OnPoint
 
-BACKEND, ADOPTED = "native", "transformers"
-"""The back end of the local executor."""
+BACKEND, TRANSFORMERS = "native", "transformers"
+"""Back ends of the local executor: for the built-in model, and for models of Hugging Face transformers."""
 
 DEFAULTS = TrialSettings()
 
@@ -48,14 +48,23 @@ def run(
     backend: str = BACKEND,
     engine: "Engine | None" = None,
 ) -> Measurement:
-    """Runs a plan on this machine and leaves what it wrote in ``folder``; ``backend`` is ours, or a program's name or file.
+    """Runs a plan on this machine, in ``folder``, and returns its measurement.
 
-    ``engine`` starts the ranks, torchrun on this machine where none is given; with others ``folder`` lies where all hosts see it.
-    An elastic training plans again for what is left when it loses ranks, and ``on_shrink`` hears of it; ``cards`` are for that.
+    An elastic training that loses ranks continues with a new plan for the remaining devices.
+
+    Args:
+        folder: holds the files that the run writes. With an ``engine``, all hosts must share it.
+        settings: steps, deadlines, data, checkpoints and other settings of the run.
+        on_event: called at every progress and at least once a second.
+        on_shrink: called when an elastic training continues after a failure.
+        cards: folders of cards for a new plan of an elastic training.
+        without: ids of cards to leave out in that plan.
+        backend: ``native``, or the name or file of a program.
+        engine: starts the ranks; None for torchrun on this machine.
 
     Raises:
-        InputError: the plan breaks a law, no back end here can run it, or what the settings name is not there; nothing was started.
-            Or an elastic training has no plan for what is left.
+        InputError: the plan breaks a law, no back end here can run it, or something named in the settings is missing; nothing
+            was started. Or an elastic training finds no plan for the remaining devices.
         FileError: the folder cannot be written, or a checkpoint is damaged.
 
     >>> from strategist import Request, Workload, plan, run
@@ -81,7 +90,7 @@ def run(
     elif settings.weights:
         check_weights(settings.weights, plan.model)
     if settings.weights:
-        patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # disks are slow
+        patience = max(settings.init_timeout_seconds, settings.save_timeout_seconds)  # reading weights from a slow disk takes long
         settings = replace(settings, init_timeout_seconds=patience)
     if settings.export:
         check_export(settings.export)
@@ -99,8 +108,8 @@ def run(
 
 
 def _check_runs(plan: Plan, settings: TrialSettings) -> None:
-    """A plan that breaks a law, or that the runtime refuses, starts nothing."""
-    _check_refusals(plan, settings, load_backend(ADOPTED if settings.hugging_face else BACKEND))
+    """Raises InputError for a plan that breaks a law or that the runtime refuses."""
+    _check_refusals(plan, settings, load_backend(TRANSFORMERS if settings.hugging_face else BACKEND))
 
 
 def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> None:
@@ -112,10 +121,10 @@ def _check_refusals(plan: Plan, settings: TrialSettings, backend: Backend) -> No
 
 
 def _program(backend: str) -> Program | None:
-    """The program that runs plans; None for our own executing half."""
+    """The program that runs plans; None for the built-in runtime."""
     program = find_program(backend)
     if program is None and load_backend(backend).name != BACKEND:
-        law = "is none that runs plans by itself"
+        law = "cannot run plans by itself"
         raise InputError(f"--backend {backend}", law, "leave it out, or name a program; --hf DIR runs models of transformers")
     return program
 
@@ -123,11 +132,13 @@ def _program(backend: str) -> Program | None:
 def shadow(
     plan: Plan, folder: str | Path, rank: int = 0, settings: TrialSettings = DEFAULTS, on_event: "OnEvent | None" = None
 ) -> Measurement:
-    """Runs one rank of a plan for a cluster of any size on a device of this machine: its peak memory and computing time are
-    measured, exposed communication and bubble are the estimate's. What it wrote is in ``folder``.
+    """Runs one rank of a plan, for a cluster of any size, on a device of this machine.
+
+    Peak memory and compute time are measured; exposed communication and bubble are taken from the estimate. ``folder`` holds the
+    files that the run writes.
 
     Raises:
-        InputError: the plan breaks a law, has no such rank, or is for devices of which none is here; nothing was started.
+        InputError: the plan breaks a law, has no such rank, or needs a kind of device that this machine lacks; nothing was started.
         FileError: the folder cannot be written.
     """
     from strategist.executors.shadow import ShadowExecutor
@@ -150,10 +161,17 @@ def scale(
     calibration: str | Path | None = None,
     on_point: "OnPoint | None" = None,
 ) -> "Scaling":
-    """Measures a plan on each count of devices, and leaves scaling.json, scaling.svg and the trials in ``folder``.
+    """Measures a plan on each number of devices in ``counts``; writes scaling.json, scaling.svg and the trials into ``folder``.
+
+    Args:
+        weak: weak scaling: the global batch grows with the devices; otherwise strong scaling, with a constant global batch.
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: file with the calibration of a study; None for the shipped one.
+        on_point: called with the result of each count.
 
     Raises:
-        InputError, FileError: the plan breaks a law, a count cannot be, or the folder cannot be written.
+        InputError, FileError: the plan breaks a law, a count is impossible, or the folder cannot be written.
     """
     from strategist.executors.local import LocalExecutor
     from strategist.report.scaling import write_scaling
@@ -169,7 +187,7 @@ def scale(
 
 
 def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measurements: Sequence[str | Path] = ()) -> "CardEvidence":
-    """What the trials of studies and files of measurements say of the cards; without either, of the shipped measurements.
+    """Evidence for cards from the trials of studies and files of measurements; from the shipped measurements if neither are given.
 
     Raises:
         FileError: a file or card cannot be read.
@@ -180,17 +198,19 @@ def evidence(*, cards: Folders = (), studies: Sequence[str | Path] = (), measure
 
 
 def doctor(folder: str | Path = ".") -> "tuple[Diagnostic, ...]":
-    """What is wrong with this machine or the install, the gravest first; checkpoints are to be written below ``folder``."""
+    """Problems of this machine and of the installation, most severe first. Free disk space is checked at ``folder``, where
+    checkpoints will be written.
+    """
     from strategist.executors.doctor import diagnose
 
     return diagnose(Path(folder))
 
 
 def program(name: str) -> Program:
-    """The program of that name, or that a file describes.
+    """The program with this name, or described by this file.
 
     Raises:
-        InputError, FileError: there is none, or its file is not what it should be.
+        InputError, FileError: there is no such program, or its file is wrong.
     """
     found = find_program(name)
     if found is None:
@@ -199,7 +219,7 @@ def program(name: str) -> Program:
 
 
 def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) -> tuple[str, ...]:
-    """What would be run for a plan, with places in the working folder.
+    """The command that would run a plan, with paths in the working folder.
 
     Raises:
         InputError: the plan breaks a law, or the program cannot run it.
@@ -208,4 +228,4 @@ def command(program: Program, plan: Plan, settings: TrialSettings = DEFAULTS) ->
     from strategist.executors.engine import Slurm
 
     _check_refusals(plan, settings, program.backend)
-    return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # as on nodes of the plan's cluster
+    return CommandExecutor(program=program, engine=Slurm()).command(plan, Path(), settings)  # one command per node of the cluster

@@ -1,6 +1,6 @@
 """API of studies: tune, show, watch, export, import, merge, repair. Exported by ``strategist.api``.
 
-A study is named by its folder, or by its address on a server: ``postgresql://USER@HOST/DATABASE?study=NAME``.
+A study is identified by its folder, or by its address on a server: ``postgresql://USER@HOST/DATABASE?study=NAME``.
 """
 
 from collections.abc import Sequence
@@ -47,19 +47,29 @@ def tune(
     goals: Goals | None = None,
     engine: "Engine | None" = None,
 ) -> "TuningResult":
-    """Runs trials until the study holds so many or another of the ``limits`` is reached, and says what they taught; a study that
-    exists goes on. Where the request's back end is a program, trials are of that. A trial of a ``shadow`` study is one rank on a
-    device of this machine, so the cluster may be any. A plan that a simulation shows too large is recorded, not started, and counts
-    for no trial.
+    """Runs trials of a study until a limit is reached, and returns the result; an existing study continues.
+
+    If the request's back end is a program, the trials run that program. A plan that a simulation shows to be too large is
+    recorded as out of memory without being started, and does not count as a trial.
 
     Args:
-        server: a PostgreSQL one that holds the ledger, as postgresql://USER@HOST/DATABASE, which tuners of many machines share.
-        warm: studies of other models or GPUs, whose finished trials tell what to try first here; the study remembers them.
-        goals: objectives at once, the request's first, and constraints; None for those of the study, or the request's objective.
-        engine: what starts the ranks, if not torchrun on this machine; all hosts see the study's folder.
+        request: model, devices, workload, objective and fixed settings.
+        study: folder of the study.
+        limits: number of trials, and limits of time.
+        settings: steps, deadlines and other settings of a trial.
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: file with the calibration of another study; None for the shipped one.
+        on_event: called with each event of the tuning, and at least every second while a trial runs.
+        shadow: each trial is a shadow run: one rank on a device of this machine, for a cluster of any size.
+        server: address of a PostgreSQL server that holds the ledger, as postgresql://USER@HOST/DATABASE; tuners on many machines
+            can share it.
+        warm: studies of other models or GPUs whose finished trials guide the first proposals; the study stores them.
+        goals: several objectives, the request's first, and constraints; None for the study's own goals, or the request's objective.
+        engine: starts the ranks; None for torchrun on this machine. All hosts must share the study's folder.
 
     Raises:
-        InputError, FileError: the request is wrong, nothing fits, or trials cannot be run here.
+        InputError, FileError: the request is wrong, nothing fits, or trials cannot run here.
 
     >>> from strategist import Limits, Request, Workload, plan, study, tune
     >>> workload = Workload(seq_len=64, global_batch=8, precision="fp32")
@@ -71,13 +81,13 @@ def tune(
     """
     from strategist.executors.trial_process import sweep
     from strategist.ledger.address import is_server, parse
-    from strategist.tuner.tune import tune as tune_study  # with Optuna, half a second
+    from strategist.tuner.tune import tune as tune_study  # imports Optuna, which takes 0.5 s
     from strategist.tuner.warm_start import read
 
     if is_server(study):
         raise InputError("--study", "is the folder of a study, not a server", "name a folder, and the server with --ledger")
     if server:
-        parse(server, "--ledger", Path(study).resolve().name)  # wrong ones are said before all work
+        parse(server, "--ledger", Path(study).resolve().name)  # raises for a wrong address before any work
     kind = Kind.SHADOW if shadow else Kind.REAL
     warmth = read(warm, kind, limits.sampler)
     deck, prior = load_cards(cards, without), load_calibration(calibration)
@@ -107,13 +117,18 @@ def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool
     if shadow:
         raise InputError("--shadow", f"is of strategist's own trainer, and {program.name} is another", "leave it out")
     if goals.of_memory and not program.metrics.tells_memory:
-        law = f"{program.name} says nothing of its memory"
+        law = f"{program.name} does not report its memory"
         raise InputError(goals.of_memory, law, "read {peak_memory_gib} from its log, in the program's file")
     return CommandExecutor(program=program, study=study, engine=engine or TORCHRUN)
 
 
 def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without: Ids = ()) -> "tuple[Proposal, ...]":
-    """What cards would try next after a trial of a plan, in card order; a figure that was not measured is unknown to them.
+    """Trials that the cards propose after a trial of the plan, in card order. Conditions on figures that were not measured are
+    unknown.
+
+    Args:
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
 
     Raises:
         InputError, FileError: a card is wrong.
@@ -126,10 +141,11 @@ def advise(plan: Plan, measurement: Measurement, *, cards: Folders = (), without
 
 
 def list_studies(places: Sequence[str | Path] = (".",)) -> "list[StudySummary]":
-    """The studies in folders and below them, and in databases of servers; one that cannot be read says why.
+    """Summaries of the studies in folders and below them, and in databases of servers. The summary of an unreadable study has its
+    ``problem``.
 
     Raises:
-        FileError, InputError: there is no such folder, or the server cannot be asked.
+        FileError, InputError: there is no such folder, or the server cannot be reached.
     """
     from strategist.tuner.study import find, summary
 
@@ -162,15 +178,17 @@ def study(place: str | Path) -> "Study":
 
 
 def trial_row(trial: "StudyTrial") -> dict[str, Any]:
-    """A trial as a flat row, as an exported table has it: ``pandas.DataFrame(map(trial_row, study(place).trials))``."""
+    """A trial as a flat row, as in exported tables: ``pandas.DataFrame(map(trial_row, study(place).trials))``."""
     from strategist.tuner.flat_table import row
 
     return row(trial)
 
 
 def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None = None) -> "Study":
-    """Calls ``on_look`` twice a second with the study and what has finished since, until a tuner has ended the study, or nothing
-    has run for some time.
+    """Follows a study that other processes tune: calls ``on_look`` twice a second with the study and the trials finished since the
+    last call.
+
+    Returns the study when a tuner has ended it, or when nothing has run for ``idle_seconds`` (default: 30).
 
     Raises:
         FileError, InputError: there is no such study, or it cannot be read any more.
@@ -181,14 +199,14 @@ def watch_study(place: str | Path, on_look: "OnLook", idle_seconds: float | None
 
 
 def export_study(place: str | Path, target: str, *, force: bool = False) -> int:
-    """Writes a study to a .csv, .parquet or .jsonl file, or to a storage of Optuna's (sqlite:///FILE.db). Returns the number of
-    trials written.
+    """Writes a study to a .csv, .parquet or .jsonl file, or to an Optuna storage (sqlite:///FILE.db). Returns the number of trials
+    written.
 
     Args:
-        force: replaces a file that is no such table or history.
+        force: overwrites a file with other content.
 
     Raises:
-        FileError, InputError: the study cannot be read, or the target not be written.
+        FileError, InputError: the study cannot be read, or the target cannot be written.
     """
     from strategist.tuner.export import export
 
@@ -205,10 +223,17 @@ def import_trials(
     calibration: str | Path | None = None,
     server: str = "",
 ) -> "ImportResult":
-    """Takes measured candidates out of a .csv, .parquet or .jsonl file into a study, which ``request`` begins where there is none.
+    """Imports measured candidates from a .csv, .parquet or .jsonl file into a study.
+
+    Args:
+        request: begins the study if there is none; None for an existing study.
+        cards: folders of cards beside the shipped ones.
+        without: ids of cards to leave out.
+        calibration: prices the candidates; None for the shipped one.
+        server: address of a PostgreSQL server that holds the ledger.
 
     Raises:
-        FileError, InputError: the file holds something else, or the study is of another request; nothing was taken then.
+        FileError, InputError: the file has other content, or the study has another request; nothing is imported then.
     """
     from strategist.tuner.import_trials import import_file
 
@@ -217,10 +242,10 @@ def import_trials(
 
 
 def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: str = "") -> "ImportResult":
-    """Takes the trials of studies of one request into another study, each candidate once.
+    """Copies the trials of several studies of one request into the study ``into``, each candidate once.
 
     Raises:
-        FileError, InputError: they are of different requests, or one cannot be read or written.
+        FileError, InputError: the studies have different requests, or one cannot be read or written.
     """
     from strategist.tuner.import_trials import merge
 
@@ -228,12 +253,15 @@ def merge_studies(studies: Sequence[str | Path], into: str | Path, *, server: st
 
 
 def repair_study(study: str | Path, into: str | Path, request: Request | None = None) -> "Repaired":
-    """Makes a new study of every intact record of one whose SQLite ledger was damaged; nothing of that one is changed. ``request``
-    says again what the study was asked, where that is lost.
+    """Creates a new study from all intact records of a study whose SQLite ledger is damaged. The damaged study is not changed.
+
+    Args:
+        into: folder of the new study.
+        request: the study's request; needed only if the damaged ledger has lost it.
 
     Raises:
-        InputError: there is something at ``into``, or the study is not of this request.
-        FileError: there is no study, or its request is not known.
+        InputError: ``into`` exists already, or the study has another request.
+        FileError: there is no study, or its request is unknown.
     """
     from strategist.tuner.repair import repair
 

@@ -1,1 +1,1 @@
-"""Lower bounds of a step's time, independent of the software."""
+"""Lower bounds of a step's time that no implementation can beat."""

@@ -1,4 +1,4 @@
-"""The lower bound of a step: compulsory work of each resource over its rate; the longest counts."""
+"""Lower bound of a step: compulsory work of each resource over its rate (a roofline); the busiest resource determines it."""
 
 from strategist.bound.rates import Rates, line_rates, measured_rates
 from strategist.bound.traffic import step_traffic
@@ -13,10 +13,10 @@ from strategist.contract.workload import Workload
 
 
 def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candidate: Candidate, stack: Stack = NATIVE) -> Bound:
-    """The least seconds of a step of one legal candidate, whatever is overlapped and however kernels are written.
+    """Lower bound in seconds of a step of one legal candidate, for any overlap and any kernels.
 
-    Each resource of the mean device has to do its work; a step takes at least as long as the busiest of them. What some
-    implementation might do without is left out, so a measured step below the bound is a wrong measurement or a wrong assumption.
+    A step takes at least as long as the busiest resource of the mean device. Work that some implementation might avoid is not
+    counted. A measured step below the bound therefore means a wrong measurement or a wrong assumption.
     """
     s = BoundInputs(model=model, workload=workload, candidate=candidate, stack=stack)
     float8 = candidate.knobs.float8 != "none"
@@ -37,9 +37,11 @@ def _resources(s: BoundInputs, cluster: Cluster, rates: Rates) -> ResourceSecond
 
 
 def _compute_seconds(s: BoundInputs, cluster: Cluster, rates: Rates) -> float:
-    """Matmuls and attention at the peak. A rank of a pipeline begins when the first micro-batch has come through the ranks before
-    it, and then has its own work; gradients of weights may be computed at any time after. Of stages that are not even only the mean
-    is known."""
+    """Seconds of matmuls and attention at peak rates, on the busiest pipeline rank.
+
+    A pipeline rank starts when the first micro-batch has passed the ranks before it, and then does its own work; weight gradients
+    may be computed at any later time. Where stages are not even, only the mean over devices is known.
+    """
     matmul, attention = step_flops(s)
     mean = (matmul / rates.matmul_flops + attention / rates.attention_flops) / cluster.devices
     layout, knobs, options = s.candidate.layout, s.candidate.knobs, s.candidate.options

@@ -1,4 +1,4 @@
-"""Rates of a cluster's resources: at most, by data sheets and line rates, and as collectives were measured."""
+"""Rates of a cluster's resources: peaks by data sheets and line rates, and the same with measured bus bandwidths."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from strategist.contract.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What each resource does at most: FLOP/s and bytes/s of a device; links in bytes/s a direction and device.
+    """Highest rate of each resource: FLOP/s and bytes/s per device; links in bytes/s per direction and device.
 
-    ``attention_flops`` is the rate of attention, which never runs in float8 here. ``in_switch_intra`` and ``in_switch_inter`` say
-    where switches reduce and multicast.
+    ``attention_flops`` is separate because attention never runs in float8 here. ``in_switch_intra`` and ``in_switch_inter``:
+    switches reduce and multicast.
     """
 
     matmul_flops: float
@@ -26,8 +26,10 @@ class Rates:
 
 
 def line_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool) -> Rates:
-    """Peaks at the highest clock, memory and links at line rate. A link whose line rate is unknown counts with what it was measured
-    at, which the bound then is no better than."""
+    """Peaks at the highest clock, with memory and links at line rate.
+
+    A link of unknown line rate gets its measured rate, so that the bound assumes no better one.
+    """
     return _rates(cluster, workload, stack, float8=float8, links=(_line(cluster.intra), _line(cluster.inter)))
 
 

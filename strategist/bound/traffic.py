@@ -1,4 +1,4 @@
-"""Compulsory traffic of a step: bytes through the links of the mean device, by the best algorithm that NCCL has on the fabric."""
+"""Compulsory traffic of a step: bytes through the links of the mean device, with NCCL's best algorithm for the fabric."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +14,7 @@ from strategist.contract.pipeline_stages import rank_of_stage
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes through a device's links in one direction: inside the node, and through its share of the node's ports."""
+    """Bytes through a device's links in one direction: inside the node, and through its share of the node's network ports."""
 
     intra: float = 0.0
     inter: float = 0.0
@@ -23,29 +23,34 @@ class Traffic:
         return Traffic(intra=self.intra + other.intra, inter=self.inter + other.inter)
 
     def times(self, count: float) -> "Traffic":
-        """As often as ``count``."""
+        """Traffic of ``count`` repetitions."""
         return Traffic(intra=self.intra * count, inter=self.inter * count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Ranks that communicate: how many, and how many of them share a node."""
+    """A process group: number of ranks, and how many of them (``members``) share a node."""
 
     ranks: float
     members: float
     rates: Rates
 
     def gathered(self, size: float) -> Traffic:
-        """An all-gather or a reduce-scatter of ``size`` bytes in all: each rank takes in what it lacks, n - 1 shares of n. Where
-        several are in a node one of them takes it in for all, so each uses the ports for its part only (a ring)."""
+        """Traffic of an all-gather or reduce-scatter of ``size`` bytes in all: each rank receives the (n - 1) / n that it lacks.
+
+        Where several ranks share a node, each receives only its part through the network ports and passes it on inside the node (a
+        ring).
+        """
         moved = (self.ranks - 1) / self.ranks * size
         if self.members >= self.ranks:
             return Traffic(intra=moved)
         return Traffic(intra=moved * (self.members - 1) / self.members, inter=moved / self.members)
 
     def reduced(self, size: float) -> Traffic:
-        """An all-reduce of ``size`` bytes: a ring moves them twice, switches that reduce once; over nodes a tree takes in twice
-        what each node lacks."""
+        """Traffic of an all-reduce of ``size`` bytes.
+
+        A ring moves them twice, switches that reduce once; between nodes, a tree receives twice what each node lacks.
+        """
         inside = self.members >= self.ranks
         ring = 2 * (self.ranks - 1) / self.ranks * size
         if inside:
@@ -57,13 +62,12 @@ class Group:
 
 
 def step_traffic(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
-    """All collectives of a step, on the mean device, which shares its ports among all of them."""
+    """Traffic of all collectives of a step on the mean device; they share its network ports."""
     return sum(traffic_by_axis(s, cluster, rates).values(), Traffic())
 
 
 def traffic_by_axis(s: BoundInputs, cluster: Cluster, rates: Rates) -> dict[str, Traffic]:
-    """The collectives of a step on the mean device, by the mesh axis whose ranks communicate; ``dp_shard`` includes ``cp`` ranks,
-    which share the shards."""
+    """Traffic of a step on the mean device by mesh axis. ``dp_shard`` includes the ``cp`` ranks, which share its shards."""
     return {
         "dp_shard": _sharded_data_parallel(s, cluster, rates),
         "dp_replicate": _replicated_data_parallel(s, cluster, rates),
@@ -75,35 +79,37 @@ def traffic_by_axis(s: BoundInputs, cluster: Cluster, rates: Rates) -> dict[str,
 
 
 def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group:
-    """Ranks ``stride`` apart."""
+    """Process group of ranks that are ``stride`` apart."""
     return Group(ranks=ranks, members=min(max(cluster.gpus_per_node / stride, 1.0), ranks), rates=rates)
 
 
-def _trained_bytes(s: BoundInputs) -> float:
-    """Bytes of a gradient as it is reduced; frozen weights have none."""
+def _gradient_bytes(s: BoundInputs) -> float:
+    """Bytes per parameter of a gradient as it is reduced; 0 for frozen weights."""
     reduced = 2.0 if s.candidate.knobs.reduce_dtype == "bf16" else 4.0
     return 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
 
 
 def _sharded_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
-    """FSDP: all-gathers of parameters and reduce-scatters of gradients. Frozen weights are gathered, too, unless every rank keeps
-    them whole."""
-    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
+    """FSDP: all-gathers of parameters and reduce-scatters of gradients.
+
+    Frozen weights are also gathered, unless every rank keeps whole copies.
+    """
+    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
     if layout.fsdp_ranks == 1 or knobs.offload == "streamed":
         return Traffic()
     gathers, reductions = gathers_of(s), 1 if knobs.no_sync else s.micro_batches
     travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
     travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
     if s.frozen and s.stack.memory_traits.parameters == "copies" and knobs.reshard_after_forward is False:
-        travels = 0.0  # whole copies that no update changes
+        travels = 0.0  # no update changes the whole copies
     ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
     layers = _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)
     return layers + ends.times(gathers_of_ends(s) * travels + reductions * trained)
 
 
 def _replicated_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
-    """DDP and the replicas of HSDP: all-reduces of the gradients that a rank keeps."""
-    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _trained_bytes(s)
+    """DDP and the replicas of HSDP: all-reduces of the gradient shard of a rank."""
+    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
     if layout.dp_replicate == 1 or knobs.comm_hook == "powersgd":
         return Traffic()
     within = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
@@ -113,8 +119,10 @@ def _replicated_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) ->
 
 
 def _sharded(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
-    """An all-gather or reduce-scatter of all layers that a rank computes with, a byte a parameter; experts that ep and etp cut are
-    shards of the ranks that these leave."""
+    """An all-gather or reduce-scatter of all layers of a rank, at one byte per parameter.
+
+    Experts that are split by ep and etp are sharded over the remaining ranks.
+    """
     layout = s.candidate.layout
     fsdp, split = _group(layout.fsdp_ranks, layout.tp, cluster, rates), layout.ep * layout.etp
     dense, experts = s.layers * s.dense_per_layer / layout.tp, s.layers * s.experts_per_layer / split
@@ -125,21 +133,25 @@ def _sharded(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
 
 
 def _each_layer(s: BoundInputs, traffic: Traffic) -> Traffic:
-    """What one layer exchanges for one micro-batch, over a step of a rank."""
+    """Traffic of one layer and one micro-batch, times all layers and micro-batches of a rank."""
     return traffic.times(s.micro_batches * s.layers)
 
 
 def _activation_bytes(s: BoundInputs) -> float:
-    """Bytes of the hidden states of one micro-batch."""
+    """Bytes of the hidden states of one micro-batch on one rank."""
     return s.tokens * s.model.hidden_size * s.compute_bytes
 
 
 def _tensor(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
-    """Tensor parallelism: two sums of activations forward and two backward in each layer (arXiv 1909.08053, section 3), one each
-    way at embedding and head. Full recomputation repeats the first; sharded inputs (arXiv 2205.05198) are gathered again, too.
+    """Tensor parallelism: two all-reduces of activations forward and two backward in each layer (arXiv 1909.08053, section 3), one
+    each way at embedding and head.
 
-    Experts that tp does not cut need no sums: tp ranks share their tokens out, and gather what comes back unless sequence
-    parallelism leaves it shared out."""
+    Full recomputation repeats the first forward one; with sequence parallelism (arXiv 2205.05198) sharded inputs are gathered
+    again, too.
+
+    Experts that tp does not split need no all-reduce: tp ranks split their tokens, and all-gather the outputs unless sequence
+    parallelism keeps them sharded.
+    """
     layout, knobs, model = s.candidate.layout, s.candidate.knobs, s.model
     if layout.tp == 1:
         return Traffic()
@@ -161,35 +173,38 @@ def _context(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
 
 
 def _expert(s: BoundInputs, cluster: Cluster) -> Traffic:
-    """Expert parallelism: tokens to their experts and back, forward and backward, in each layer that has experts. Full
-    recomputation sends them there again."""
+    """Expert parallelism: all-to-alls of tokens to their experts and back, forward and backward, in each MoE layer.
+
+    Full recomputation repeats the dispatch.
+    """
     layout, moe = s.candidate.layout, s.model.moe
     if moe is None or layout.ep == 1:
         return Traffic()
     activation = _activation_bytes(s) / (1 if layout.etp > 1 else layout.tp)
     exchanges = 5 if s.candidate.knobs.recompute == "full" else 4
-    return _each_layer(s, _exchanged(activation, layout, moe, cluster).times(exchanges * s.model.moe_layers / s.model.layers))
+    return _each_layer(s, _dispatched(activation, layout, moe, cluster).times(exchanges * s.model.moe_layers / s.model.layers))
 
 
-def _exchanged(activation: float, layout: Layout, moe: MoEShape, cluster: Cluster) -> Traffic:
-    """Tokens on their way to experts, with even routing: once to each other node, and once to each other rank, that has one of
-    their experts (arXiv 2412.19437, section 3.2.2)."""
+def _dispatched(activation: float, layout: Layout, moe: MoEShape, cluster: Cluster) -> Traffic:
+    """Traffic of one dispatch with even routing: a token is sent once to each other node, or within one node once to each other
+    rank, that holds one of its experts (arXiv 2412.19437, section 3.2.2).
+    """
     nodes = max(layout.ep * layout.etp / cluster.gpus_per_node, 1.0)
     inside = min(float(layout.ep), cluster.gpus_per_node / layout.etp)
-    across = _reached(nodes, moe) * (nodes - 1) / nodes
-    within = 0.0 if inside < 2 or nodes > 1 else _reached(inside, moe) * (inside - 1) / inside
+    across = _parts_with_chosen_expert(nodes, moe) * (nodes - 1) / nodes
+    within = 0.0 if inside < 2 or nodes > 1 else _parts_with_chosen_expert(inside, moe) * (inside - 1) / inside
     return Traffic(intra=activation * within, inter=activation * across)
 
 
-def _reached(parts: float, moe: MoEShape) -> float:
-    """Of so many equal parts of all experts, the expected number that hold one of a token's distinct, evenly drawn experts."""
+def _parts_with_chosen_expert(parts: float, moe: MoEShape) -> float:
+    """Expected number of ``parts`` (equal parts of the experts) that hold one of a token's experts, drawn without replacement."""
     others = moe.experts - moe.experts / parts
     missed = prod(max(others - drawn, 0.0) / (moe.experts - drawn) for drawn in range(moe.experts_per_token))
     return parts * (1 - missed)
 
 
 def _pipeline(s: BoundInputs, cluster: Cluster) -> Traffic:
-    """Pipeline parallelism: activations to the next stage and gradients to the one before, into the rank that receives most."""
+    """Pipeline parallelism: activations to the next stage and gradients to the previous one, for the rank that receives most."""
     layout, knobs = s.candidate.layout, s.candidate.knobs
     if layout.pp == 1 or knobs.offload == "streamed":
         return Traffic()
@@ -202,8 +217,9 @@ def _pipeline(s: BoundInputs, cluster: Cluster) -> Traffic:
 
 
 def _most_received(s: BoundInputs) -> int:
-    """Messages of one micro-batch into the rank that receives most: activations of each of its stages whose predecessor lies on
-    another rank, gradients of each whose successor does."""
+    """Messages per micro-batch to the rank that receives most: activations for each of its stages whose predecessor is on another
+    rank, gradients for each whose successor is.
+    """
     layout, knobs = s.candidate.layout, s.candidate.knobs
     stages = layout.pp * knobs.pp_virtual_stages
     ranks = [rank_of_stage(knobs.pp_schedule, layout.pp, stages, stage) for stage in range(stages)]

@@ -1,4 +1,4 @@
-"""Compulsory work of a step: FLOPs and bytes that no implementation of a candidate does without, on the mean device."""
+"""Compulsory work of a step on the mean device: FLOPs and bytes that no implementation of a candidate can avoid."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 
 ATTENTION_BACKWARD = {"flash": 2.5, "unfused": 2.0}
-"""FLOPs of attention's backward pass over its forward pass; flash attention computes the scores again (arXiv 2307.08691, 4.1)."""
+"""FLOPs of attention's backward pass over its forward pass; flash attention recomputes the scores (arXiv 2307.08691, 4.1)."""
 
 OPTIMIZER_STATE_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2.0, "muon": 2.0, "sgd": 0.0}
-"""Bytes of optimizer state a parameter at least; bf16 training may keep half of fp32's."""
+"""Smallest bytes of optimizer state per parameter; bf16 training may keep half of fp32's."""
 
-LARGEST_CACHE_BYTES = 256 * 2**20
-"""The largest last-level cache of a shipped device (MI300X): weights that fit stay there."""
+MAX_CACHE_BYTES = 256 * 2**20
+"""Largest last-level cache of a shipped device (MI300X): weights that fit are not read from memory again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundInputs:
-    """Everything that a bound depends on, with the few numbers that all resources share."""
+    """All inputs of a bound, with derived sizes that several resources use."""
 
     model: ModelShape
     workload: Workload
@@ -28,7 +28,7 @@ class BoundInputs:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of each data rank in a step."""
+        """Micro-batches per step on each data rank."""
         return self.workload.global_batch // (self.candidate.layout.data_ranks * self.candidate.knobs.micro_batch)
 
     @property
@@ -38,7 +38,7 @@ class BoundInputs:
 
     @property
     def layers(self) -> float:
-        """Layers a pipeline rank, in the mean: no split gives the busiest rank fewer."""
+        """Layers per pipeline rank, mean over ranks: under any split the busiest rank has at least these."""
         return self.model.layers / self.candidate.layout.pp
 
     @property
@@ -47,7 +47,7 @@ class BoundInputs:
 
     @property
     def compute_bytes(self) -> float:
-        """Bytes of a number in the type that matmuls compute in."""
+        """Bytes per element of the compute type."""
         return 4.0 if self.workload.precision == "fp32" else 2.0
 
     @property
@@ -69,34 +69,36 @@ class BoundInputs:
 
     @property
     def layer_share(self) -> float:
-        """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
+        """Parameters of one layer that a rank computes with: split by tp, experts by ep and etp."""
         layout = self.candidate.layout
         return self.dense_per_layer / layout.tp + self.experts_per_layer / (layout.ep * layout.etp)
 
     @property
     def shard(self) -> float:
-        """Parameters that a rank keeps."""
+        """Parameters in a rank's shard."""
         layout = self.candidate.layout
         per_rank = self.layers * (self.dense_per_layer + self.experts_per_layer) + self.ends
         return per_rank / (layout.fsdp_ranks * layout.tp)
 
 
 def forward_flops_per_token(s: BoundInputs) -> tuple[float, float, float]:
-    """FLOPs of a token's forward pass: in layers' matmuls, in the head, and in attention as masked."""
+    """FLOPs of one token's forward pass: matmuls of the layers, the head, and masked attention."""
     m = s.model
     per_token = m.dense_layers * m.ffn_matrices * m.hidden_size * m.ffn_size + m.layers * _attention_matrices(m)
     if m.moe is not None:
         width = m.moe.expert_ffn_size * (m.moe.experts_per_token + m.moe.shared_experts)
         per_token += m.moe_layers * m.ffn_matrices * m.hidden_size * width
-    attended = sum(layers * _attended(s, window) for window, layers in m.windows.items())
+    attended = sum(layers * _attended_tokens(s, window) for window, layers in m.windows.items())
     return 2.0 * per_token, 2.0 * m.vocab_size * m.hidden_size, 2.0 * attended * (m.query_width + m.attended_width)
 
 
 def step_flops(s: BoundInputs) -> tuple[float, float]:
-    """FLOPs of a step over all devices: of matmuls, and of attention, with what full recomputation does again but for the last
-    matmul of a layer, whose output no gradient needs."""
+    """FLOPs of a step over all devices, of matmuls and of attention.
+
+    Includes the matmuls that full recomputation repeats, except the last matmul of a layer, whose output no gradient needs.
+    """
     layers, head, attention = forward_flops_per_token(s)
-    again = _again(s)
+    again = _recomputed_share(s)
     m, backward = s.model, 1.0 if s.frozen else 2.0
     last = 2.0 * m.hidden_size * (m.dense_layers * m.ffn_size + (m.moe.expert_ffn_size * m.moe_layers if m.moe else 0))
     matmul = layers * (1 + backward) + head * (1 + backward) + again * max(layers - last, 0.0)
@@ -104,24 +106,29 @@ def step_flops(s: BoundInputs) -> tuple[float, float]:
 
 
 def memory_bytes(s: BoundInputs) -> float:
-    """Bytes that the mean device moves in its own memory: weights beyond the cache once a pass, layers' saved inputs both ways,
-    optimizer states both ways where the device updates them."""
+    """Bytes that the mean device moves in its own memory: weights that exceed the cache, read twice per micro-batch; saved inputs
+    of layers and optimizer states, written and read.
+
+    Optimizer states count only where the device updates them.
+    """
     knobs, workload = s.candidate.knobs, s.workload
     weight = 1.0 if knobs.float8 != "none" else s.compute_bytes
-    touched = s.layers * _touched(s) * weight
-    passes = s.micro_batches * 2 * max(touched - LARGEST_CACHE_BYTES, 0.0)
+    touched = s.layers * _parameters_read(s) * weight
+    passes = s.micro_batches * 2 * max(touched - MAX_CACHE_BYTES, 0.0)
     shards = s.candidate.layout.tp if knobs.sequence_parallel else 1
     inputs = s.micro_batches * 2 * s.layers * s.tokens * s.model.hidden_size * s.compute_bytes / shards
-    saved = max(inputs - LARGEST_CACHE_BYTES, 0.0)
+    saved = max(inputs - MAX_CACHE_BYTES, 0.0)
     updated = 0.0 if s.frozen or knobs.offload != "none" else s.shard * 2 * OPTIMIZER_STATE_BYTES[workload.optimizer]
     if workload.precision == "bf16-true":
         updated = min(updated, s.shard * 2 * 2.0)
-    return passes + saved + max(updated - LARGEST_CACHE_BYTES, 0.0)
+    return passes + saved + max(updated - MAX_CACHE_BYTES, 0.0)
 
 
 def host_bytes(s: BoundInputs) -> float:
-    """Bytes over a device's link to its host in the busier direction: parameters that live there, each time they are needed;
-    activations once each way."""
+    """Bytes over a device's link to its host in the busier direction: offloaded parameters, each time they are needed.
+
+    Offloaded activations and optimizer states are not counted.
+    """
     knobs = s.candidate.knobs
     stored = min(s.compute_bytes, 0.5) if s.workload.train == "qlora" else s.compute_bytes
     state = {
@@ -132,12 +139,12 @@ def host_bytes(s: BoundInputs) -> float:
 
 
 def gathers_of(s: BoundInputs) -> float:
-    """All-gathers of each layer's parameters in a step.
+    """Number of all-gathers of each layer's parameters in a step.
 
-    Forward and backward with each micro-batch where parameters are freed after the forward pass; once where they stay, or where
-    one gather serves all micro-batches. A pipeline frees no parameters after a backward pass (torch's stages turn that off until
-    the last one), so of a backward pass and the forward pass after it one gathers; the first pass adds one. Where a subgroup keeps
-    them after a forward pass, only the first pass gathers from all ranks.
+    Two per micro-batch (forward and backward) where parameters are freed after the forward pass; one per step where they stay
+    gathered or one gather serves all micro-batches. A pipeline frees no parameters after a backward pass (torch's stages turn that
+    off until the last one), so a backward pass and the forward pass after it share one gather, and the first pass adds one. Where a
+    subgroup keeps them after a forward pass, only the first pass gathers from all ranks.
     """
     layout, knobs = s.candidate.layout, s.candidate.knobs
     stay = knobs.reshard_after_forward is False or (knobs.reshard_after_forward == "subgroup" and layout.pp > 1)
@@ -157,13 +164,13 @@ def gathers_of_ends(s: BoundInputs) -> float:
     return gathers_of(s) / 2 if knobs.reshard_after_forward is True else gathers_of(s)
 
 
-def _again(s: BoundInputs) -> float:
-    """Share of the layers' forward pass that is computed again whatever is saved."""
+def _recomputed_share(s: BoundInputs) -> float:
+    """Share of the layers' forward pass that every implementation recomputes."""
     return {"full": 1.0, "every_second_layer": (s.model.layers // 2) / s.model.layers}.get(s.candidate.knobs.recompute, 0.0)
 
 
-def _touched(s: BoundInputs) -> float:
-    """Parameters of one layer that a rank reads for one micro-batch: no more experts than tokens choose."""
+def _parameters_read(s: BoundInputs) -> float:
+    """Parameters of one layer that a rank reads per micro-batch; of experts at most those that its tokens select."""
     layout, moe = s.candidate.layout, s.model.moe
     if moe is None:
         return s.layer_share
@@ -183,7 +190,7 @@ def _attention_matrices(m: ModelShape) -> int:
     return queries + latent + m.attended_width * h
 
 
-def _attended(s: BoundInputs, window: int) -> float:
-    """Tokens that a token attends to, in the mean over a sequence: half of its document, or what its window leaves of that."""
+def _attended_tokens(s: BoundInputs, window: int) -> float:
+    """Mean number of tokens that a token attends to: half of its document, limited by the window (0: no window)."""
     length = s.workload.attended_tokens
     return length / 2 if not 0 < window < length else window * (1 - window / (2 * length))

@@ -1,1 +1,1 @@
-"""Strategy cards: what engineers know, as data."""
+"""Strategy cards: engineering knowledge as data."""

@@ -1,4 +1,4 @@
-"""Card: one piece of engineering knowledge, with what it does to a plan and where it comes from."""
+"""Card: one piece of engineering knowledge, with its effects on plans and its sources."""
 
 import json
 from collections.abc import Collection
@@ -33,18 +33,18 @@ class EffectKind(StrEnum):
 
 
 ROOT = "StrategyCard"
-"""The key of a card in its file."""
+"""Root key of a card file."""
 
-HARD = (EffectKind.REQUIRE, EffectKind.FORBID)
+LAWS = (EffectKind.REQUIRE, EffectKind.FORBID)
 
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "zh")
-"""Of the words of cards, as ISO 639-1 has them."""
+"""Languages of the cards' texts, as ISO 639-1 codes."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Words for people, by language; a language that is missing reads as the other."""
+    """A text by language; a missing language falls back to the other."""
 
     en: str = ""
     zh: str = ""
@@ -62,7 +62,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Condition under which a card applies. Without ``when`` it is advice to people."""
+    """Precondition of a card. Without ``when`` it is advice to readers and always holds."""
 
     when: Expression | None = None
     text: Text = Text()
@@ -70,7 +70,7 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPoint:
-    """A setting that the card is about; ``path`` is its full name, empty where the card names none."""
+    """A setting that the card is about; ``path`` is its full name, empty for free text."""
 
     name: str
     path: str = ""
@@ -81,7 +81,7 @@ class ControlPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Observable:
-    """What to watch; ``metric`` is its full name, empty where the card names none."""
+    """A quantity to watch; ``metric`` is its vocabulary name, empty for free text."""
 
     name: str
     metric: str = ""
@@ -89,7 +89,7 @@ class Observable:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A setting by full name and its values; ``change`` is a quantity to compute the value from."""
+    """A setting by full name and its values; with ``change``, the value is computed from this expression instead."""
 
     path: str
     values: tuple[KnobValue, ...] = ()
@@ -98,7 +98,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a policy does. No settings means the candidates for which its ``when`` holds (``forbid: candidate``)."""
+    """Effect of a policy; without settings, on all candidates for which the policy's ``when`` holds (``forbid: candidate``)."""
 
     kind: EffectKind
     settings: tuple[Setting, ...] = ()
@@ -115,7 +115,10 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A rule: while ``when`` holds (always, if absent), its effects act ``because`` of something. No effects: advice to people."""
+    """A rule: while ``when`` holds (always, if None), its effects apply; ``because`` is the reason.
+
+    Without effects it is advice to readers.
+    """
 
     id: str
     phase: Phase = Phase.PLAN
@@ -126,7 +129,7 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Risk:
-    """What can go wrong while ``when`` holds, and what to fall back to."""
+    """A possible failure while ``when`` holds, and settings to fall back to."""
 
     id: str
     when: Expression | None = None
@@ -136,9 +139,9 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRef:
-    """Where the knowledge comes from: a symbol of torch (and its parameter), an address, or words.
+    """Source of the knowledge: a torch symbol (and its parameter), a URL, or a text.
 
-    ``lines`` are the first and last line of the symbol's source that the author read; None where none are given.
+    ``lines``: first and last line of the symbol's source that the author read; None where not given.
     """
 
     symbol: str = ""
@@ -150,10 +153,10 @@ class SourceRef:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """The card's knowledge as a program: a whole script for so many ranks on CPU. Without ``run`` it is advice to people.
+    """Example of a card: a whole script for ``ranks`` processes on CPU. Without ``run`` it is a text for readers.
 
-    ``refused`` are words of the error that a machine without an accelerator must give, with `` | `` between what versions say
-    otherwise; empty where the script must pass.
+    ``refused``: text of the error that a machine without an accelerator must raise, with `` | `` between the wordings of different
+    versions; empty where the script must succeed.
     """
 
     run: str = ""
@@ -172,7 +175,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Interaction:
-    """Another card that bears on this one, and how."""
+    """Another card that affects this one, and how."""
 
     card: str
     text: Text = Text()
@@ -180,9 +183,9 @@ class Interaction:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A test of the card by rules alone: facts and a candidate, and what the card must say of them.
+    """Test case of a card, evaluated by rules alone: facts, a candidate, and one of three expected results.
 
-    ``verdict`` is forbidden or allowed; or ``reasons`` are the policies and risks that speak; or ``proposes`` are the changes.
+    ``verdict``: forbidden or allowed. ``reasons``: ids of the policies and risks that apply. ``proposes``: proposed changes.
     """
 
     facts: dict[str, Any]
@@ -194,7 +197,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One card. ``document`` is the file that it was read from, for positions and identity."""
+    """One card. ``document`` is its source file, for positions and identity."""
 
     id: str
     module: str
@@ -217,25 +220,25 @@ class Card:
 
     @cached_property
     def canonical(self) -> str:
-        """What the file says of the card, as JSON: equal for equal content, however the file is laid out."""
+        """Content of the card as canonical JSON: equal for equal content, whatever the file's layout."""
         return canonical(self.sections)
 
     @property
     def sections(self) -> dict[str, Any]:
-        """What the file says of the card, by section."""
+        """Content of the card in its file, by section."""
         found: dict[str, Any] = self.document.data[ROOT]
         return found
 
     @property
     def acts(self) -> bool:
-        """Whether a machine can act on it; a card of words alone is advice."""
+        """Whether any policy has effects; a card without effects is advice."""
         return any(policy.effects for policy in self.policies)
 
     def policy(self, policy_id: str) -> Policy | None:
-        """The policy of that id."""
+        """The policy with this id; None where there is none."""
         return next((policy for policy in self.policies if policy.id == policy_id), None)
 
 
 def canonical(content: object) -> str:
-    """Equal JSON for equal plain data."""
+    """Canonical JSON: equal for equal plain data."""
     return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

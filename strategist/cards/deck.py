@@ -1,4 +1,4 @@
-"""Deck: the cards that a plan is decided with, the flows that order its explanation, and their identity."""
+"""Deck: the cards that decide plans, the flows that order explanations, and their digests."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ from strategist.paths import data_dir
 
 SUFFIXES = (".yaml", ".yml")
 
-FILES_KEPT = 512
-"""So many files that were read last are not parsed again while their text stays: a server reads its deck at every call."""
+CACHED_FILES = 512
+"""Number of recently read files that are kept parsed in memory until their text changes: a server reads its deck at every call."""
 
-CODE = ("cards", "contract", "errors", "expr", "files", "units")
-"""The parts of this package that decide what a file is read as."""
+PARSER_CODE = ("cards", "contract", "errors", "expr", "files", "units")
+"""Parts of this package whose code determines the parsed cards; part of the cache key."""
 
 
 class PolicyRef(NamedTuple):
@@ -39,7 +39,10 @@ Placed = tuple[tuple[int, int], Policy, Effect]
 
 @dataclass(frozen=True)
 class Deck:
-    """Cards sorted by id, each id once; flows in the order of reading; and by id the file whose card or flow was replaced."""
+    """Cards sorted by unique id, and flows in reading order.
+
+    ``replaced``: by id, the file of the card or flow that one of a later folder replaced.
+    """
 
     cards: tuple[Card, ...]
     flows: tuple[Flow, ...] = ()
@@ -47,26 +50,32 @@ class Deck:
 
     @cached_property
     def digest(self) -> str:
-        """Of what the cards say, not of how their files are laid out: SHA-256, hexadecimal, first 16 digits.
+        """Digest of the cards' content, independent of file layout: first 16 hexadecimal digits of its SHA-256.
 
-        This is the deck's part of a plan's identity. Flows are not in it: they order what is said of a plan and decide nothing of
-        it, and equal decisions have equal ids. What an explanation stands on is ``explanation_digest``.
+        It is part of a plan's identity. Flows are not included, because they only order explanations, and equal decisions must have
+        equal ids; see ``explanation_digest``.
         """
         return _digest(f"[{','.join(f'[{canonical(card.id)},{card.canonical}]' for card in self.cards)}]")
 
     @cached_property
     def explanation_digest(self) -> str:
-        """Of cards and flows: equal digests explain the same plan in the same words and order."""
+        """Digest of cards and flows: decks with equal digests explain a plan with the same words in the same order."""
         return _digest(canonical([self.digest, [[flow.id, flow.document.data[FLOW_ROOT]] for flow in self.flows]]))
 
     @property
     def flow(self) -> Flow | None:
-        """The flow that orders explanations: the one read last, so that a user's own comes before the shipped one."""
+        """The flow that orders explanations: the last one read, so that a user's flow replaces the shipped one.
+
+        None where there is none.
+        """
         return self.flows[-1] if self.flows else None
 
     @cached_property
     def policy_refs(self) -> Mapping[str, tuple[PolicyRef, ...]]:
-        """By full name of a setting, the effects on it; those on whole candidates by what their condition speaks of."""
+        """By full name, all effects on that setting.
+
+        Effects on whole candidates are listed under every name in the policy's condition.
+        """
         found: dict[str, list[PolicyRef]] = {}
         for card in self.cards:
             for policy in card.policies:
@@ -78,7 +87,7 @@ class Deck:
 
     @cached_property
     def acting(self) -> tuple[tuple[Card, tuple[tuple[Policy, Effect], ...]], ...]:
-        """The cards that act on a plan, each with the effects of its policies in their order."""
+        """Cards with effects in the plan phase, each with these effects in order."""
         planned = ((card, [policy for policy in card.policies if policy.phase is Phase.PLAN]) for card in self.cards)
         effects = ((card, tuple((policy, effect) for policy in some for effect in policy.effects)) for card, some in planned)
         return tuple((card, found) for card, found in effects if found)
@@ -103,7 +112,7 @@ class Deck:
         return self._acting_on[key]
 
     def card(self, card_id: str) -> Card:
-        """The card of that id.
+        """The card with this id.
 
         Raises:
             InputError: there is none.
@@ -117,7 +126,7 @@ class Deck:
         raise InputError(f"card {card_id}", "is not in the deck", f"{do}strategist cards list names all {len(known)}")
 
     def without(self, card_id: str) -> "Deck":
-        """The deck less one card.
+        """A deck without one card.
 
         Raises:
             InputError: there is no such card.
@@ -127,16 +136,18 @@ class Deck:
 
 
 def load_deck(*folders: str | Path) -> Deck:
-    """All cards and flows in the folders and below; one of a later folder replaces that of equal id in an earlier folder.
+    """Deck of all cards and flows in the folders and their subfolders.
+
+    An item of a later folder replaces the item with the same id of an earlier one.
 
     Raises:
-        FileError: a folder or file cannot be read, a file is neither card nor flow, or one folder has an id twice.
+        FileError: a folder or file cannot be read, a file is neither card nor flow, or an id appears twice in one folder.
     """
     found: dict[str, Card | Flow] = {}
     replaced: dict[str, str] = {}
     for folder in folders:
         for key, item in _read_folder(Path(folder)).items():
-            if before := found.pop(key, None):  # popped, so that a flow counts as read where it is replaced
+            if before := found.pop(key, None):  # removed first, so that a replacing flow comes last in reading order
                 replaced[key] = before.document.path
             found[key] = item
     cards = sorted((item for item in found.values() if isinstance(item, Card)), key=lambda card: card.id)
@@ -144,13 +155,13 @@ def load_deck(*folders: str | Path) -> Deck:
 
 
 def card_files(folder: Path) -> Sequence[Path]:
-    """The files of cards and flows in a folder and below, in a fixed order.
+    """Card and flow files in a folder and its subfolders, in a fixed order.
 
     Raises:
-        FileError: it is no folder, or holds none.
+        FileError: it is not a folder, or has no such file.
     """
     if not folder.is_dir():
-        raise FileError(folder, "is no folder of cards; name one, or an installed deck")
+        raise FileError(folder, "is not a folder of cards; name one, or an installed deck")
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     if not files:
         raise FileError(folder, f"holds no card, a file that ends in {' or '.join(SUFFIXES)}; strategist cards new makes one")
@@ -168,9 +179,9 @@ def _read_folder(folder: Path) -> dict[str, Card | Flow]:
     return found
 
 
-@lru_cache(maxsize=FILES_KEPT)
+@lru_cache(maxsize=CACHED_FILES)
 def _read(path: Path, text: str) -> Card | Flow:
-    from strategist.cards.flow_reader import read_flow  # a deck that is kept needs no reader
+    from strategist.cards.flow_reader import read_flow  # not imported where the deck comes from the cache
     from strategist.cards.reader import read_card
 
     document = parse(text, path)
@@ -179,14 +190,14 @@ def _read(path: Path, text: str) -> Card | Flow:
 
 @lru_cache(maxsize=1)
 def _shipped(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[Card | Flow, ...]:
-    """The shipped cards and flows, read in an earlier run where it was the same code and the same files."""
+    """The shipped cards and flows, from the cache if code and files are unchanged."""
 
     def read() -> list[list[Any]]:
         items = [_read(path, text) for path, text in texts]
         return [[stored(item), item.canonical if isinstance(item, Card) else ""] for item in items]
 
     names = (path.relative_to(folder).as_posix() for path, _ in texts)
-    key = cache.key_of(cache.version(*CODE), *names, *(text for _, text in texts))
+    key = cache.key_of(cache.version(*PARSER_CODE), *names, *(text for _, text in texts))
     pairs = zip(cache.kept("cards", key, read), texts, strict=True)
     return tuple(restored(data, said, Document(str(path), text)) for (data, said), (path, text) in pairs)
 

@@ -1,4 +1,4 @@
-"""The common parts of reading a card: fields, texts, expressions and settings, each complaint kept with its position."""
+"""Reader of the parts that cards and flows share: fields, texts, expressions and settings; keeps errors with their position."""
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
@@ -15,29 +15,29 @@ from strategist.expr.vocabulary import INT, SETTINGS, Name, near_miss, same_choi
 from strategist.files.yaml_file import Document
 
 UNREADABLE, FORM, NAME, CLASH, SYNTAX, DUPLICATE, SETTING, CONTROL = (f"CARD{number:03}" for number in range(1, 9))
-UNIT, FIELD, BARE = "CARD017", "CARD018", "CARD027"
-"""What can be wrong with a file before it is a card; the other codes belong to ``strategist.lint``."""
+UNIT, FIELD, BARE_NUMBER = "CARD017", "CARD018", "CARD027"
+"""Codes of errors in the form of a file; all other codes belong to ``strategist.lint``."""
 
-_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH, "unit": UNIT, "bare": BARE}
+_KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH, "unit": UNIT, "bare": BARE_NUMBER}
 
 NEWEST = 1
-"""The protocol of card files that is written now."""
+"""Newest protocol of card files."""
 
 Place = tuple[str | int, ...]
 R = TypeVar("R")
 
 
 class UnknownWord(NamedTuple):
-    """A word that is not one of those known at its place."""
+    """A word that is not one of the words allowed in its place."""
 
     word: str
     known: Collection[str]
 
 
 class Reading:
-    """One document being read. What cannot be understood is reported and left out, so that all findings come at once.
+    """State of reading one document. Invalid parts are reported and left out, so that all errors are found at once.
 
-    ``codes`` are those that another kind of document than a card gives its findings, by the card's.
+    ``codes`` maps a card's codes to those of another kind of document.
     """
 
     codes: ClassVar[Mapping[str, str]] = {}
@@ -57,7 +57,10 @@ class Reading:
         do: str = "",
         wrong: UnknownWord | None = None,
     ) -> None:
-        """Keeps a finding at the value of ``place``, at its key, or at a character of its text; a ``wrong`` word with its fix."""
+        """Adds a finding at the value of ``place``, at its key, or at a character of its text.
+
+        ``wrong``: a misspelt word, which gets a fix.
+        """
         mark = self.document.key_mark(place) if key else self.document.mark(place)
         line, column = mark if offset is None else self.document.text_mark(place, offset)
         fix = spelling_fix(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
@@ -75,11 +78,11 @@ class Reading:
         )
 
     def in_order(self) -> tuple[Diagnostic, ...]:
-        """What was found, from top to bottom."""
+        """Findings by position, from top to bottom."""
         return tuple(sorted(self.findings, key=lambda finding: (finding.line or 0, finding.column or 0)))
 
     def dispatch(self, readers: Mapping[int, R]) -> R | None:
-        """What reads the protocol that the document is written in, 1 where it says none; None, reported, for a newer one."""
+        """Reader for the document's protocol, 1 where it has none; None, with a finding, for a newer protocol."""
         data = self.document.data
         version = data.get("protocol") if isinstance(data, dict) else None
         if version is None:
@@ -93,7 +96,7 @@ class Reading:
         return readers.get(version)
 
     def fields(self, data: Any, place: Place, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
-        """The fields of a mapping; unknown, missing and empty ones are reported."""
+        """Known fields of a mapping; unknown, missing and empty ones are reported."""
         if not isinstance(data, dict):
             self.report(FORM, f"a mapping with {', '.join(known)} is needed", place)
             return {}
@@ -109,7 +112,7 @@ class Reading:
         return {name: value for name, value in data.items() if name in known and value is not None}
 
     def items(self, data: Any, place: Place) -> Iterator[tuple[Any, Place]]:
-        """The entries of a list with their places; nothing where there is none."""
+        """Entries of a list with their places; none where ``data`` is None."""
         if data is None:
             return
         if not isinstance(data, list):
@@ -119,7 +122,7 @@ class Reading:
             yield item, (*place, index)
 
     def text(self, data: Any, place: Place) -> Text:
-        """Words: a string, or a mapping of en and zh."""
+        """A text: a string, or a mapping of en and zh."""
         if data is None:
             return Text()
         if isinstance(data, str):
@@ -131,7 +134,7 @@ class Reading:
         return Text(**{language: word.strip() for language, word in words.items()})
 
     def string(self, data: Any, place: Place, choices: tuple[str, ...] = ()) -> str:
-        """A plain string, one of ``choices`` if given; empty where there is none."""
+        """A string, one of ``choices`` if given; empty where missing or invalid."""
         if data is None:
             return ""
         if not isinstance(data, str) or (choices and data not in choices):
@@ -142,11 +145,13 @@ class Reading:
         return data
 
     def expression(self, data: Any, place: Place, compile_text: Callable[[str], Expression] = check.condition) -> Expression | None:
-        """A checked expression; None where there is none."""
+        """A checked expression; None where missing or invalid."""
         if data is None:
             return None
         if not isinstance(data, str):
-            self.report(SYNTAX, f"{str(data).lower()} is no expression", place, do="leave when out for a policy that always acts")
+            self.report(
+                SYNTAX, f"{str(data).lower()} is not an expression", place, do="leave when out for a policy that always acts"
+            )
             return None
         try:
             return compile_text(data)
@@ -156,7 +161,7 @@ class Reading:
             return None
 
     def settings(self, data: Any, place: Place, *, computed: Container[str] = ()) -> tuple[Setting, ...]:
-        """Settings by knob or axis name; ``computed`` are those whose whole number may be a quantity to compute."""
+        """Settings by name, bare or in full. ``computed``: full names of settings whose number may also be an expression."""
         if not isinstance(data, dict) or not data:
             self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
             return ()
@@ -165,12 +170,12 @@ class Reading:
         return tuple(item for item in read if item is not None)
 
     def setting(self, key: str, data: Any, place: Place, computed: Container[str], taken: set[str]) -> Setting | None:
-        """One setting; ``taken`` are those that stand beside it."""
+        """One setting. ``taken``: full names of the settings in the same mapping, which a spelling fix must not suggest."""
         name = setting(key)
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
             wrong = UnknownWord(key, [word for word in known if (name := setting(word)) and name.name not in taken])
-            self.report(SETTING, f"{key} is no knob and no axis{near_miss(key, known)}", place, key=True, wrong=wrong)
+            self.report(SETTING, f"{key} is neither a knob nor an axis{near_miss(key, known)}", place, key=True, wrong=wrong)
             return None
         if name.name in computed and name.kind == INT and isinstance(data, str):
             change = self.expression(data, place, partial(check.quantity, unit=name.unit))
@@ -178,7 +183,7 @@ class Reading:
         return Setting(path=name.name, values=self.values(name, data, place))
 
     def values(self, name: Name, data: Any, place: Place) -> tuple[KnobValue, ...]:
-        """A value or a list of values that ``name`` can take."""
+        """One value or a list of values, each checked to be allowed for ``name``."""
         values = data if isinstance(data, list) else [data]
         for index, value in enumerate(values):
             at = (*place, index) if isinstance(data, list) else place

@@ -15,9 +15,9 @@ RULE_FIELDS = ("text", "cards")
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: the settings that it decides, by full name, and the cards that it asks.
+    """One step: the settings that it decides, by full name, and the ids of the cards that it uses.
 
-    A step whose ``when`` surely does not hold is skipped.
+    A step whose ``when`` is false is skipped; unknown does not skip it.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Steps in order, no setting in two of them. ``document`` is the file that it was read from."""
+    """Steps in order; each setting is in at most one step. ``document`` is the source file."""
 
     id: str
     title: Text
@@ -40,7 +40,7 @@ class Flow:
     document: Document = field(repr=False, compare=False)
 
     def active_steps(self, facts: Facts) -> tuple[Step, ...]:
-        """The steps that are not skipped where these facts are known."""
+        """Steps that are not skipped, given these facts."""
         return tuple(step for step in self.steps if step.when is None or scalar(step.when, facts) is not False)
 
 

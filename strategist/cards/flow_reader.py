@@ -1,4 +1,4 @@
-"""Reads a Flow from a document."""
+"""Reader of decision flows."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -6,7 +6,7 @@ from typing import Any
 
 from strategist.cards.card import Text
 from strategist.cards.field_reader import (
-    BARE,
+    BARE_NUMBER,
     CLASH,
     CONTROL,
     DUPLICATE,
@@ -27,11 +27,11 @@ from strategist.expr.vocabulary import SETTINGS, near_miss, setting
 from strategist.files.yaml_file import Document
 
 FLOW_FORM, FLOW_CONDITION, FLOW_SETTING, FLOW_TWICE = (f"FLOW{number:03}" for number in range(1, 5))
-"""What can be wrong with a file before it is a flow; the other codes belong to ``strategist.lint``."""
+"""Codes of errors in the form of a flow file; all other codes belong to ``strategist.lint``."""
 
 _CODES = {
     FORM: FLOW_FORM, SYNTAX: FLOW_CONDITION, NAME: FLOW_CONDITION, CLASH: FLOW_CONDITION, SETTING: FLOW_SETTING,
-    CONTROL: FLOW_SETTING, DUPLICATE: FLOW_TWICE, FIELD: FLOW_FORM, UNIT: FLOW_CONDITION, BARE: FLOW_CONDITION,
+    CONTROL: FLOW_SETTING, DUPLICATE: FLOW_TWICE, FIELD: FLOW_FORM, UNIT: FLOW_CONDITION, BARE_NUMBER: FLOW_CONDITION,
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def read_flow(document: Document) -> Flow:
     """The flow in a document.
 
     Raises:
-        FileError: it is none; points at the first thing that is wrong.
+        FileError: the document is not a valid flow; points at the first error.
     """
     flow, findings = inspect_flow(document)
     if findings or flow is None:
@@ -49,14 +49,14 @@ def read_flow(document: Document) -> Flow:
 
 
 def inspect_flow(document: Document) -> tuple[Flow | None, tuple[Diagnostic, ...]]:
-    """The flow in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom."""
+    """The flow in a document, without its invalid parts, and all errors in its form, from top to bottom."""
     reading = _FlowReading(document)
     reader = reading.dispatch({1: _read})
     return (reader(reading) if reader else None), reading.in_order()
 
 
 class _FlowReading(Reading):
-    """Findings carry the codes of flows."""
+    """Reading whose findings have the codes of flows."""
 
     codes = _CODES
 
@@ -77,7 +77,7 @@ def _read(reading: Reading) -> Flow | None:
 
 
 def _steps(reading: Reading, data: Any, place: Place) -> Iterator[Step]:
-    """The steps; an id or a setting that an earlier one has is reported."""
+    """Steps of the flow; a step id or a setting that appears twice is reported."""
     ids: set[str] = set()
     decided: dict[str, str] = {}
     for item, at in reading.items(data, place):
@@ -110,7 +110,7 @@ def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
             if key:
-                reading.report(SETTING, f"{key} is no setting{near_miss(key, known)}", at, wrong=UnknownWord(key, known))
+                reading.report(SETTING, f"{key} is not a setting{near_miss(key, known)}", at, wrong=UnknownWord(key, known))
         elif name.name in decided:
             reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", at)
         else:
@@ -119,7 +119,7 @@ def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict
 
 
 def _rule(reading: Reading, data: Any, place: Place) -> tuple[Text, tuple[str, ...]]:
-    """Words, or ``{text: ..., cards: [ids]}``."""
+    """Text of a rule and ids of its cards; a rule is a text or ``{text: ..., cards: [ids]}``."""
     if data is None or isinstance(data, str):
         return reading.text(data, place), ()
     fields = reading.fields(data, place, RULE_FIELDS)

@@ -1,12 +1,11 @@
-"""Decks by name: a folder, or a deck that an installed package ships through the entry points of ``strategist.cards``.
+"""Decks by name: a folder, or a deck of an installed package with an entry point in the group ``strategist.cards``.
 
-An entry names the package whose folder holds the YAML files::
+The entry point names the package whose folder holds the YAML files::
 
-    [project.entry-points."strategist.cards"]
-    acme = "acme_cards.deck"
+    [project.entry-points."strategist.cards"] acme = "acme_cards.deck"
 
-Packages are searched only for a name that is no folder. So no unnamed deck acts on a plan, and a plan without such a
-name does not pay for the search. Nothing of the package is run: its folder is found, and its YAML is read.
+Packages are searched only for a name that is not a folder, so a deck that was not named never affects a plan, and plans without
+such a name do not pay for the search. No code of the package runs: only its YAML files are read.
 """
 
 import os
@@ -20,11 +19,11 @@ from strategist.errors import InputError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "strategist.cards"
+ENTRY_POINT_GROUP = "strategist.cards"
 
 
 def deck_folder(name: str | Path) -> Path:
-    """The folder of cards that is meant.
+    """Folder of the named deck.
 
     Raises:
         InputError: it is neither a folder nor an installed deck, or two packages ship a deck of that name.
@@ -34,7 +33,7 @@ def deck_folder(name: str | Path) -> Path:
         return folder
     found, unread = _entries()
     decks = sorted({entry.name for entry in found})
-    places = {place for entry in found if entry.name == str(name) and (place := _place(entry))}
+    places = {place for entry in found if entry.name == str(name) and (place := _package_folder(entry))}
     if len(places) == 1:
         return places.pop()
     if places:
@@ -46,25 +45,25 @@ def deck_folder(name: str | Path) -> Path:
 
 
 def _entries() -> tuple[Collection["EntryPoint"], tuple[str, ...]]:
-    """The decks of all installed packages, and those packages whose entry points cannot be read; others are still loaded."""
-    from importlib.metadata import distributions, entry_points  # as long to import as a plan takes to price
+    """Entry points of decks in all installed packages, and names of the packages whose entry points cannot be read."""
+    from importlib.metadata import distributions, entry_points  # slow to import: as long as pricing a plan
 
     try:
-        return entry_points(group=GROUP), ()
+        return entry_points(group=ENTRY_POINT_GROUP), ()
     except Exception:  # any error in a file of another package
         found: list[EntryPoint] = []
         unread: list[str] = []
     for one in distributions():
         try:
-            found += one.entry_points.select(group=GROUP)
+            found += one.entry_points.select(group=ENTRY_POINT_GROUP)
         except Exception:  # any error in a file of another package
             unread.append(one.name)
     return found, tuple(dict.fromkeys(unread))
 
 
-def _place(entry: "EntryPoint") -> Path | None:
-    """The folder of the package that the entry names; only the outermost package is searched for, so no code of it runs."""
+def _package_folder(entry: "EntryPoint") -> Path | None:
+    """Folder of the package that the entry point names. Only the top-level package is looked up, so that none of its code runs."""
     top, *inner = entry.value.partition(":")[0].strip().split(".")
-    spec = find_spec(top) if top else None  # not every finder on the way takes an empty name
+    spec = find_spec(top) if top else None  # some finders on sys.meta_path fail for an empty name
     folders = (Path(place, *inner) for place in (spec.submodule_search_locations or () if spec else ()))
     return next((folder for folder in folders if folder.is_dir()), None)

@@ -1,4 +1,4 @@
-"""Reads a Card from a document. Free-text entries, as the handbook writes them, are accepted as advice."""
+"""Reader of cards. Entries in free text, as in the handbook, are accepted as advice."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -47,7 +47,10 @@ COMPUTED: Mapping[EffectKind, Collection[str]] = {
     EffectKind.TRY: SETTINGS,
     **dict.fromkeys((EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER), OPTIONS),
 }
-"""By effect, the settings whose whole number it may compute: an option is settled one plan at a time, when all else is known."""
+"""By effect, the settings that it may compute from an expression.
+
+Options are resolved for one plan at a time, when all other settings are known.
+"""
 
 _FACT_NAMES = {name: name for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
 _CANDIDATE_NAMES = {key: name for name in VOCABULARY if name not in _FACT_NAMES for key in (name, name.partition(".")[2])}
@@ -57,7 +60,7 @@ def read_card(document: Document) -> Card:
     """The card in a document.
 
     Raises:
-        FileError: it is none; points at the first thing that is wrong.
+        FileError: the document is not a valid card; points at the first error.
     """
     if is_flow(document):
         raise FileError(document.path, f"is a {FLOW_ROOT}, not a {ROOT}; name a card")
@@ -69,9 +72,9 @@ def read_card(document: Document) -> Card:
 
 
 def inspect(document: Document) -> tuple[Card | None, tuple[Diagnostic, ...]]:
-    """The card in a document, as far as it can be understood, and everything that is wrong with its form, from top to bottom.
+    """The card in a document, without its invalid parts, and all errors in its form, from top to bottom.
 
-    A flow is no card, and nothing is wrong with that.
+    For a flow: None, without errors.
     """
     if is_flow(document):
         return None, ()
@@ -86,11 +89,11 @@ def _read_1(reading: Reading) -> Card | None:
 
 
 READERS = {1: _read_1}
-"""What reads a card, by the protocol of its file; a version that is known stays known."""
+"""Readers of cards by protocol. Readers of older protocols are kept."""
 
 
 class _Card:
-    """Reads the sections of one card."""
+    """Reader of the sections of one card."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -235,7 +238,7 @@ class _Card:
         return SourceRef(lines=self.lines(fields.get("lines"), (*place, "lines")), note=note, **words)
 
     def lines(self, data: Any, place: Place) -> tuple[int, int] | None:
-        """The first and last line of ``144-161`` or ``"144"``."""
+        """First and last line in a text such as ``144-161`` or ``144``."""
         text = self.reading.string(data, place)
         first, _, last = text.partition("-")
         if text and re.fullmatch(LINES, text) and int(first) <= int(last or first):
@@ -275,7 +278,7 @@ class _Card:
         )
 
     def facts(self, data: Any, place: Place, *, candidate: bool) -> dict[str, Any]:
-        """Values by full name; numbers may be written with a unit."""
+        """Values by full name; numbers may have a unit."""
         if not isinstance(data, dict):
             self.reading.report(FORM, "names with their values are needed", place)
             return {}
@@ -303,5 +306,5 @@ class _Card:
             fits = isinstance(value, int | float) and not isinstance(value, bool) and (entry.low or 0) <= value <= 1e30
             value = round(value) if fits and entry.kind == INT else value
         if not fits:
-            self.reading.report(SETTING, f"{value!r} is no value of {name}", place)
+            self.reading.report(SETTING, f"{value!r} is not a value of {name}", place)
         return value

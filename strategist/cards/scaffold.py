@@ -1,4 +1,4 @@
-"""A new card to start from: it acts, passes the linter, and says in comments what to write where."""
+"""Template of a new card: it acts, passes the linter, and explains in comments what to write where."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from strategist.errors import InputError
 from strategist.expr.vocabulary import SETTINGS, Name
 from strategist.files import outputs
 
-START = "knobs.recompute"
-"""The setting of a first policy where the module has no card yet that names one."""
+FIRST_SETTING = "knobs.recompute"
+"""Setting of the first policy where no card of the module names one yet."""
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9]*(-[A-Za-z0-9]+)*", re.ASCII)
 
@@ -63,14 +63,15 @@ StrategyCard:
 def scaffold(
     card_id: str, folder: Path, *, deck: Deck, schema: Path, module: str = "", title: str = "", force: bool = False
 ) -> Path:
-    """Writes a new card of that id into ``folder`` and returns its file; without ``force``, over no card that is there.
+    """Writes a new card with this id into ``folder`` and returns its path. Without ``force``, no existing file is replaced.
 
-    ``deck`` says what the module of such an id is, and which settings that module speaks of; ``schema`` is the folder of the deck
-    whose schema editors are to use.
+    Args:
+        deck: its cards determine the default module for such an id, and the setting of the first policy.
+        schema: folder of the deck whose JSON Schema editors use.
 
     Raises:
-        InputError: the id is none.
-        FileError: there is such a file already, or the folder cannot be written.
+        InputError: the id is invalid.
+        FileError: the file exists already, or the folder cannot be written.
     """
     if not _ID.fullmatch(card_id):
         raise InputError(f"card id {card_id}", "letters, digits and dashes are needed", "write e.g. TP-101")
@@ -94,12 +95,12 @@ def scaffold(
 
 
 def _module(card_id: str, deck: Deck) -> str:
-    """That of the cards whose ids begin alike, else the beginning itself."""
+    """Module of the cards whose ids have the same prefix; else the prefix itself in lower case."""
     prefix = card_id.partition("-")[0]
     return next((card.module for card in deck.cards if card.id.partition("-")[0] == prefix), prefix.lower())
 
 
 def _setting(module: str, deck: Deck) -> Name:
-    """The first setting that a card of the module is about."""
+    """The first setting that a card of the module is about; START where there is none."""
     points = (point.path for card in deck.cards if card.module == module for point in card.control_points)
-    return SETTINGS[next(filter(None, points), START)]
+    return SETTINGS[next(filter(None, points), FIRST_SETTING)]

@@ -1,6 +1,6 @@
-"""The form of cards and flows as JSON Schema (Draft 2020-12), for editors and other tools; from the same tables as the readers.
+"""JSON Schemas (Draft 2020-12) of card and flow files, for editors and other tools, generated from the readers' tables.
 
-Expressions are strings here: their names, types and units are checked by the reader.
+Expressions are strings here; the reader checks their names, types and units.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -79,14 +79,14 @@ def flow_schema() -> Schema:
 
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {"card": card_schema, "flow": flow_schema}
-"""By kind of file."""
+"""Schema functions by kind of file."""
 
 SCHEMA_FILES = {"card": "strategy-card.schema.json", "flow": "decision-flow.schema.json"}
-"""Their names in the folder ``schema`` of the shipped deck."""
+"""File names of the schemas in the folder ``schema`` of the shipped deck."""
 
 
 def _file(root: str, schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """The schema of a file that holds one thing beside its protocol."""
+    """Schema of a file with the key ``root`` and its protocol."""
     fields = _object({"protocol": {"enum": list(READERS)}, root: schema}, (root,))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": root, **fields, "$defs": dict(definitions)}
 
@@ -160,7 +160,7 @@ _DEFINITIONS: Mapping[str, Schema] = {
 
 
 def _definitions() -> Schema:
-    """What several fields of a card share; each setting with its values."""
+    """Definitions that several fields of a card share; each setting with its allowed values."""
     each = {name: {"description": entry.doc, "anyOf": _one_or_more(_value(entry))} for name, entry in SETTINGS.items()}
     return {**_DEFINITIONS, "settings": _settings(), "changes": _settings(SETTINGS), "options": _settings(OPTIONS), **each}
 
@@ -186,17 +186,17 @@ def _value(entry: Name | None) -> Schema:
 
 
 def _entry(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:
-    """An entry in free text, or one that a machine can act on."""
+    """Schema of an entry: free text, or a mapping that a machine can act on."""
     return {"anyOf": [_STRING, _object(properties, required)]}
 
 
 def _named(key: str) -> Schema:
-    """One name of the vocabulary, with what it means; settings also bare."""
+    """Schema of one name of the vocabulary, with its description; settings may also be bare."""
     name = setting(key) or VOCABULARY[key]
     return {"const": key, "description": name.doc}
 
 
 def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> Schema:
-    """A mapping of these fields, each with what is to be said of it."""
+    """Schema of a mapping with these fields, each with its description."""
     described = {name: {"description": _DOCS[name], **schema} if name in _DOCS else schema for name, schema in properties.items()}
     return {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}

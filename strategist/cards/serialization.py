@@ -1,6 +1,6 @@
-"""Cards and flows as plain data, to keep what was read of the shipped deck until its files change.
+"""Cards and flows as plain data, for the cache of the parsed shipped deck.
 
-A value is a list: the number of its kind, then its fields in order, those at the end that have their default left out.
+A value is a list: the number of its kind, then its fields in order, without trailing fields that have their default.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ _DOCUMENT = "document"
 
 
 def stored(value: Any) -> Any:
-    """The value as plain data, without the document that it was read from."""
+    """The value as plain data, without its source document."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -46,7 +46,7 @@ def stored(value: Any) -> Any:
 
 
 def restored(data: Any, canonical: str, document: Document) -> Card | Flow:
-    """The card or flow that was stored, with the canonical content of its card and the document that it was read from."""
+    """Card or flow from stored data, with its source document and, for a card, its canonical content."""
     item: Card | Flow = _restored(data)
     item.__dict__[_DOCUMENT] = document
     if isinstance(item, Card):
@@ -59,7 +59,7 @@ def _restored(data: Any) -> Any:
 
 
 def _maker(kind: type) -> Callable[[list[Any]], Any]:
-    """What makes a value of a kind: its laws held when it was read, so no constructor asks again."""
+    """Constructor of values of a kind. It skips validation, because the values were validated when they were read."""
     if kind is dict:
         return lambda data: dict(zip(map(_restored, data[1::2]), map(_restored, data[2::2]), strict=True))
     if kind in _COLLECTIONS:

@@ -1,4 +1,4 @@
-"""Corrections of misspelt words: only where exactly one known word is near."""
+"""Spelling corrections, made only where exactly one known word is similar."""
 
 import re
 from collections.abc import Iterable
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from strategist.contract.diagnostic import Fix
 from strategist.files.yaml_file import Document, Place
 
-MOST_EDITS = 2
+MAX_EDITS = 2
 
 
 def edit_distance(left: str, right: str) -> int:
-    """Letters to insert, drop, replace or swap with their neighbour (optimal string alignment)."""
+    """Number of letters to insert, delete, replace or swap with their neighbour (optimal string alignment distance)."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, letter in enumerate(left, 1):
@@ -24,14 +24,14 @@ def edit_distance(left: str, right: str) -> int:
 
 
 def closest_word(word: str, known: Iterable[str]) -> str:
-    """The only known word within two edits; empty where there is none or another, or where the word is too short to tell."""
-    most = min(MOST_EDITS, (len(word) - 1) // 2)
+    """The only known word within two edits; empty where there is none or more than one. Short words allow fewer edits."""
+    most = min(MAX_EDITS, (len(word) - 1) // 2)
     near = {other for other in known if abs(len(other) - len(word)) <= most and edit_distance(word, other) <= most}
     return near.pop() if len(near) == 1 else ""
 
 
 def spelling_fix(document: Document, place: Place, wrong: str, known: Iterable[str], *, key: bool = False) -> Fix | None:
-    """Writes the near word for the wrong one in the value at ``place``, or in its key; only letters of the word change."""
+    """Fix that replaces a misspelt word in the value at ``place``, or in its key, by the closest known word; None without one."""
     right = closest_word(wrong, known) if wrong else ""
     if not right:
         return None

@@ -1,7 +1,7 @@
-"""Translations of cards: replace the English texts in the values that are about to be shown.
+"""Translations of cards: English texts of cards and flows are replaced in values for display.
 
-Plans are decided, named and kept in English, so that equal requests give equal plans with equal ids whatever language they are read
-in. Only what is shown changes, and of that only the words of cards and flows.
+Plans are made and stored in English, so that equal requests give equal plans with equal ids in every language. Only displayed texts
+of cards and flows are translated.
 """
 
 from collections.abc import Iterator
@@ -16,30 +16,31 @@ Shown = TypeVar("Shown")
 
 
 def in_language(value: Shown, deck: Deck, language: str) -> Shown:
-    """The value, of any depth, with what the deck's cards and flows say in ``language``; what they say in no other stays English.
+    """The value, of any depth, with texts of the deck's cards and flows in ``language``; English where there is no translation.
 
-    Any text of theirs is found where it stands alone; reasons and risks also inside a sentence of ours.
+    Any text of the deck is replaced where it is a whole string; reasons and risks also within a sentence.
     """
     said: Shown = _Words(deck, language).say(value)
     return said
 
 
 class _Words:
-    """What each English text of a deck is in the language."""
+    """Translations by English text of a deck."""
 
     def __init__(self, deck: Deck, language: str) -> None:
         self._language = language
         reasons = {text.en: text.show(language) for text in _reasons(deck) if text.en}
-        self._inside = sorted(reasons.items(), key=lambda pair: -len(pair[0]))  # one may be the beginning of a longer one
+        within = {english.rstrip("."): said.rstrip("。.") for english, said in reasons.items()} | reasons
+        self._inside = sorted(within.items(), key=lambda pair: -len(pair[0]))  # longest first: a text may be a prefix
         self._whole = {text.en: text.show(language) for text in _titles(deck) if text.en} | reasons
 
     def say(self, value: Any) -> Any:
-        """The value itself where nothing in it changes."""
+        """The translated value; the same object where nothing in it changes."""
         if isinstance(value, Text):
             return Text(en=value.show(self._language))
         if type(value) is str:
             return self._whole.get(value) or self._sentence(value)
-        if isinstance(value, Document):  # a file stays what it is
+        if isinstance(value, Document):  # files are not translated
             return value
         if type(value) in (list, tuple):
             items = [self.say(item) for item in value]
@@ -54,7 +55,7 @@ class _Words:
         return value
 
     def _sentence(self, text: str) -> str:
-        if " " in text:  # what has none is a name, of which a report has thousands
+        if " " in text:  # skips names, which have no blank: a report has thousands of them
             for english, said in self._inside:
                 if english in text:
                     text = text.replace(english, said)
@@ -72,7 +73,7 @@ def _reasons(deck: Deck) -> Iterator[Text]:
 
 
 def _titles(deck: Deck) -> Iterator[Text]:
-    """The texts that are always shown by themselves."""
+    """Texts that are always displayed as a whole."""
     for card in deck.cards:
         yield from (card.title, card.intent)
         yield from (item.text for item in card.preconditions)

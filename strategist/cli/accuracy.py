@@ -21,7 +21,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the figures, and writes the page where one is wanted."""
+    """Prints the figures, and writes the page if requested."""
     found = api.accuracy(options.data, source=options.source)
     if options.html:
         from strategist.report.accuracy_page import accuracy_page

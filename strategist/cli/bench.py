@@ -32,7 +32,7 @@ def add(parser: Parser) -> None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Prints the figures, and writes the plot where one is wanted."""
+    """Prints the figures, and writes the plot if requested."""
     if options.transfer:
         return _run_transfer(options)
     names = tuple(filter(None, options.samplers.split(","))) if options.samplers is not None else None

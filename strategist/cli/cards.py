@@ -28,7 +28,7 @@ def add(parser: Parser) -> None:
 
 
 def list_cards(options: argparse.Namespace) -> int:
-    """Prints a line for each card."""
+    """Prints a line per card."""
     loaded = api.load_cards(options.cards)
     if options.json:
         render.show_json(list(api.listed_cards(loaded)))
@@ -40,7 +40,7 @@ def list_cards(options: argparse.Namespace) -> int:
 
 
 def show_card(options: argparse.Namespace) -> int:
-    """Prints a card or a flow; as JSON, exactly what its file says."""
+    """Prints a card or a flow; as JSON, its content as in the file."""
     loaded = api.in_language(api.load_cards(options.cards), options.lang)
     flow = next((flow for flow in loaded.flows if flow.id == options.id), None)
     shown = flow or loaded.card(options.id)

@@ -36,7 +36,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def lint_cards(options: argparse.Namespace) -> int:
-    """Prints the findings; 1 where one of them is an error."""
+    """Prints the findings; returns 1 if one is an error."""
     name = "json" if options.json else options.format
     if name not in FORMATS:
         raise not_among(f"--format {name}", name, FORMATS)
@@ -92,7 +92,7 @@ def _show(found: Sequence[Diagnostic], name: str, *, verbose: bool) -> None:
 
 
 def explain_code(options: argparse.Namespace) -> int:
-    """Prints the page of a code, or a line for each code."""
+    """Prints the page of a code, or a line per code."""
     from strategist.report import findings
 
     entries = [api.lint_check(options.code)] if options.code else api.lint_checks()

@@ -28,7 +28,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def show_evidence(options: argparse.Namespace) -> int:
-    """Prints what the trials say of the cards named, or of all."""
+    """Prints the evidence of the named cards, or of all."""
     loaded = api.in_language(api.load_cards(options.cards), options.lang)
     cards = [loaded.card(name) for name in dict.fromkeys(options.id)] or list(loaded.cards)
     found = api.evidence(cards=options.cards, studies=options.study, measurements=options.measurements)

@@ -21,7 +21,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def new_card(options: argparse.Namespace) -> int:
-    """Writes the card and says what to do with it."""
+    """Writes the card and prints the next steps."""
     path = api.new_card(options.id, options.out, module=options.module, title=options.title, force=options.force)
     render.line(f"wrote {path}")
     render.line(f"next: edit it; strategist cards lint {path}; strategist plan --cards {options.out} ...")
@@ -29,6 +29,6 @@ def new_card(options: argparse.Namespace) -> int:
 
 
 def show_schema(options: argparse.Namespace) -> int:
-    """Prints the schema, as it is published beside the shipped cards."""
+    """Prints the published schema."""
     render.show_json(api.schema(options.kind))
     return 0

@@ -17,7 +17,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def write(options: argparse.Namespace) -> int:
-    """Writes the pages and says how many."""
+    """Writes the pages and prints their number."""
     written, removed = api.write_reference(options.folder, cards=options.cards, force=options.force)
     render.line(f"wrote {written} pages into {options.folder}" + (f", removed {removed}" if removed else ""))
     return 0

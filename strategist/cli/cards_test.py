@@ -1,4 +1,4 @@
-"""``strategist cards test``: run the cases and the examples of cards. Examples are programs: they run where this is asked for."""
+"""``strategist cards test``: runs the cases and, on request, the examples of cards; examples are programs."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def run_tests(options: argparse.Namespace) -> int:
-    """A line for each card, then what failed; 1 where something did."""
+    """Prints a line per card, then the failures; returns 1 if there are any."""
     tell = None if options.json else _show
     tests = api.run_card_tests(options.target, cards=options.cards, timeout_seconds=options.timeout, on_card=tell)
     failed = sum(len(test.failures) for test in tests)

@@ -1,4 +1,4 @@
-"""Commands over named entries: all in a table, or one in detail."""
+"""Commands over named entries: a table of all, or one in detail."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """``names`` of all, what a name stands for, and how several and one are shown; ``all`` and ``one`` are words for the help."""
+    """A kind of entries.
+
+    all, one, name: words for the help.
+    names: names of all entries; ``find`` resolves one.
+    table, page: reports of several entries and of one.
+    """
 
     all: str
     one: str

@@ -1,12 +1,12 @@
-"""``strategist check``: whether another system's config file fits, its predicted speed, findings and a better plan."""
+"""``strategist check``: verdict, predicted speed, findings and a better plan for another system's configuration file."""
 
 import argparse
 
 from strategist import api
 from strategist.cli import config_file_options, render
-from strategist.cli.exit_codes import FAILED, OPEN, verdict_code
+from strategist.cli.exit_codes import FAILED, UNDECIDED, verdict_code
 from strategist.cli.parser import Parser, share
-from strategist.contract.estimate import SURE, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.review import Review
 from strategist.errors import not_among
 
@@ -16,15 +16,17 @@ OUTPUTS = ("text", "json", "github")
 def add(parser: Parser) -> None:
     """The options of the command."""
     config_file_options.add(parser, several=True)
-    surely = f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {SURE})"
-    parser.add_argument("--confidence", type=share("--confidence"), default=SURE, metavar="P", help=surely)
+    surely = f"probability from which a file fits; from one minus it down, it does not (from 0.5 on, default {DEFAULT_CONFIDENCE})"
+    parser.add_argument("--confidence", type=share("--confidence"), default=DEFAULT_CONFIDENCE, metavar="P", help=surely)
     parser.add_argument("--output", default="text", metavar="NAME", help=f"{', '.join(OUTPUTS)} (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the review of each file; 1 where one would run out of memory or cannot run at all, else 3 where one may not fit."""
+    """Prints the review of each file. Returns 1 if a plan does not fit or cannot run, else 3 if one is tight or undecided, else
+    0.
+    """
     output = "json" if options.json else options.output
     if output not in OUTPUTS:
         raise not_among(f"--output {output}", output, OUTPUTS)
@@ -35,11 +37,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         for file, review in zip(options.file, api.in_language(reviews, options.lang, cards=options.cards), strict=True):
             _show(file, review, output, named=len(reviews) > 1)
-    return max((verdict_code(Fit.TOO_LARGE if review.broken else review.fit) for review in reviews), key=(0, OPEN, FAILED).index)
+    return max(
+        (verdict_code(Fit.TOO_LARGE if review.broken else review.fit) for review in reviews), key=(0, UNDECIDED, FAILED).index
+    )
 
 
 def _show(file: str, review: Review, output: str, *, named: bool) -> None:
-    """One review as lines for a pull request, or for people."""
+    """Prints one review as GitHub annotations or as text."""
     if output == "github":
         from strategist.report.findings import github_lines
 

@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints in what they differ, and what that does."""
+    """Prints the differences of the plans and their effects."""
     found = api.compare(codec.load(Plan, options.first), codec.load(Plan, options.second))
     if options.json:
         render.show_json(found)

@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the shell's words."""
+    """Prints the completion script of the shell."""
     import shtab
 
     if options.shell not in SHELLS:

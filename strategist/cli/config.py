@@ -17,7 +17,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints it; what is wrong in a file is an error here, whichever command it is of."""
+    """Prints the configuration; errors in a file are errors here, for any command."""
     found = configuration()
     if options.json:
         render.show_json(found)
@@ -29,17 +29,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configuration() -> Configuration:
-    """What stands, of all commands.
+    """Configured option values of all commands.
 
     Raises:
-        InputError, FileError: a value is no option, or not of its kind.
+        InputError, FileError: a value is not an option, or has the wrong type.
     """
     heard = config_sources.sources(COMMANDS)
     commands: dict[config_sources.OptionDefault, list[str]] = {}
     for path, command in whole_parser(COMMANDS).subcommands():
         for one in config_sources.default_values(command, path, heard):
             commands.setdefault(one, []).append(" ".join(path))
-    known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHERS}
+    known = {place for one in commands for place in (one.source, *one.before)} | {*config_sources.OTHER_VARIABLES}
     return Configuration(
         files={str(file): file.is_file() for file in config_sources.config_paths()},
         options=tuple(

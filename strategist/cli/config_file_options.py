@@ -1,4 +1,4 @@
-"""The options of commands that read another system's file."""
+"""Options of commands that read another system's file."""
 
 import argparse
 from typing import Any
@@ -9,7 +9,7 @@ from strategist.cli.parser import Parser
 
 
 def add(parser: Parser, *, several: bool = False) -> None:
-    """The file, or several, and what it does not say itself; what is given goes before what the file says."""
+    """Adds the file (or ``several``) and options for what it does not say; these take precedence over the file."""
     text = "a configuration, start script or plan, recognised by its content; FILE.py:NAME for one function of several"
     parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
     parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
@@ -21,14 +21,14 @@ def add(parser: Parser, *, several: bool = False) -> None:
 
 
 def given(options: argparse.Namespace) -> api.GivenValues:
-    """What the options say."""
+    """Values of the options."""
     stated = request_options.given_situation(options)
     fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
     return api.GivenValues(settings=stated.pop("fix", {}), workload=stated, **fields)
 
 
 def deciding(options: argparse.Namespace) -> dict[str, Any]:
-    """The format that was named, and the cards and factors that decide."""
+    """The format, the cards and the calibration that were named."""
     return {
         "format": options.format, "cards": options.cards, "without": options.without, "calibration": options.calibration,
     }  # fmt: skip

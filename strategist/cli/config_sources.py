@@ -1,7 +1,7 @@
-"""Default option values: environment, then this folder's strategist.yaml, then the user's own file.
+"""Default option values: environment, then strategist.yaml of this folder, then the user's own file.
 
-Values become options that are written out before those of the command line, so that each is read, and refused, as if the user had
-typed it. A value is heard once, from the nearest: none is added to another.
+Values are inserted as options before those of the command line, so that they are parsed and rejected as if typed. Only the nearest
+value of an option counts; values are not merged.
 """
 
 import argparse
@@ -20,39 +20,39 @@ REQUEST = (
     "model", "gpus", "seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision", "host_memory", "fix",
     "objective", "confidence", "allow", "node_failures", "price", "backend",
 )  # fmt: skip
-"""Of the commands that plan, unless a request file is named: that says all that it wants said."""
+"""Options of the planning commands; ignored if a request file is named, because it is complete."""
 INPUTS = ("weights", "data", "tokenizer")
-"""Of the commands that export."""
-ONLY_OF = {**dict.fromkeys(REQUEST, (("plan",), ("tune",))), **dict.fromkeys(INPUTS, (("plan",), ("export",)))}
-SHARED = (
+"""Options of the exporting commands."""
+COMMANDS_OF_OPTION = {**dict.fromkeys(REQUEST, (("plan",), ("tune",))), **dict.fromkeys(INPUTS, (("plan",), ("export",)))}
+SHARED_OPTIONS = (
     *REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger", "image",
     "volume", "env", "resource", "workdir", *INPUTS,
 )  # fmt: skip
-"""Of every command that has them. All other options stand under the name of their command."""
+"""Options that are set once for every command that has them. All other options belong under the name of their command."""
 COMMAND_TOO = ("cards",)
-"""An option, and as a mapping a command's."""
-TRUSTED = frozenset(
+"""Names of options that are also commands (as a mapping)."""
+TRUSTED_OPTIONS = frozenset(
     {
         "backend", "engine", "env", "force", "hosts", "image", "ledger", "model_code", "ray", "remote_shell", "run_examples",
         "slurm", "volume", "wandb", *INPUTS,
     }
 )  # fmt: skip
-"""These run programs or send data away: a folder that came from elsewhere must not say them."""
+"""Options that run programs or send data away; strategist.yaml of a folder, which may come from elsewhere, must not set them."""
 TRUSTED_PLACES = (("mcp",), ("cards", "test", "cards"), ("cards", "lint", "fix"))
-"""Options that only trusted places may set: they grant rights to agents, run programs of cards, or change files."""
-HARMLESS_PLACES = (("plan", "backend"),)
-"""Start nothing: a plan is only limited to what a back end can run."""
-HARMLESS_PATHS = ("cards", "calibration", "request")
-"""Are read as data; any other path is where something is written, or what a program loads."""
+"""Options that only trusted files may set: they grant rights to agents, run programs of cards, or change files."""
+UNTRUSTED_PLACES = (("plan", "backend"),)
+"""Exceptions: options that start nothing here; ``plan --backend`` only limits plans."""
+READ_ONLY_PATHS = ("cards", "calibration", "request")
+"""Paths that are only read as data; any other path is written to, or loaded by a program."""
 FOLDER_FILE, PREFIX, FILE_VARIABLE = "strategist.yaml", "STRATEGIST_", "STRATEGIST_CONFIG"
-OTHERS = (FILE_VARIABLE, "STRATEGIST_MCP_TOKEN", "STRATEGIST_PARENT", "STRATEGIST_TRIAL")
-"""Variables that are no options."""
+OTHER_VARIABLES = (FILE_VARIABLE, "STRATEGIST_MCP_TOKEN", "STRATEGIST_PARENT", "STRATEGIST_TRIAL")
+"""Environment variables that are not options."""
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptionDefault:
-    """An option as it would be typed, where it was found, and the places that this goes before."""
+    """A default value: the option as it would be typed, its source, and the sources that it overrides."""
 
     name: str
     words: tuple[str, ...]
@@ -66,12 +66,14 @@ class OptionDefault:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """``STRATEGIST_GPUS``, and ``STRATEGIST_TUNE_TRIALS`` for an option of one command; several values stand as in a shell."""
+    """Environment variables: ``STRATEGIST_GPUS``, or ``STRATEGIST_TUNE_TRIALS`` for one command; several values are written as
+    in a shell.
+    """
 
     variables: Mapping[str, str]
 
     def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
-        """The value of an option of the command at ``path``, and where it stands."""
+        """The value of an option of the command at ``path``, and its place."""
         name = action.dest
         known = (PREFIX + "_".join(place).upper().replace("-", "_") for place in _spellings(path, name))
         return next(((self.variables[key], key) for key in known if key in self.variables), None)
@@ -79,34 +81,34 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A YAML file: shared options by their names, others under that of their command."""
+    """A YAML file: shared options by name, others under the name of their command."""
 
     document: yaml_file.Document
     trusted: bool
 
     def find(self, path: Sequence[str], action: argparse.Action) -> tuple[Any, str] | None:
-        """The value of an option of the command at ``path``, and where it stands.
+        """The value of an option of the command at ``path``, and its place.
 
         Raises:
-            FileError: a file of this folder says what only its person may.
+            FileError: the file is not trusted and sets an option that needs trust.
         """
         name = action.dest
         for place in _spellings(path, name):
-            value = _inside(self.document.data, place)
+            value = _value_at(self.document.data, place)
             if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
-                if not self.trusted and _wants_trust(path, action):
+                if not self.trusted and _needs_trust(path, action):
                     law = f"{name} may run programs, write files or send data away, so a folder cannot say it"
                     raise self.document.error(place, f"{law}; write it into {user_file()}", key=True)
                 return value, f"{self.document.path}:{self.document.mark(place)[0]}"
         return None
 
     def check(self, command: Parser, path: tuple[str, ...]) -> None:
-        """What stands under the name of a command is an option of it, or a command below it.
+        """Checks that every key under a command's name is an option or a subcommand.
 
         Raises:
             FileError: it is neither.
         """
-        if isinstance(_inside(self.document.data, path), dict):
+        if isinstance(_value_at(self.document.data, path), dict):
             self.document.mapping_with_keys((*_options(command), *command.known_commands()), path)
 
 
@@ -114,21 +116,21 @@ Source = Environment | File
 
 
 def user_file() -> Path:
-    """The person's own file, of whatever folder."""
+    """The user's own file, which applies in every folder."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "strategist" / "config.yaml"
 
 
 def config_paths() -> tuple[Path, ...]:
-    """Files that are looked for, the nearest first; ``STRATEGIST_CONFIG`` names one instead, or none where it is empty."""
+    """Configuration files, nearest first; ``STRATEGIST_CONFIG`` names one instead, or none if empty."""
     named = os.environ.get(FILE_VARIABLE)
     return (Path(FOLDER_FILE), user_file()) if named is None else (Path(named),) if named else ()
 
 
 def sources(commands: Collection[str]) -> tuple[Source, ...]:
-    """All that is there, the nearest first.
+    """All sources that exist, nearest first.
 
     Raises:
-        FileError: a file is not one, or has a key that is neither a shared option nor a command.
+        FileError: a file is invalid, or has a key that is neither a shared option nor a command.
     """
     named = FILE_VARIABLE in os.environ
     there = (file for file in config_paths() if named or file.is_file())
@@ -138,30 +140,30 @@ def sources(commands: Collection[str]) -> tuple[Source, ...]:
 
 def _load(path: Path, commands: Collection[str]) -> yaml_file.Document:
     document = yaml_file.load(path)
-    for name in document.mapping_with_keys((*SHARED, *commands)) if document.data is not None else ():
-        if name not in SHARED:
+    for name in document.mapping_with_keys((*SHARED_OPTIONS, *commands)) if document.data is not None else ():
+        if name not in SHARED_OPTIONS:
             document.mapping([name])
     return document
 
 
 def _spellings(path: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
-    """As an option of the command, and as one of all commands where it is shared."""
+    """Places of an option: under its command, and at the top level if shared."""
     yield (*path, name)
-    if name in SHARED and tuple(path) in ONLY_OF.get(name, (tuple(path),)):
+    if name in SHARED_OPTIONS and tuple(path) in COMMANDS_OF_OPTION.get(name, (tuple(path),)):
         yield (name,)
 
 
-def _wants_trust(path: Sequence[str], action: argparse.Action) -> bool:
-    """Whether a value of the option can do harm."""
+def _needs_trust(path: Sequence[str], action: argparse.Action) -> bool:
+    """Whether the option may only be set by trusted sources."""
     whole = (*path, action.dest)
-    if whole in HARMLESS_PLACES:
+    if whole in UNTRUSTED_PLACES:
         return False
     placed = any(whole[: len(place)] == place for place in TRUSTED_PLACES)
-    return placed or action.dest in TRUSTED or (action.dest not in HARMLESS_PATHS and path_kind(action) != "")
+    return placed or action.dest in TRUSTED_OPTIONS or (action.dest not in READ_ONLY_PATHS and path_kind(action) != "")
 
 
-def _inside(data: Any, place: Sequence[str]) -> Any:
-    """What lies there, None where nothing does."""
+def _value_at(data: Any, place: Sequence[str]) -> Any:
+    """The value at a place; None if there is none."""
     for step in place:
         data = data.get(step) if isinstance(data, dict) else None
     return data
@@ -170,10 +172,10 @@ def _inside(data: Any, place: Sequence[str]) -> Any:
 def with_default_values(
     parser: Parser, arguments: Sequence[str], heard: Sequence[Source]
 ) -> tuple[list[str], tuple[OptionDefault, ...]]:
-    """The command line with what stands written out, and what that was.
+    """The command line with default values inserted, and these values.
 
     Raises:
-        InputError, FileError: a value is no option of the command, or not of its kind.
+        InputError, FileError: a value is not an option of the command, or has the wrong type.
     """
     command, path, end = parser.called(arguments)
     typed = {word.partition("=")[0] for word in arguments[end:] if word.startswith("-")}
@@ -186,10 +188,10 @@ def with_default_values(
 
 
 def default_values(command: Parser, path: tuple[str, ...], heard: Sequence[Source]) -> tuple[OptionDefault, ...]:
-    """What stands for the options of the command at ``path``, if nothing is typed.
+    """Default values of the command at ``path``, if nothing is typed.
 
     Raises:
-        InputError, FileError: a value is no option of the command, or not of its kind.
+        InputError, FileError: a value is not an option of the command, or has the wrong type.
     """
     if not path:
         return ()
@@ -218,7 +220,7 @@ def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
     """The option as it would be typed.
 
     Raises:
-        InputError: a value of another kind.
+        InputError: the value has the wrong type.
     """
     option = action.option_strings[-1]
     if action.nargs == 0:
@@ -234,7 +236,7 @@ def _words(action: argparse.Action, value: Any, source: str) -> Iterator[str]:
         try:
             value = shlex.split(value)
         except ValueError as error:
-            raise InputError(f"{source}: {value}", f"cannot be taken apart: {error}", "write a list of values") from None
+            raise InputError(f"{source}: {value}", f"cannot be parsed: {error}", "write a list of values") from None
     values = value if isinstance(value, list) else [value]
     if len(values) > 1 and not repeated:
         raise InputError(f"{source}: {values}", f"{option} takes one value", "leave one")

@@ -1,4 +1,4 @@
-"""The command with its misspelled word corrected, as an error's next step."""
+"""The command with a misspelled word corrected, as the next step of an error."""
 
 import re
 import shlex

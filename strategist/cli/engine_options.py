@@ -36,10 +36,10 @@ def add(parser: Parser) -> None:
 
 
 def given(options: argparse.Namespace) -> "Engine | None":
-    """What was asked for, None for torchrun on this machine.
+    """The requested engine; None for torchrun on this machine.
 
     Raises:
-        InputError: what was named is no engine, or belongs to another one.
+        InputError: the engine is unknown, or an option belongs to another one.
     """
     if options.engine not in ENGINES:
         raise not_among(f"--engine {options.engine}", options.engine, ENGINES)

@@ -1,4 +1,4 @@
-"""``strategist export``: a plan as another system's files, with the command or the job that trains with them."""
+"""``strategist export``: a plan as another system's files, with the command or the job that starts the training."""
 
 import argparse
 import shlex
@@ -38,10 +38,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def exported(plan: Plan, format: str, options: argparse.Namespace) -> "ExportedFiles":
-    """The plan in a format's words, with the job that the options ask for.
+    """The exported plan, with the job that the options request.
 
     Raises:
-        InputError, FileError: the format or the job cannot carry out the plan, or an option is none.
+        InputError, FileError: the format or the job cannot carry out the plan, or an option is invalid.
     """
     job, inputs = job_options.given(options), job_options.inputs(options)
     written = api.export_plan(
@@ -55,7 +55,7 @@ def exported(plan: Plan, format: str, options: argparse.Namespace) -> "ExportedF
 
 
 def print_missing(written: "ExportedFiles") -> None:
-    """What the files do not say of the plan, and what they lack."""
+    """Prints what of the plan the files do not express, and what they lack."""
     for found in written.findings:
         render.print_note(str(found))
     for need in written.needs:
@@ -63,7 +63,7 @@ def print_missing(written: "ExportedFiles") -> None:
 
 
 def write_files(written: "ExportedFiles", folder: str, *, force: bool, quiet: bool = False) -> None:
-    """Writes the files, and prints their paths and what starts them."""
+    """Writes the files, and prints their paths and the command that starts them."""
     paths = api.write_files(written, folder, force=force)
     if not quiet:
         for path in paths:

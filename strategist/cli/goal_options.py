@@ -8,7 +8,7 @@ from strategist.contract.request import OBJECTIVES, Request
 
 
 def add(parser: Parser) -> None:
-    """The options; without any of them a study keeps the goals that it has."""
+    """Adds the options; without them a study keeps its goals."""
     group = parser.add_argument_group("goals")
     group.add_argument(
         "--pareto", metavar="GOALS", help=f"objectives beside --objective, for the front of all: some of {', '.join(OBJECTIVES)}"
@@ -27,10 +27,10 @@ def add(parser: Parser) -> None:
 
 
 def goals(options: argparse.Namespace, request: Request) -> Goals | None:
-    """The goals that the options make; None where none is given.
+    """The goals that the options describe; None without options.
 
     Raises:
-        InputError: one breaks a law.
+        InputError: a goal is invalid.
     """
     given = {name: getattr(options, name) for name in ("headroom", "least_tokens_per_second", "most_cost")}
     if options.pareto is None and not any(value is not None for value in given.values()):

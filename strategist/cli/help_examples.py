@@ -1,4 +1,4 @@
-"""Examples for the help of each command: lines that a shell takes."""
+"""Examples in the help of each command: lines that can be pasted into a shell."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "init": ("strategist init -o request.yaml",),

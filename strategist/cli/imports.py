@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the plan, or writes it; 1 where the settings break a law, so that there is none."""
+    """Prints or writes the plan; returns 1 if the settings break a law."""
     review = api.import_plan(options.file, config_file_options.given(options), **config_file_options.deciding(options))
     for found in api.in_language(review.findings, options.lang, cards=options.cards):
         render.print_note(str(found))

@@ -1,4 +1,4 @@
-"""``strategist init``: five questions, the request file that their answers make, and its plan."""
+"""``strategist init``: asks five questions, writes the request file, and plans."""
 
 import argparse
 import sys
@@ -19,14 +19,14 @@ HEAD = "# A request: strategist plan --request {name}; all keys are the options 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked, what an empty line means, and how the answer is checked; it is asked again until it is one."""
+    """A question, the default for an empty line, and the check of the answer; it is repeated until the answer is valid."""
 
     text: str
     default: str
     check: Callable[[str], object]
 
     def answer(self) -> str:
-        """What was typed.
+        """The typed answer.
 
         Raises:
             InputError: the input ended.
@@ -53,7 +53,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Asks, writes the file, one that is there stays, and plans; 1 where nothing fits."""
+    """Asks, writes the file (an existing one is kept), and plans; returns 1 if nothing fits."""
     path = options.output
     outputs.check(path, own=None if options.force else "")
     from strategist.report.summary import answer_summary

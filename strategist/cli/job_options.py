@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 INPUTS = ("weights", "data", "tokenizer")
 TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
 PAIRS = {"volume": "volumes", "env": "environment", "secret": "secrets", "resource": "resources"}
-"""Options that may be given several times, and the fields of a job that they make."""
+"""Repeatable options, and the fields of a job that they fill."""
 
 
 def add(parser: Parser, kinds: str) -> None:
-    """The options; ``kinds`` says which jobs there are."""
+    """Adds the options; ``kinds`` lists the kinds of jobs for the help."""
     group = parser.add_argument_group("what it trains on, written where the files have placeholders")
     group.add_argument(
         "--weights", metavar="PLACE", help="model to begin with: a folder, or a Hub id where the framework takes one"
@@ -55,22 +55,22 @@ def add(parser: Parser, kinds: str) -> None:
 
 
 def inputs(options: argparse.Namespace) -> dict[str, str]:
-    """Weights, data and tokenizer, as far as they are named."""
+    """Weights, data and tokenizer, if named."""
     return {name: value for name in INPUTS if (value := getattr(options, name))}
 
 
 def given(options: argparse.Namespace) -> "JobOptions":
-    """What the options say; those that the kind of job does not use are reported.
+    """Values of the options; those that the kind of job ignores are reported.
 
     Raises:
-        InputError, FileError: an option is none, or a file cannot be shipped.
+        InputError, FileError: an option is invalid, or a file cannot be shipped.
     """
     texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
     pairs: dict[str, Any] = {field: _pairs(f"--{name}", getattr(options, name)) for name, field in PAIRS.items()}
     made = api.JobOptions(files=tuple(map(api.job_file, options.file)), **texts, **pairs)
     typed = {word.partition("=")[0] for word in options.typed}
     for field in api.unused_job_options(options.job, made) if options.job else ():
-        if (name := f"--{_option(field)}") in typed:  # what a configuration file says is for any job
+        if (name := f"--{_option(field)}") in typed:  # values of a configuration file apply to any job
             render.print_note(f"{name} is not used by --job {options.job}")
     return made
 
@@ -80,7 +80,7 @@ def _option(field: str) -> str:
 
 
 def _pairs(name: str, texts: list[str]) -> dict[str, str]:
-    """Names with what stands behind their ``=``."""
+    """``NAME=VALUE`` texts as a mapping."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The command ``strategist``: reads the command line, runs one command, turns errors into one line and an exit code."""
+"""The command ``strategist``: parses the command line, runs one command, turns errors into one line and an exit code."""
 
 import argparse
 import atexit
@@ -50,23 +50,23 @@ COMMANDS = {
     "profiles": "list known models, devices, back ends and formats",
     "config": "show what stands for options that the command line does not say",
 }
-"""Each command lies in the module of its name; only the one that is called is imported, which keeps the start fast."""
+"""Commands with their help. A command is the module of its name; only the called one is imported, to start fast."""
 
 RENAMED = {"import": "imports"}
-"""Commands whose name no module can have."""
+"""Modules of commands whose name is a Python keyword."""
 
-LONG = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "watch", "mcp"}
-"""Commands that take minutes."""
+LONG_COMMANDS = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench", "study", "watch", "mcp"}
+"""Commands that may take minutes."""
 
-OWN_SCREEN = {"init", "tune", "study", "watch", "mcp"}
-"""Commands that ask, draw or serve on their own."""
+INTERACTIVE_COMMANDS = {"init", "tune", "study", "watch", "mcp"}
+"""Commands with questions, a live display or a server."""
 
 HELP = {"-h", "--help", "--version"}
 
-AS_IT_IS = ("examples:", "exit codes:")
-"""How texts of the help begin whose lines stay as they are."""
+VERBATIM_HEADINGS = ("examples:", "exit codes:")
+"""First words of help texts whose lines are not wrapped."""
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _safe_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        waits = nullcontext() if OWN_SCREEN.intersection(arguments[:1]) else progress_bar.shown()
+        waits = nullcontext() if INTERACTIVE_COMMANDS.intersection(arguments[:1]) else progress_bar.shown()
         with _ended_like_ctrl_c(), waits:
             code = _run(arguments)
             sys.stdout.flush()
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED
-    except OSError as error:  # the machine's doing, such as a full disk; whatever the program expects is a FileError already
+    except OSError as error:  # a fault of the machine, such as a full disk; expected errors are FileErrors already
         render.print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
         _drop_output_that_fails()
         return USER_ERROR
@@ -101,8 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if not LONG.intersection(arguments[:1]):
-        gc.disable()  # a short command makes no garbage worth the twentieth of its time that looking for it takes
+    if not LONG_COMMANDS.intersection(arguments[:1]):
+        gc.disable()  # garbage collection would take a twentieth of a short command's time
         atexit.register(gc.freeze)  # nor does the interpreter look for it as it ends
     called = next((item for item in arguments if not item.startswith("-")), "")
     parser = whole_parser([called])
@@ -128,7 +128,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def whole_parser(complete: Collection[str]) -> Parser:
-    """The parser of all commands, of which those named have their options: each is imported for them."""
+    """The parser of all commands; those in ``complete`` are imported and have their options."""
     codes = "".join(f"\n  {code:<5}{text}" for code, text in EXIT_CODES.items())
     parser = Parser(
         prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training.",
@@ -147,17 +147,17 @@ def whole_parser(complete: Collection[str]) -> Parser:
 
 
 class _Help(argparse.HelpFormatter):
-    """Has room for options, and leaves tables and examples as they are."""
+    """Help with room for options; tables and examples are not wrapped."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith(AS_IT_IS) else super()._fill_text(text, width, indent)
+        return text if text.startswith(VERBATIM_HEADINGS) else super()._fill_text(text, width, indent)
 
 
 class _Version(argparse.Action):
-    """Prints the version; its lookup takes longer to import than most commands."""
+    """Prints the version; its lookup is imported only here, because it is slow."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version
@@ -171,8 +171,12 @@ class _Version(argparse.Action):
 
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM of a scheduler and SIGHUP of a closed terminal interrupt a command: its trial ends, its claim is given back."""
-    before = {number: signal.signal(number, _interrupt) for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN}
+    """Handles SIGTERM of a scheduler and SIGHUP of a closed terminal like Ctrl-C: the trial ends and its claim is released."""
+    before = {
+        number: signal.signal(number, _interrupt)
+        for number in TERMINATION_SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -181,18 +185,18 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Once is enough: what asks again meanwhile does not disturb the tidying up."""
-    for again in ENDING:
+    """Raises KeyboardInterrupt once; further signals do not disturb the cleanup."""
+    for again in TERMINATION_SIGNALS:
         signal.signal(again, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _safe_output() -> None:
-    """A closed stream reads and writes nothing, and a character that the terminal cannot show is escaped; neither is an error."""
+    """Replaces closed standard streams, and escapes characters that the terminal cannot show."""
     codecs.register_error("escape", render.escape)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            with suppress(OSError):  # the lowest number that is free: a file must not be opened as a standard stream
+            with suppress(OSError):  # takes the lowest free descriptor, so that no file is opened as a standard stream
                 os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -201,7 +205,7 @@ def _safe_output() -> None:
 
 
 def _drop_output_that_fails() -> None:
-    """Drops what stdout still holds where it cannot be written: the interpreter would try again at its end, and complain."""
+    """Drops buffered output that cannot be written: the interpreter would try again at exit, and complain."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -209,7 +213,7 @@ def _drop_output_that_fails() -> None:
 
 
 def _drop_output() -> None:
-    """Broken pipe: discards the rest of the buffer, without an error at exit."""
+    """Drops the rest of the buffer after a broken pipe, without an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

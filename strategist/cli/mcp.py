@@ -1,4 +1,4 @@
-"""``strategist mcp``: the tools for agents, over standard input and output, or over HTTP where that is asked for."""
+"""``strategist mcp``: serves the tools for agents over standard input and output, or over HTTP."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from strategist.cli.parser import Parser, above_zero, positive
 from strategist.errors import FileError, InputError
 
 INSTALL = "pip install 'torch-strategist[mcp]'"
-LEAST_TOKEN = 16
+MIN_TOKEN = 16
 TOKEN = "STRATEGIST_MCP_TOKEN"
 
 
@@ -43,7 +43,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until the client goes away, or until it is interrupted."""
+    """Serves until the client disconnects or the command is interrupted."""
     if find_spec("mcp") is None:
         raise InputError("strategist mcp", "the SDK of the Model Context Protocol is not installed", INSTALL)
     for name in ("study", "token_file"):
@@ -69,13 +69,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _token(file: str | None) -> str:
-    """The token, which is never an argument: those are seen by all users of a machine."""
+    """The token. It is never an argument, because all users of a machine see these."""
     try:
         token = os.environ.get(TOKEN, "") if file is None else Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
-    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        law = f"a token of at least {LEAST_TOKEN} letters and digits is needed"
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        law = f"a token of at least {MIN_TOKEN} letters and digits is needed"
         do = "openssl rand -hex 32 > FILE, and --token-file FILE"
         raise InputError(f"--token-file {file}" if file else TOKEN, law, do)
     return token

@@ -1,4 +1,4 @@
-"""The argument parser: argparse with one-line errors, and argument types that say what they want."""
+"""The argument parser: argparse with one-line errors, and argument types with clear errors."""
 
 import argparse
 import re
@@ -20,13 +20,13 @@ _CHOICE = re.compile(r"argument \S+: invalid choice: '?([^' ]*)'? \(.*")
 
 
 class UsageError(StrategistError):
-    """The command line is not one; shown like every error of the user, without the usage."""
+    """An invalid command line; shown like other errors, without the usage text."""
 
     code = "invalid_arguments"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of exiting, and names the nearest option where one is unknown."""
+    """An ArgumentParser that raises instead of exiting, and suggests the nearest option."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
@@ -34,14 +34,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
-            raise UsageError(f"{name} is no argument of {self.prog}; {near or f'see {self._called()} --help'}")
+            raise UsageError(f"{name} is not an argument of {self.prog}; {near or f'see {self._called()} --help'}")
         if match := _VALUE.match(message):
             option, value, known_values = match.groups()
             raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")
         if match := _CHOICE.match(message):
             known = self.known_commands()
             near = _near(match.group(1), known)
-            raise UsageError(f"{match.group(1)} is no command of {self.prog}; {near or 'known are ' + ', '.join(known)}")
+            raise UsageError(f"{match.group(1)} is not a command of {self.prog}; {near or 'known are ' + ', '.join(known)}")
         if match := _NO_VALUE.match(message):
             option = match.group(1)
             raise UsageError(
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
     def known_options(self) -> list[str]:
-        """All options of this parser and of the commands below it."""
+        """All options of this parser and of its subcommands."""
         options = self.own_options()
         for command in self._commands().values():
             options += command.known_options()
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._commands())
 
     def called(self, arguments: Sequence[str]) -> tuple["Parser", tuple[str, ...], int]:
-        """The command that the arguments name, the words of its name, and where these end."""
+        """The command that the arguments name, the words of its name, and the position after these."""
         parser, words, end = self, list[str](), 0
         for index, word in enumerate(arguments):
             if not (below := parser._commands()):
@@ -76,13 +76,13 @@ class Parser(argparse.ArgumentParser):
         return parser, tuple(words), end
 
     def exclusive_options(self, name: str) -> set[str]:
-        """What an option is typed as, and the options that cannot be given beside it."""
+        """Spellings of an option, and of the options that exclude it."""
         alike = [action for action in self._actions if action.dest == name]
         groups = (group._group_actions for group in self._mutually_exclusive_groups if alike[0] in group._group_actions)
         return {option for action in [*alike, *chain(*groups)] for option in action.option_strings}
 
     def subcommands(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Parser"]]:
-        """This parser and all of the commands below it, with the words of their names."""
+        """This parser and all subcommands, with the words of their names."""
         yield words, self
         for name, parser in self._commands().items():
             yield from parser.subcommands((*words, name))
@@ -98,17 +98,17 @@ class Parser(argparse.ArgumentParser):
 
 
 FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
-"""What places of options that take paths are called in the help."""
+"""Metavars of options that take files, and of those that take folders."""
 
 
 def path_kind(option: argparse.Action) -> str:
-    """``file`` or ``folder`` where the option takes such a path, else nothing."""
+    """``file`` or ``folder`` if the option takes such a path; else empty."""
     words = set(re.split(r"[^A-Z]+", str(option.metavar)))
     return "file" if words & FILES else "folder" if words & FOLDERS else ""
 
 
 def add_output(parser: Parser, *names: str, metavar: str = "FILE", **settings: Any) -> None:
-    """An option for where a command writes, and ``--force``; ``-`` is standard output where that is a file."""
+    """Adds an option for the output path, and ``--force``; ``-`` is standard output if the output is a file."""
 
     prints = metavar not in FOLDERS or "default" not in settings
     option = parser.add_argument(*names, type=output_path(names[-1], metavar, prints=prints), metavar=metavar, **settings)
@@ -117,7 +117,7 @@ def add_output(parser: Parser, *names: str, metavar: str = "FILE", **settings: A
 
 
 def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[str], str]:
-    """The type of an option for where a command writes; empty where one that ``prints`` a folder's files is to do so."""
+    """Type of an output option; with ``prints`` an empty path prints the files of a folder."""
 
     def parse(text: str) -> str:
         if not text:
@@ -132,7 +132,7 @@ def output_path(name: str, metavar: str, *, prints: bool = False) -> Callable[[s
 
 
 def positive(name: str) -> Callable[[str], int]:
-    """The type of an option that takes a whole number above 0."""
+    """Type of an option: a whole number above 0."""
 
     def parse(text: str) -> int:
         number = whole(name)(text)
@@ -144,7 +144,7 @@ def positive(name: str) -> Callable[[str], int]:
 
 
 def whole(name: str) -> Callable[[str], int]:
-    """The type of an option that takes a whole number."""
+    """Type of an option: a whole number."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
@@ -166,7 +166,7 @@ def _whole_meant(text: str) -> str:
 
 
 def above_zero(name: str) -> Callable[[str], float]:
-    """The type of an option that takes a number above 0."""
+    """Type of an option: a number above 0."""
 
     def parse(text: str) -> float:
         if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text, re.ASCII) or not float(text):
@@ -177,7 +177,7 @@ def above_zero(name: str) -> Callable[[str], float]:
 
 
 def share(name: str) -> Callable[[str], float]:
-    """The type of an option that takes a share, as 0.9 or 90%."""
+    """Type of an option: a share, such as 0.9 or 90%."""
 
     def parse(text: str) -> float:
         number, sign = text.removesuffix("%"), text.endswith("%")

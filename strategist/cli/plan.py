@@ -51,7 +51,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the answer; 1 where nothing fits, with --check 3 where it is tight."""
+    """Prints the answer; returns 1 if nothing fits, with --check 3 if it is tight."""
     if options.output:
         outputs.check(options.output, own=None if options.force else codec.document_header(Plan))
     if options.job_output:
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _format(options: argparse.Namespace, request: Request) -> str:
-    """The format of the export, empty where none is asked for.
+    """Format of the export; empty if none is requested.
 
     Raises:
-        InputError: no format has the name, or the export has no format or no folder.
+        InputError: the format is unknown, or format or folder are missing.
     """
     if not (options.to or options.job or options.job_output):
         return ""
@@ -103,13 +103,13 @@ def _format(options: argparse.Namespace, request: Request) -> str:
 
 
 def _backend(options: argparse.Namespace, request: Request, format: str) -> str:
-    """What runs the plan: as it is typed or as the request file has it, else the format."""
+    """The back end: the option or the request file's, else the format."""
     typed = "--backend" in (word.partition("=")[0] for word in options.typed)
     return request.backend if request.backend != Request.backend and (typed or options.backend is None) else format
 
 
 def _verdict(answer: Answer, rank: int) -> Fit:
-    """The verdict on the plan of this rank, by its proof or the confidence asked for; without plans, whether one is tight."""
+    """Verdict on the plan of this rank, by its proof or by the confidence; without plans, whether one is tight."""
     if not answer.plans:
         return Fit.TIGHT if any("--confidence" in alternative.flags for alternative in answer.alternatives) else Fit.TOO_LARGE
     if answer.proofs and answer.proofs[rank - 1].verdict is Verdict.TOO_LARGE:
@@ -118,7 +118,7 @@ def _verdict(answer: Answer, rank: int) -> Fit:
 
 
 def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> None:
-    """The answer as JSON, on one screen, in full or in parts."""
+    """Prints the answer as JSON, on one screen, in full or in sections."""
     if options.json:
         render.show_json(answer)
         return
@@ -134,7 +134,7 @@ def _show(answer: Answer, options: argparse.Namespace, shown: Sequence[str]) -> 
 
 
 def _chosen(answer: Answer, rank: int) -> Plan | None:
-    """The plan of this rank, None where nothing fits."""
+    """The plan of this rank; None if nothing fits."""
     if answer.plans and rank > len(answer.plans):
         law = f"the answer has {len(answer.plans)} plans"
         raise InputError(f"--plan {rank}", law, f"take 1 to {len(answer.plans)}, or ask for more with --top")

@@ -1,4 +1,4 @@
-"""Reads the plan file of a command that executes a plan."""
+"""Reads the plan file of commands that execute a plan."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from strategist.contract.plan import Plan
 
 
 def read(path: str | Path) -> Plan:
-    """The plan in a file; one that was edited goes on under the id of what it says now.
+    """The plan in a file; an edited one gets the id of its content.
 
     Raises:
-        FileError: there is none, or it is no plan.
+        FileError: the file is missing, or is not a plan.
     """
     plan = codec.load(Plan, path)
     if plan.identified() == plan:

@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures, writes the file and its samples beside it, and shows what was found."""
+    """Measures, writes the cluster file and its samples, and shows the result."""
     if options.nccl_tests:
         return _links(options)
     path, record = api.profile_machine(options.out, ranks=options.ranks, cpu=options.cpu, force=options.force)
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _links(options: argparse.Namespace) -> int:
-    """Writes what logs show, and says it."""
+    """Writes the links that logs of nccl-tests show, and prints them."""
     value = f"--nccl-tests {options.nccl_tests[0]}"
     if options.out is None:
         raise InputError(value, "is written to a file of its own, as it may be of other machines than this", "add -o cluster.yaml")

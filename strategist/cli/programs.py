@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
     render.show(program_report(program))
     if command:
-        render.line(f"\nFor the plan\n{shlex.join(command)}")  # unbroken, to be copied
+        render.line(f"\nFor the plan\n{shlex.join(command)}")  # on one line, to be copied
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Progress bar of a long command: its progress, and an estimate of the remaining time."""
+"""Progress bar of a long command, with an estimate of the remaining time."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ EVERY_SECONDS = 0.5
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """A line below what is printed, from the third second on, for as long as this goes on; none where no terminal is."""
+    """Shows a progress line below the output from the third second on; nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -39,7 +39,7 @@ def _draw(over: threading.Event, begun: float) -> None:
 
 
 def words(stages: tuple[progress.Stage, ...], now: float, begun: float) -> str:
-    """How far it is, and what is left if all parts are alike; how long it has gone on, where nothing is known."""
+    """Progress and remaining time, assuming equal parts; elapsed time if nothing is known."""
     counts = ", ".join(f"{each.done} of {each.total} {each.what}" for each in stages)
     if note := next((each.note for each in stages if each.note), ""):
         return f"{counts}, {note}"

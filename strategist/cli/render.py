@@ -1,4 +1,4 @@
-"""The only place that prints: results on standard output, progress and complaints on standard error."""
+"""The only place that prints: results on standard output, progress and errors on standard error."""
 
 import json
 import os
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
     from strategist.contract.simulation import SimulatedRank
 
-NARROWEST, USUAL, SHORTEST = 40, 80, 24
+MIN_WIDTH, DEFAULT_WIDTH, MIN_HEIGHT = 40, 80, 24
 FRAMES_PER_SECOND = 1.0
-"""As often as figures move; drawing one takes 10 ms from what is measured on the same machine."""
+"""Refresh rate of live views; drawing takes 10 ms from measurements on the same machine."""
 
 ASCII = str.maketrans({"█": "#", "·": ".", "•": "+", "…": "~"})
-"""What is drawn where a terminal shows ASCII only."""
+"""Stand-ins for terminals that show ASCII only."""
 
 _ERASE = "\r\x1b[2K"
 _SAID_BY = "strategist: "
 _PRINTING = threading.Lock()
 _drawn: list[str] = []
-"""The line that stands below what was printed, if one does."""
+"""The progress line below the output, if there is one."""
 _reserved: list[bool] = []
-"""Not empty where results are not printed."""
+"""Not empty if results are not printed."""
 
 
 def escape(error: UnicodeError) -> tuple[str, int]:
-    """Handles a character that an encoding lacks: drawn ones have a stand-in, all others are escaped as in JSON."""
+    """Encoding error handler: drawing characters get a stand-in, others are escaped as in JSON."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end].translate(ASCII))[1:-1], error.end
 
 
 def _is_ascii() -> bool:
-    """Whether the locale is C by its name; Python writes UTF-8 there nevertheless."""
+    """Whether the locale is C by name; Python writes UTF-8 there nevertheless."""
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     return next(filter(None, names), "") in ("C", "POSIX")
 
 
 def show(*parts: "RenderableType") -> None:
-    """Prints renderables, in colour on a terminal and plain elsewhere, there without blanks at the ends of lines."""
+    """Prints renderables, coloured on a terminal; elsewhere plain and without trailing blanks."""
     screen = console()
     with screen.capture() as captured:
         for part in parts:
@@ -59,16 +59,16 @@ def show(*parts: "RenderableType") -> None:
 
 
 def console(*, errors: bool = False) -> "Console":
-    """A console on standard output or error that takes text as it is, as wide as the terminal, from 40 columns on."""
+    """A console on standard output or error without markup, as wide as the terminal, from 40 columns on."""
     from rich.console import Console  # 50 ms that JSON and errors do without
 
     made = Console(stderr=errors, markup=False, highlight=False, emoji=False, soft_wrap=False)
-    made.width = max(made.width, NARROWEST)
+    made.width = max(made.width, MIN_WIDTH)
     return made
 
 
 def show_json(value: Any) -> None:
-    """Prints a value of the contract as its versioned JSON document, anything else as plain JSON."""
+    """Prints a contract value as its versioned JSON document, anything else as plain JSON."""
     plain = isinstance(value, dict | list)
     _print(
         json.dumps(codec.encode(value), indent=2, ensure_ascii=False) if plain else codec.dumps(value), end="\n" if plain else ""
@@ -76,7 +76,7 @@ def show_json(value: Any) -> None:
 
 
 def write(path: str, text: str, *, own: str = "", force: bool = False) -> None:
-    """Writes a result to the file that was asked for.
+    """Writes a result to the requested file.
 
     Raises:
         FileError: it cannot be written, or holds a file without the text ``own`` and ``force`` is not given.
@@ -85,18 +85,19 @@ def write(path: str, text: str, *, own: str = "", force: bool = False) -> None:
 
 
 def reserve_output(reserved: bool) -> None:
-    """Leaves standard output to the file that a command writes: with ``-o -`` it holds nothing else."""
+    """Reserves standard output for the file of ``-o -``, which must be its only content."""
     _reserved[:] = [True] if reserved else []
 
 
 def line(text: str, *, now: bool = False) -> None:
-    """Prints one line of a result; ``now`` does not wait for more."""
+    """Prints one line of a result; ``now`` flushes it."""
     _print(text, flush=now)
 
 
 def has_screen() -> bool:
-    """Whether standard error is a terminal on which a display can be drawn, and ours: variables that force colours make none of a
-    file, and a job in the background leaves it to the shell."""
+    """Whether standard error is a terminal with a display, and this process is in its foreground. Variables that force colours
+    do not make a file a terminal.
+    """
     return bool(os.environ.get("TERM")) and sys.stderr.isatty() and _in_foreground() and console(errors=True).is_interactive
 
 
@@ -109,8 +110,9 @@ def _in_foreground() -> bool:
 
 @contextmanager
 def live(look: "RenderableType") -> Iterator[None]:
-    """Draws ``look``, as it is then, again and again on the whole screen of the terminal, whatever size that has by then; gives the
-    terminal back as it was, for a while too, when the job is stopped. Where an error ends it, what was seen last stays."""
+    """Redraws ``look`` on the whole screen of the terminal until the end of the context, following its size; restores the
+    terminal, also while the job is stopped. After an error the last view stays.
+    """
     display = _display(look)
 
     def pause(number: int, frame: object) -> None:
@@ -148,8 +150,8 @@ def _display(look: "RenderableType") -> "Live":
     screen = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
     def fitted() -> "RenderableType":
-        columns, lines = os.get_terminal_size(sys.stderr.fileno())  # what COLUMNS and LINES say may be of another day
-        screen.size = (columns or USUAL, lines or SHORTEST)
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())  # COLUMNS and LINES may be outdated
+        screen.size = (columns or DEFAULT_WIDTH, lines or MIN_HEIGHT)
         return look
 
     return Live(
@@ -159,35 +161,35 @@ def _display(look: "RenderableType") -> "Live":
 
 
 def print_note(text: str) -> None:
-    """Says something about the result beside it."""
+    """Prints a note about the result on standard error."""
     _print(f"strategist: {text}", file=sys.stderr)
 
 
 def document_lines(values: Iterable[Any]) -> None:
-    """Prints values of the contract as lines of a stream of JSON lines."""
+    """Prints contract values as a stream of JSON lines."""
     for value in values:
         line(codec.one_line(value), now=True)
 
 
 def rank_line(rank: "SimulatedRank") -> None:
-    """Says what the simulation of a rank showed, as soon as it is done."""
+    """Prints the simulation of a rank as soon as it is done."""
     at = " ".join(filter(None, (rank.moment.phase, rank.moment.module)))
     print_note(f"rank {rank.rank}: {show_bytes(rank.peak_memory_bytes)} at {at}")
 
 
 def print_error(error: object) -> None:
-    """The one line for what went wrong."""
+    """Prints the one line of an error."""
     words = " ".join((str(error), *getattr(error, "__notes__", ()))).split()
     _print(f"strategist: {' '.join(words)}", file=sys.stderr)
 
 
 def status_width() -> int:
-    """Characters of a line that :func:`status` draws."""
-    return (os.get_terminal_size(sys.stderr.fileno()).columns or USUAL) - len(_SAID_BY) - 1
+    """Width of the line that :func:`status` draws, in characters."""
+    return (os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH) - len(_SAID_BY) - 1
 
 
 def status(text: str) -> None:
-    """Draws a line on the terminal in place of the one before; what is printed next takes its place, and so does nothing."""
+    """Draws a progress line in place of the previous one; the next output replaces it, and an empty text removes it."""
     with _PRINTING:
         if text:
             sys.stderr.write(f"{_ERASE}{_SAID_BY}{text[: status_width()]}")

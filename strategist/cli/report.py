@@ -1,4 +1,4 @@
-"""``strategist report``: a plan, a run or a study in pictures, as one page that needs nothing else or in a terminal."""
+"""``strategist report``: a plan, a run or a study in pictures, as a self-contained page or in a terminal."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the page and says where, or prints the pictures."""
+    """Writes the page and prints its path, or prints the pictures."""
     found = api.report_of(options.about, cards=options.cards, without=options.without, calibration=options.calibration)
     if isinstance(found, PlanReport):
         found = api.in_language(found, options.lang, cards=options.cards)

@@ -1,4 +1,4 @@
-"""The options that make a request, shared by the commands that take one."""
+"""Options that make a request, shared by the commands that take one."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from strategist import api
 from strategist.cli import deck_options
 from strategist.cli.parser import Parser, above_zero, share, whole
-from strategist.contract.estimate import SURE
+from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import OBJECTIVES, Request
 from strategist.contract.setting_parser import parse_allow, parse_fix
@@ -21,11 +21,11 @@ WORKLOAD = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", 
 
 
 def add(parser: Parser) -> None:
-    """The options of a request; given ones override those of the request file."""
+    """Adds the options of a request; given ones override the request file."""
     group = parser.add_argument_group("request")
     add_situation(group)
     group.add_argument("--objective", metavar="GOAL", help=_choices(OBJECTIVES, OBJECTIVES[0]))
-    surely = f"probability with which a plan must fit the memory, from 0.5 on (default {SURE})"
+    surely = f"probability with which a plan must fit the memory, from 0.5 on (default {DEFAULT_CONFIDENCE})"
     group.add_argument("--confidence", type=share("--confidence"), metavar="P", help=surely)
     group.add_argument(
         "--allow", action="append", metavar="KNOBS", help="what may change convergence, e.g. float8,comm_hook; may be repeated"
@@ -43,7 +43,7 @@ def add(parser: Parser) -> None:
 
 
 def add_situation(group: "argparse._ArgumentGroup") -> None:
-    """What is trained on what, and settings that must be so."""
+    """Adds model, GPUs, workload, and fixed settings."""
     base = Workload()
     group.add_argument("--model", metavar="NAME", help="preset, size such as 32b, config.json or its folder, Hub id, or YAML shape")
     group.add_argument("--gpus", metavar="GPUS", help="8x24GB, 64xH100, 16x8xH100 (nodes x GPUs), local, or a cluster file")
@@ -68,10 +68,10 @@ def add_situation(group: "argparse._ArgumentGroup") -> None:
 
 
 def request(options: argparse.Namespace, backend: str = "any") -> Request:
-    """The request that the options make, on top of the request file where one is named; ``backend`` is the default.
+    """The request that the options make, based on the request file if one is named; ``backend`` is the default.
 
     Raises:
-        InputError, FileError: an option breaks a law, or the file cannot be read.
+        InputError, FileError: an option is invalid, or the file cannot be read.
     """
     given = dict(_given(options))
     workload = {name: given.pop(name) for name in WORKLOAD if name in given}
@@ -87,12 +87,12 @@ def request(options: argparse.Namespace, backend: str = "any") -> Request:
 
 
 def given(options: argparse.Namespace) -> bool:
-    """Whether the options ask for anything."""
+    """Whether any of the options is given."""
     return options.request is not None or any(True for _ in _given(options))
 
 
 def given_situation(options: argparse.Namespace) -> dict[str, Any]:
-    """Those of :func:`add_situation` that were given, by the names of the fields of Request and Workload."""
+    """Given options of :func:`add_situation`, by field of Request and Workload."""
     return dict(_situation(options))
 
 
@@ -107,7 +107,7 @@ def _situation(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 
 def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Names of the fields of Request and Workload with the values that were given."""
+    """Given options, by field of Request and Workload."""
     yield from _situation(options)
     for name in ("objective", "confidence", "backend"):
         if getattr(options, name) is not None:
@@ -121,7 +121,7 @@ def _given(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 
 def _fixed(texts: Sequence[str]) -> dict[str, KnobValue]:
-    """The fixed settings; one that is fixed to two values is an error, not a guess."""
+    """Fixed settings; a setting fixed to two values is an error."""
     fixed: dict[str, KnobValue] = {}
     for text in (part for given in texts for part in given.split(",")):
         name, value = parse_fix(text)

@@ -1,4 +1,4 @@
-"""``strategist run``: executes a plan on this machine and shows the measurement beside the prediction."""
+"""``strategist run``: runs a plan on this machine and shows the measurement beside the prediction."""
 
 import argparse
 import shlex
@@ -40,7 +40,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the trial; 1 where it did not end well."""
+    """Runs the trial; returns 1 if it failed."""
     shown = sections.requested_sections(options, SECTIONS)
     path = Path(options.plan)
     plan = plan_file.read(path)
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         from strategist.report.trial import trial_report
 
-        ended = codec.load(Plan, folder / "plan.json")  # the one that an elastic training ended with
+        ended = codec.load(Plan, folder / "plan.json")  # the last plan of an elastic training
         render.show(trial_report(ended, measurement, shown))
         render.line(f"\nwritten to {folder / 'measurement.json'}")
         for line in _kept(options.plan, settings, folder):

@@ -1,4 +1,4 @@
-"""``strategist scale``: measures a plan on more and more devices."""
+"""``strategist scale``: measures a plan on increasing numbers of devices."""
 
 import argparse
 import re
@@ -27,14 +27,14 @@ def add(parser: Parser) -> None:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """The type of an option that takes counts."""
+    """Type of an option: a list of counts."""
     if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text, re.ASCII) or 0 in map(int, text.split(",")):
         raise InputError(f"--gpus {text}", "counts of devices are needed", "write e.g. --gpus 1,2,4,8")
     return tuple(sorted({int(item) for item in text.split(",")}))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures each count; 1 where one did not end well."""
+    """Measures each count; returns 1 if a trial failed."""
     path = Path(options.plan)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-scale")
     settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()

@@ -14,7 +14,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints one schema, or a line for each, or writes them."""
+    """Prints one schema, or a line per schema, or writes all."""
     from strategist.api.documents import DOCUMENTS, schema_of, write_schemas
 
     if options.output:

@@ -1,4 +1,4 @@
-"""``--explain`` and ``--show SECTIONS``: the parts of a report beyond its screen."""
+"""``--explain`` and ``--show SECTIONS``: sections of a report beyond its screen."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ def add(parser: Parser, names: Sequence[str]) -> None:
 
 
 def requested_sections(options: argparse.Namespace, names: Sequence[str]) -> tuple[str, ...]:
-    """The parts asked for: those named, commas between them; all with ``--explain``; none where the screen is enough.
+    """Requested sections: those named, separated by commas; all with ``--explain``; empty for the screen.
 
     Raises:
-        InputError: a part has no such name.
+        InputError: a section is unknown.
     """
     found = tuple(name.strip() for text in options.show for name in text.split(","))
     for name in found:

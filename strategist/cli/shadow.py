@@ -25,7 +25,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the rank; 1 where it did not end well."""
+    """Runs the rank; returns 1 if it failed."""
     path = Path(options.plan)
     plan = plan_file.read(path)
     folder = Path(options.out) if options.out else path.with_name(f"{path.stem}-shadow")

@@ -1,10 +1,10 @@
-"""``strategist simulate``: proves a plan of any cluster without a GPU."""
+"""``strategist simulate``: checks a plan for any cluster without a GPU."""
 
 import argparse
 
 from strategist import api
 from strategist.cli import plan_file, render, sections
-from strategist.cli.exit_codes import FAILED, OPEN
+from strategist.cli.exit_codes import FAILED, UNDECIDED
 from strategist.cli.parser import Parser
 from strategist.contract.layout import Layout
 from strategist.errors import InputError
@@ -32,7 +32,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulates the ranks; 1 where their tensors do not fit, 3 where only what the allocator reserves does not."""
+    """Simulates the ranks; returns 1 if their tensors do not fit, 3 if only the reserved bytes do not."""
     shown = sections.requested_sections(options, SECTIONS)
     plan = plan_file.read(options.plan)
     ranks = _ranks(options, plan.candidate.layout)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         from strategist.report.simulation import simulation_report
 
         render.show(simulation_report(plan, found, shown))
-    return 0 if found.fits else OPEN if found.tensors_fit else FAILED
+    return 0 if found.fits else UNDECIDED if found.tensors_fit else FAILED
 
 
 def _ranks(options: argparse.Namespace, layout: Layout) -> list[int]:

@@ -70,7 +70,7 @@ def _add_import(command: Parser) -> None:
 
 
 def list_studies(options: argparse.Namespace) -> int:
-    """A line a study; 1 where one cannot be read."""
+    """Prints a line per study; returns 1 if one cannot be read."""
     found = api.list_studies(options.place or ["."])
     if options.json:
         render.show_json(found)
@@ -84,7 +84,7 @@ def list_studies(options: argparse.Namespace) -> int:
 
 
 def show_study(options: argparse.Namespace) -> int:
-    """The trials of a study."""
+    """Prints a study."""
     shown = sections.requested_sections(options, SECTIONS)
     study = api.study(options.study)
     if options.json:
@@ -97,15 +97,15 @@ def show_study(options: argparse.Namespace) -> int:
 
 
 def export_study(options: argparse.Namespace) -> int:
-    """Writes the study and says how many trials."""
+    """Writes the study and prints the number of trials."""
     render.line(f"{api.export_study(options.study, options.to, force=options.force)} trials written to {options.to}")
     return 0
 
 
 def plot_study(options: argparse.Namespace) -> int:
-    """Writes the plot and says where."""
+    """Writes the plot and prints its path."""
     if not options.out.endswith(PLOT) and not outputs.is_stream(options.out):
-        raise InputError(f"--out {options.out}", "is of no known kind", f"write FILE{PLOT}")
+        raise InputError(f"--out {options.out}", "has no known format", f"write FILE{PLOT}")
     from strategist.report.study_plot import study_plot
 
     render.write(options.out, study_plot(api.study_report(options.study)), own=MADE_BY, force=options.force)
@@ -114,7 +114,7 @@ def plot_study(options: argparse.Namespace) -> int:
 
 
 def import_trials(options: argparse.Namespace) -> int:
-    """Takes the file in and says what became of its rows."""
+    """Imports the file and prints the outcome of its rows."""
     request = request_options.request(options, backend="native") if request_options.given(options) else None
     result = api.import_trials(
         options.file, options.study, request=request, cards=options.cards, without=options.without,
@@ -125,13 +125,13 @@ def import_trials(options: argparse.Namespace) -> int:
 
 
 def merge_studies(options: argparse.Namespace) -> int:
-    """Merges and says how many trials came in."""
+    """Merges studies and prints the number of new trials."""
     _say(api.merge_studies(options.study, options.into, server=options.ledger))
     return 0
 
 
 def repair_study(options: argparse.Namespace) -> int:
-    """Repairs, and says what became of each trial."""
+    """Repairs the study and prints the outcome of each trial."""
     request = None if options.request is None else api.load_request(options.request)
     found = api.repair_study(options.study, options.into, request)
     render.line(f"{found.kept} trials are as they were, in {found.study}")

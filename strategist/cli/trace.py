@@ -20,7 +20,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the trace and says what is in it."""
+    """Writes the trace and prints a summary."""
     path = Path(options.plan)
     out = Path(options.out) if options.out else path.with_name(f"{path.stem}-trace.json")
     about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration, force=options.force)

@@ -1,4 +1,4 @@
-"""Options of a training run: duration, optimisation, data, and checkpoints to keep."""
+"""Options of a training run: duration, optimizer, data, and checkpoints."""
 
 import argparse
 import re
@@ -19,13 +19,13 @@ STEPS = (
     " until so many steps are done over all its sessions, of which the first 3 of a session are not measured and its last one is"
     " profiled"
 )
-PLACES = {
+PATH_OPTIONS = {
     "save": "save", "resume": "resume", "log": "log", "trace": "trace", "tokenizer": "tokenizer", "weights": "weights",
     "hf": "hugging_face", "export_weights": "export",
 }  # fmt: skip
-"""Options that are paths, and their settings."""
+"""Options that take paths, and their settings."""
 
-VALUES = {
+VALUE_OPTIONS = {
     "seed": "seed", "learning_rate": "learning_rate", "learning_rate_schedule": "learning_rate_schedule",
     "learning_rate_warmup_steps": "learning_rate_warmup_steps", "learning_rate_decay_steps": "learning_rate_decay_steps",
     "learning_rate_min_ratio": "learning_rate_min_ratio", "weight_decay": "weight_decay", "no_decay": "no_decay", "betas": "betas",
@@ -35,15 +35,15 @@ VALUES = {
 }  # fmt: skip
 """Other options, and their settings."""
 
-TRAINING = ("save", "resume", "export_weights", "eval_data", "wandb")
+TRAINING_OPTIONS = ("save", "resume", "export_weights", "eval_data", "wandb")
 """Options that make a run a training."""
 
-SAVING = ("elastic", "save_every", "keep", "keep_best", "max_restarts")
+SAVING_OPTIONS = ("elastic", "save_every", "keep", "keep_best", "max_restarts")
 """Options of a training that saves."""
 
 
 def add(parser: Parser) -> None:
-    """All of them."""
+    """Adds all options."""
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help=STEPS)
     parser.add_argument(
         "--settings", metavar="FILE", help="settings of the run as JSON, which stand where an option says nothing else"
@@ -166,19 +166,19 @@ def _add_keeping(group: argparse._ArgumentGroup) -> None:
 
 
 def settings(options: argparse.Namespace) -> TrialSettings:
-    """How the plan is run: as was asked, else as the checkpoint says that is gone on from, else by default.
+    """Settings of the run: given options, else those of the resumed checkpoint, else defaults.
 
     Raises:
-        InputError, FileError: an option cannot be, or there is no such checkpoint.
+        InputError, FileError: an option is invalid, or the checkpoint does not exist.
     """
     base = codec.load(TrialSettings, options.settings) if options.settings else TrialSettings()
     if options.resume:
         base = checkpoint.read(checkpoint.find(options.resume)).resume_settings()
     given = _given(options)
     if not (options.save or options.resume):
-        for name in (name for name in SAVING if getattr(options, name)):
+        for name in (name for name in SAVING_OPTIONS if getattr(options, name)):
             raise InputError(_option(name), "is for a training, and this is a trial", "add --save DIR")
-    asked = [f"{_option(name)} {_words(value)}" for name in TRAINING if (value := getattr(options, name))]
+    asked = [f"{_option(name)} {_words(value)}" for name in TRAINING_OPTIONS if (value := getattr(options, name))]
     if not asked:
         return replace(base, **given, **({"steps": options.steps} if options.steps else {}))
     steps = options.steps or base.total_steps
@@ -188,9 +188,9 @@ def settings(options: argparse.Namespace) -> TrialSettings:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that options say."""
-    given: dict[str, Any] = {field: value for name, field in VALUES.items() if (value := getattr(options, name)) is not None}
-    given |= {field: str(Path(value).resolve()) for name, field in PLACES.items() if (value := getattr(options, name))}
+    """Settings that options give."""
+    given: dict[str, Any] = {field: value for name, field in VALUE_OPTIONS.items() if (value := getattr(options, name)) is not None}
+    given |= {field: str(Path(value).resolve()) for name, field in PATH_OPTIONS.items() if (value := getattr(options, name))}
     for name, field in {"data": "data", "eval_data": "evaluation_data"}.items():
         if value := getattr(options, name):
             given[field] = tuple(replace(source, path=str(Path(source.path).resolve())) for source in value)
@@ -228,7 +228,7 @@ def _rate(text: str) -> float:
 
 
 def _number(name: str) -> Callable[[str], float]:
-    """The type of an option that takes 0 or a number above it."""
+    """Type of an option: 0 or a positive number."""
 
     def parse(text: str) -> float:
         if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,12}([eE][-+]?[0-9]{1,2})?", text, re.ASCII):

@@ -1,4 +1,4 @@
-"""Progress of a training: one updating line on a terminal, otherwise a line every few seconds."""
+"""Progress of a training: one updating line on a terminal, else a line every few seconds."""
 
 import signal
 import statistics
@@ -15,17 +15,18 @@ from strategist.contract.progress import Progress, Stage
 from strategist.units import show_bytes, show_seconds
 
 RECENT_STEPS = 20
-"""Steps whose median time says what the rest takes."""
+"""Number of latest steps whose median time predicts the remaining time."""
 
-LEFT_OUT = ("grad_norm", "evaluation_loss", "memory_bytes", "mfu", "tokens")
-"""Parts that a narrow terminal does without, the first to go first."""
+OPTIONAL_PARTS = ("grad_norm", "evaluation_loss", "memory_bytes", "mfu", "tokens")
+"""Parts that narrow terminals leave out, in this order."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class TrainingProgress:
-    """Takes the events of a run. ``stage`` is what a terminal shows; where there is none, a line of a training is printed every
-    ``every_seconds``, and for the first and the last step."""
+    """Shows the events of a run: in ``stage`` on a terminal, else as a line every ``every_seconds`` and for the first and last
+    step of a training.
+    """
 
     def __init__(self, plan: Plan, stage: Stage, every_seconds: float, *, training: bool) -> None:
         self.plan, self.stage, self.every_seconds, self.training = plan, stage, every_seconds, training
@@ -34,7 +35,7 @@ class TrainingProgress:
         self.said_at: float | None = None
 
     def take(self, event: Progress) -> None:
-        """One event."""
+        """Handles one event."""
         if event.step is None or event.step == self.step:
             self.stage.done = 0 if event.step is None else self.stage.done
             return
@@ -50,9 +51,9 @@ class TrainingProgress:
             render.print_note(f"step {self.stage.done} of {self.stage.total}, {self.stage.note}")
 
     def _note(self, latest: dict[str, float]) -> str:
-        """All of it, or what fits a terminal."""
+        """The progress text, shortened to fit the terminal."""
         parts, steps = dict(self._parts(latest)), f"{self.stage.done} of {self.stage.total} {self.stage.what}, "
-        for name in LEFT_OUT if render.has_screen() else ():
+        for name in OPTIONAL_PARTS if render.has_screen() else ():
             if len(steps + ", ".join(parts.values())) > render.status_width():
                 parts.pop(name, None)
         return ", ".join(parts.values())
@@ -74,8 +75,9 @@ class TrainingProgress:
 
 @contextmanager
 def stop_with_checkpoint(folder: Path) -> Iterator[None]:
-    """Within, the first SIGINT, SIGTERM or SIGHUP has the training in ``folder`` end after its step with a checkpoint; the second
-    interrupts it at once."""
+    """Within the context, the first SIGINT, SIGTERM or SIGHUP ends the training in ``folder`` after its step, with a checkpoint;
+    the second interrupts it at once.
+    """
 
     def ask(number: int, frame: object) -> None:
         for place in (folder, *folder.glob("part-*")):  # an elastic training has its ranks in the last part

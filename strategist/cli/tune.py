@@ -1,4 +1,4 @@
-"""``strategist tune``: runs trials until the study has enough of them, shows progress, and reports what was learned."""
+"""``strategist tune``: runs trials until the study has enough, shows progress, and reports the result."""
 
 import argparse
 import sys
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strategist.cli.tuning_progress import ProgressView
 
 PRINTING = ("--json", "--json-lines", "--quiet")
-"""Options that say what a tuner prints."""
+"""Options that choose the output of a tuner."""
 
 SECTIONS = ("trials", "front", "plan", "measured", "warnings", "crashes", "calibration", "evidence")
 """The parts of the report."""
@@ -83,7 +83,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tunes and reports; 1 where no trial ended well."""
+    """Tunes and reports; returns 1 if no trial ran successfully."""
     shown = sections.requested_sections(options, SECTIONS)
     request = request_options.request(options, backend="native")
     if not options.study:
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _beside(count: int, arguments: Sequence[str]) -> AbstractContextManager[None]:
-    """``count`` more tuners of this command line; they print nothing, and why one was refused is said here."""
+    """``count`` further tuners with this command line; they print nothing, but refusals are reported here."""
 
     def tell(code: int, said: str) -> None:
         if code == USER_ERROR:
@@ -131,7 +131,7 @@ def _beside(count: int, arguments: Sequence[str]) -> AbstractContextManager[None
 
 @contextmanager
 def _followed(options: argparse.Namespace) -> Iterator["ProgressView"]:
-    """The listeners of the tuning's events."""
+    """Listeners of the tuning's events."""
     from strategist.cli.tune_view import TuningView
     from strategist.cli.tuning_progress import ProgressView, TrialLines, json_lines
 

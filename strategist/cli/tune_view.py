@@ -16,18 +16,18 @@ from strategist.report.trial_table import figures, latest, outcome, proposer, tr
 from strategist.report.tuning import factor_changes
 from strategist.units import show_money, show_seconds
 
-LATEST = 6
-"""So many of the latest predictions are shown with their errors."""
+RECENT_TRIALS = 6
+"""Number of latest predictions shown with their errors."""
 
-BESIDE = 2
-"""So many trials of other tuners are shown while they run."""
+OTHER_TUNERS_TRIALS = 2
+"""Number of running trials of other tuners shown."""
 
-LEAST_GAIN = 0.001
-"""Below this no figure is shown for what is expected."""
+MIN_GAIN = 0.001
+"""Smallest expected gain shown as a figure."""
 
 
 class TuningView(ProgressView):
-    """Shows the event that it took last. Drawing is possible at any time: each event replaces the whole view at once."""
+    """Shows the latest event. It can be drawn at any time: each event replaces the whole view atomically."""
 
     def __init__(self, study: str) -> None:
         self._study = study
@@ -35,7 +35,7 @@ class TuningView(ProgressView):
         self._shown: TuningSnapshot | None = None
 
     def take(self, event: TuneEvent) -> None:
-        """Shows this event from now on."""
+        """Shows this event."""
         self._shown = self._follower.take(event)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -64,10 +64,10 @@ def _running(now: TuningSnapshot) -> Iterator[RenderableType]:
     else:
         yield heading("Choosing what to try next" if event.event_type is not EventType.OVER else "Drawing conclusions")
     others = [trial for trial in now.running if trial is not own]
-    for trial in others[:BESIDE]:
+    for trial in others[:OTHER_TUNERS_TRIALS]:
         yield truncate(f"Trial {trial.number}, of another tuner: {change_words(trial.plan)}")
-    if len(others) > BESIDE:
-        yield truncate(f"and {len(others) - BESIDE} more of other tuners")
+    if len(others) > OTHER_TUNERS_TRIALS:
+        yield truncate(f"and {len(others) - OTHER_TUNERS_TRIALS} more of other tuners")
 
 
 def _progress(event: TuneEvent) -> Iterator[str]:
@@ -119,13 +119,13 @@ def _best(known: StudyMetrics) -> Text:
 def _predictions(known: StudyMetrics) -> Text:
     if known.unlearned_error is None or known.proposed_error is None:
         return Text("")
-    latest = " ".join(percent(error.proposed) for error in known.step_errors[-LATEST:])
+    latest = " ".join(percent(error.proposed) for error in known.step_errors[-RECENT_TRIALS:])
     errors = f"off by {percent(known.proposed_error)} in the median, {percent(known.unlearned_error)} without what was learned"
     return Text(f"{errors}; latest {latest}")
 
 
 def _gain(share: float) -> str:
-    return percent(share) if share >= LEAST_GAIN else f"less than {percent(LEAST_GAIN)}"
+    return percent(share) if share >= MIN_GAIN else f"less than {percent(MIN_GAIN)}"
 
 
 def _done(now: TuningSnapshot) -> Text:

@@ -1,6 +1,6 @@
-"""Progress of a tuning: silent, a line a trial on standard error, or JSON lines on standard output.
+"""Progress of a tuning: silent, a line per trial on standard error, or JSON lines on standard output.
 
-The live view of a terminal is :mod:`strategist.cli.tune_view`.
+The live view is :mod:`strategist.cli.tune_view`.
 """
 
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ COMPLETE = "as many trials as were asked for are finished"
 
 
 class ProgressView:
-    """Receives each event and the result, and prints nothing."""
+    """Receives events and the result, and prints nothing."""
 
     def take(self, event: TuneEvent) -> None:
-        """Hears of an event."""
+        """Handles an event."""
 
     def end(self, result: TuningResult) -> None:
-        """Hears the result."""
+        """Handles the result."""
 
 
 class TrialLines(ProgressView):
-    """A line on standard error for each trial that ends, by whichever tuner."""
+    """A line on standard error for each trial that ends, of any tuner."""
 
     def __init__(self) -> None:
         self._follower = api.TuningFollower()
 
     def take(self, event: TuneEvent) -> None:
-        """Tells what ended since the last event."""
+        """Prints trials that ended since the last event."""
         now = self._follower.take(event)
         if event.event_type is EventType.BEGUN or not now.ended:
             return
@@ -44,23 +44,23 @@ class TrialLines(ProgressView):
 
 
 class JsonLines(ProgressView):
-    """A line of JSON on standard output for each event that matters."""
+    """A JSON line on standard output for each relevant event."""
 
     def __init__(self, study: str) -> None:
         self.lines = api.TuneLines(study)
 
     def take(self, event: TuneEvent) -> None:
-        """Tells what happened since the last event."""
+        """Prints what happened since the last event."""
         render.document_lines(self.lines.take(event))
 
     def end(self, result: TuningResult) -> None:
-        """Tells why it ended, and how sure the best is."""
+        """Prints why the tuning ended, and how certain the best trial is."""
         render.document_lines(self.lines.end(result.ended or COMPLETE, result.confirmation))
 
 
 @contextmanager
 def json_lines(study: str) -> Iterator[JsonLines]:
-    """Lines, the last of which is written whatever ends the tuning."""
+    """JSON lines; the last one is written however the tuning ends."""
     view = JsonLines(study)
     try:
         yield view

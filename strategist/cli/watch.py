@@ -1,4 +1,4 @@
-"""``strategist watch``: follows a study that other processes tune, live on a terminal, otherwise a line a trial."""
+"""``strategist watch``: follows a study that other processes tune, live on a terminal, else as a line per trial."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows it until the study ends."""
+    """Shows the study until it ends."""
     live = render.has_screen() and not (options.lines or options.json)
     ended = _board(options) if live else _lines(options)
     if not options.json:
@@ -33,12 +33,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _board(options: argparse.Namespace) -> "Study":
-    """The live view, and the study's report when it has ended."""
+    """Shows the live view; returns the study when it has ended."""
     from strategist.cli.watch_view import StudyView
     from strategist.report.study import study_report
 
     board = StudyView()
-    board.take(api.study(options.study), ())  # so that there is something to show at once
+    board.take(api.study(options.study), ())  # shows something at once
     with render.live(board):
         ended = api.watch_study(options.study, board.take, options.idle)
     render.show(study_report(ended))

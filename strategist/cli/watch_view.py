@@ -15,18 +15,18 @@ from strategist.report.text_blocks import bar, heading, pairs
 from strategist.report.trial_table import figures, latest, truncate
 from strategist.units import show_money, show_seconds
 
-RUNNING = 4
-"""So many running trials are shown."""
+RUNNING_TRIALS = 4
+"""Number of running trials shown."""
 
 
 class StudyView:
-    """Shows the study as it was seen last. Drawing is possible at any time: each look replaces the whole view at once."""
+    """Shows the latest state of a study. It can be drawn at any time: each update replaces the whole view atomically."""
 
     def __init__(self) -> None:
         self._study: Study | None = None
 
     def take(self, study: Study, fresh: tuple[StudyTrial, ...]) -> None:
-        """Shows this from now on."""
+        """Shows this state."""
         self._study = study
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -47,12 +47,12 @@ def _running(study: Study) -> Iterator[RenderableType]:
     running = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
     if not running:
         yield heading("Nothing runs", study.status.value)
-    for trial in running[:RUNNING]:
+    for trial in running[:RUNNING_TRIALS]:
         since = f"for {show_seconds(max(time.time() - trial.started, 0.0))}, " if trial.started else ""
         yield heading(f"Trial {trial.number}", f"{since}by {trial.owner}")
         yield truncate(f"  predicted {show_seconds(trial.plan.estimate.step_seconds)}: {change_words(trial.plan)}")
-    if len(running) > RUNNING:
-        yield truncate(f"and {len(running) - RUNNING} more")
+    if len(running) > RUNNING_TRIALS:
+        yield truncate(f"and {len(running) - RUNNING_TRIALS} more")
 
 
 def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
@@ -75,7 +75,7 @@ def _facts(study: Study) -> Iterator[tuple[str, RenderableType]]:
 
 
 def _errors(study: Study) -> Iterator[float]:
-    """Of the step times that trials which ran well were predicted to take."""
+    """Errors of predicted step times of trials that ran."""
     for trial in study.finished:
         measured = trial.measurement
         if measured is not None and measured.outcome in RAN and measured.step_seconds:
@@ -83,7 +83,7 @@ def _errors(study: Study) -> Iterator[float]:
 
 
 def _spent(study: Study) -> Iterator[str]:
-    """By the last attempts of the trials that have ended."""
+    """Time of the last attempts of finished trials."""
     took = [(trial.ended - trial.started, trial.plan.cluster) for trial in study.finished if trial.started and trial.ended]
     if not took:
         return

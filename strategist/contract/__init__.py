@@ -1,1 +1,1 @@
-"""Values shared by the deciding and the executing half. Standard library only."""
+"""Values shared by the planner and the runtime. Imports the standard library, ``errors``, ``units`` and ``files/outputs`` only."""

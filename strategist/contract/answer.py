@@ -11,14 +11,14 @@ from strategist.contract.request import Request
 from strategist.contract.simulation import Proof
 
 SECTION_NAMES = ("plans", "settings", "predicted", "memory", "time", "cards", "alternatives", "candidates", "assumed", "backends")
-"""The parts of a full answer that can be asked for by name."""
+"""Names of the sections of a full answer; each can be requested by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """An alternative: what to change in the request, what that costs, and the best plan after the change.
+    """One alternative: a change of the request, its cost, and the best plan after the change.
 
-    ``flags`` are the command line's; ``changes_convergence`` says that the trained model may differ.
+    ``flags`` are the command-line options that make the change. ``changes_convergence``: the trained model may differ.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """Candidates that one policy of a card was the first to drop."""
+    """Number of candidates that were first dropped by this policy of a card."""
 
     card: str
     policy: str
@@ -40,10 +40,10 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What training the tokens asked for takes with one plan: steps, seconds, US dollars and joules, None where not known.
+    """Predicted steps, seconds, US dollars and joules (None: unknown) to train the requested number of tokens with one plan.
 
-    ``seconds`` are those expected with the plan's checkpoints and the cluster's ``failures``; ``productive_ratio`` of them are
-    steps that count.
+    ``seconds`` is the expected wall time, including the plan's checkpoints and the expected number of ``failures`` of the cluster.
+    ``productive_ratio`` is the share of it that is spent on steps that are not repeated.
     """
 
     steps: int
@@ -56,7 +56,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendPlan:
-    """The best plan for a request that a back end can run; None where it can run none, and then ``why``."""
+    """The best plan that a back end can run for a request. ``plan`` is None where it can run none; ``why`` is then the reason."""
 
     backend: str
     plan: Plan | None
@@ -67,14 +67,16 @@ class BackendPlan:
 class Answer(Displayed):
     """Ranked plans, best first, and alternatives.
 
-    ``notes`` say what was assumed. ``verdict`` is the truth in one or two sentences, with its numbers. Of all ``candidates``
-    walked, ``dropped`` lost their place to cards, ``too_large`` did not fit the device, ``host_too_small`` not the hosts; the rest
-    is ``feasible``. ``alternatives`` are sorted by predicted throughput where there are plans, cheapest change
-    first where there are none. ``changes_convergence`` names what of the best plan may change the trained model.
-    ``trainings`` has one for each plan, where the request says how many tokens are to be trained.
-    ``proofs`` has one for each plan, where they were asked for; plans that are too large then come last.
-    ``backends`` has the best plan of each back end and format, fastest first, where it was asked for.
-    ``not_as_shipped`` says which cards were added, replaced or left out, and which files they come from.
+    notes: assumptions that were made.
+    verdict: the result in one or two sentences with numbers.
+    candidates: number of enumerated candidates. Of these, ``dropped`` were dropped by cards, ``too_large`` do not fit the device,
+        ``host_too_small`` do not fit the hosts, and ``feasible`` remain.
+    alternatives: by predicted throughput where there are plans; cheapest change first where there are none.
+    changes_convergence: settings of the best plan that may change the trained model.
+    not_as_shipped: cards that were added, replaced or left out, with their files.
+    trainings: one per plan; empty where the request has no number of tokens.
+    proofs: one per plan, where simulations were requested; plans that a simulation found too large are then ranked last.
+    backends: the best plan of each back end and format, fastest first, where requested.
     """
 
     request: Request
@@ -96,6 +98,6 @@ class Answer(Displayed):
     backends: tuple[BackendPlan, ...] = added(())
 
     def __repr__(self) -> str:
-        """A line, since whole plans are thousands of characters."""
+        """One line, because whole plans have thousands of characters."""
         what = f"{self.model.name} on {self.cluster.name}, plans: {len(self.plans)}, alternatives: {len(self.alternatives)}"
         return f"<Answer: {what}. {self.verdict}>"

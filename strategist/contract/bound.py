@@ -5,8 +5,11 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceSeconds:
-    """Seconds that a step's compulsory work keeps each resource busy: matmuls and attention (with what a pipeline takes to fill),
-    device memory, links between devices of a node and between nodes, and the link to the host, each in its busier direction."""
+    """Seconds that a step's compulsory work keeps each resource busy.
+
+    compute: matmuls and attention, including the time to fill a pipeline. memory: device memory. intra_node, inter_node: links
+        between devices, in the busier direction. host_link: link between device and host, in the busier direction.
+    """
 
     compute: float
     memory: float
@@ -22,14 +25,14 @@ class ResourceSeconds:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """The least seconds of a step: at line rates and peaks, and with links at their measured bus bandwidths."""
+    """Lower bound of a step in seconds: at peaks and line rates, and with links at their measured bus bandwidths."""
 
     at_line_rate: ResourceSeconds
     at_measured_rate: ResourceSeconds
 
     @property
     def seconds(self) -> float:
-        """The longest of the resources: whatever overlaps, a step is not over before."""
+        """Seconds of the busiest resource: with perfect overlap a step still takes this long."""
         return self.at_line_rate.longest
 
     @property
@@ -39,5 +42,5 @@ class Bound:
 
     @property
     def limited_by(self) -> str:
-        """The resource that takes longest, by its name."""
+        """Name of the resource that determines the bound."""
         return max((field.name for field in fields(ResourceSeconds)), key=lambda name: float(getattr(self.at_line_rate, name)))

@@ -1,7 +1,7 @@
-"""Checkpoint: the folder of a training's state, its metadata, and the search for the newest complete one.
+"""Checkpoint: the folder with the state of a training, its metadata, and the search for the newest complete one.
 
-``step-00000100`` appears whole or not at all: ranks write into ``step-00000100.<token>.partial``, which is renamed when all files
-are on disk. How ranks go about it is the protocol of ``strategist_runtime.training.checkpoint_protocol``.
+``step-00000100`` appears atomically: ranks write into ``step-00000100.<token>.partial``, which is renamed when all files are on
+disk. The ranks' protocol is in ``strategist_runtime.training.checkpoint_protocol``.
 """
 
 import re
@@ -15,27 +15,28 @@ from strategist.contract.workload import Workload
 from strategist.errors import FileError, InputError
 
 DEFAULTS = TrialSettings()
-OF_A_SESSION = (
+SESSION_SETTINGS = (
     "steps", "warmup_steps", "weights", "export", "save", "save_every", "keep", "keep_best", "resume", "log", "wandb", "trace",
     "max_restarts", "elastic",
 )  # fmt: skip
-"""Settings that are no part of what is trained."""
+"""Settings of one session, which are reset when the training resumes: they do not affect what is trained."""
 
 DESCRIPTION = "training.json"
 PARTIAL = ".partial"
 STOP_FILE = "stop"
-"""In the folder of a run: its training is to end after the step that it is at, with a checkpoint."""
+"""File in the folder of a run that requests its end: the training saves a checkpoint after the current step and stops."""
 
 _NAME = re.compile(r"step-([0-9]{8,})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Progress of a training: ``step`` steps are done and ``samples`` sequences read, under these settings.
+    """Metadata of a checkpoint: after ``step`` steps and ``samples`` sequences, under these settings.
 
-    ``plan_id`` and ``ranks`` say what wrote it, ``files`` the bytes of each file beside this description; ``loss_scale`` is that of
-    fp16, None without, and ``loss_scale_steps`` how many steps it has held. ``evaluation_loss`` is that of the held-out data, None
-    where this step was not evaluated.
+    plan_id, ranks: the plan that wrote it, and its number of ranks.
+    files: size in bytes of every other file of the checkpoint.
+    loss_scale: loss scale of fp16, None for other precisions; loss_scale_steps: steps since it last changed.
+    evaluation_loss: loss on held-out data; None where this step was not evaluated.
     """
 
     step: int
@@ -52,23 +53,23 @@ class Training:
     evaluation_loss: float | None = None
 
     def resume_settings(self) -> TrialSettings:
-        """The settings for going on: what is trained and how, and none of what was asked of that session only."""
-        return replace(self.settings, **{name: getattr(DEFAULTS, name) for name in OF_A_SESSION})
+        """Settings for a resumed session: those that determine the training; settings of one session get their defaults."""
+        return replace(self.settings, **{name: getattr(DEFAULTS, name) for name in SESSION_SETTINGS})
 
 
 def name_of(step: int) -> str:
-    """The folder of a step's checkpoint."""
+    """Folder name of a step's checkpoint."""
     return f"step-{step:08}"
 
 
 def step_of(path: Path) -> int | None:
-    """The step of a checkpoint by its name; None for what is none, or not whole."""
+    """Step of a checkpoint by its folder name; None for other names and for partial checkpoints."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
 def complete_checkpoints(folder: str | Path) -> tuple[Path, ...]:
-    """The whole checkpoints in a folder, by their names, oldest first; none where there is no such folder."""
+    """Complete checkpoints in a folder, by name, oldest first; empty where the folder does not exist."""
     path = Path(folder)
     if not path.is_dir():
         return ()
@@ -77,7 +78,7 @@ def complete_checkpoints(folder: str | Path) -> tuple[Path, ...]:
 
 
 def newest(folder: str | Path) -> tuple[Path, Training] | None:
-    """The newest checkpoint in a folder that is whole, and what it says of itself; None where there is no checkpoint.
+    """The newest undamaged checkpoint in a folder with its metadata; None where there is no checkpoint.
 
     Raises:
         FileError: all of them are damaged.
@@ -94,30 +95,30 @@ def newest(folder: str | Path) -> tuple[Path, Training] | None:
 
 
 def find(place: str | Path, name: str = "--resume") -> Path:
-    """The checkpoint that ``place`` is, or the newest whole one in it.
+    """Path of a checkpoint: ``place`` itself, or the newest undamaged checkpoint in it. ``name`` is the option for errors.
 
     Raises:
         InputError: there is none.
-        FileError: all that are there are damaged.
+        FileError: all of them are damaged.
     """
     path = Path(place)
     if (path / DESCRIPTION).is_file():
         return path
     if not path.is_dir():
-        raise InputError(f"{name} {place}", "is no folder", "name a checkpoint, or the folder that --save was given")
+        raise InputError(f"{name} {place}", "is not a folder", "name a checkpoint, or the folder that --save was given")
     if found := newest(path):
         return found[0]
     raise InputError(f"{name} {place}", "holds no whole checkpoint", "name the folder that --save was given")
 
 
 def read(path: Path) -> Training:
-    """What a checkpoint says of itself.
+    """Metadata of a checkpoint, with the sizes of all files checked.
 
     Raises:
-        FileError: it is none of strategist's, or a file is missing or cut short.
+        FileError: it is not a checkpoint of strategist, or a file is missing or truncated.
     """
     if not (path / DESCRIPTION).is_file():
-        raise FileError(path, f"holds no {DESCRIPTION}: this is no checkpoint of strategist's; name another")
+        raise FileError(path, f"holds no {DESCRIPTION}: this is not a checkpoint of strategist; name another")
     training = codec.load(Training, path / DESCRIPTION, any_size=True)
     for name, size in training.files.items():
         here = (path / name).stat().st_size if (path / name).is_file() else None
@@ -128,10 +129,10 @@ def read(path: Path) -> Training:
 
 
 def check(training: Training, path: Path, model: ModelShape, workload: Workload) -> None:
-    """Whether a plan of this model and workload can go on from the checkpoint; layouts, knobs and batches may differ.
+    """Checks that a plan of this model and workload can resume from the checkpoint; layout, knobs and batch may differ.
 
     Raises:
-        InputError: what it holds is the state of something else.
+        InputError: the checkpoint has another model, optimizer, training mode, precision or LoRA rank.
     """
     if training.model != model:
         law = f"it holds {training.model.name}, the plan trains {model.name}"

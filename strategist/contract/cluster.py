@@ -1,4 +1,4 @@
-"""Cluster: nodes of equal devices and the links between them, with every figure that a price needs."""
+"""Cluster: nodes, devices and links, with every figure that a price depends on."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -9,27 +9,33 @@ from strategist.contract.name_rules import check_id, check_name
 from strategist.errors import InputError, not_among
 
 DEVICE_SECONDS_BETWEEN_FAILURES = 16_384 * 54 * 86_400 / 419
-"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
+"""Mean seconds between failures per device.
 
-MOST_DEVICES = 2**20
-"""Devices of one job that can be planned for: an order of magnitude beyond the largest that was published (131,072)."""
+Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4).
+"""
+
+MAX_DEVICES = 2**20
+"""Largest number of devices of one job: eight times the largest published job (131,072)."""
 
 FABRICS = ("nvlink", "pcie", "pcie_via_host", "infiniband", "ethernet", "memory", "other")
-"""What a link is made of; ``pcie_via_host`` has no peer access, ``memory`` is that of ranks on one host."""
+"""Kinds of links. ``pcie_via_host``: PCIe without peer access. ``memory``: host memory between ranks on one host."""
 
-FEW_NODES = 4.0
-"""Nodes up to which published bus bandwidths do not fall: reduce-scatter of H100 reaches 360, 345, 320, 300, 280, 260 GB/s on 4 to
-128 nodes (6 % a doubling), GH200's are flat from 4 to 64; ``Link.lost_per_doubling`` is by default between them (assumed)."""
+UNDEGRADED_NODES = 4.0
+"""Number of nodes up to which bus bandwidth does not fall.
+
+Published reduce-scatter of H100 reaches 360, 345, 320, 300, 280, 260 GB/s on 4 to 128 nodes (6 % a doubling), that of GH200 is flat
+from 4 to 64. The default of ``Link.lost_per_doubling`` lies between the two (assumed).
+"""
 
 IN_SWITCH_GAIN = 2.0
-"""Bus bandwidth counts an all-reduce's data twice (nccl-tests, PERFORMANCE.md), which switches that reduce move once."""
+"""Bus bandwidth counts the data of an all-reduce twice (nccl-tests, PERFORMANCE.md); switches that reduce move them once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """An efficiency by size: points ``(size, share of the peak)``, sizes rising; interpolated in log size, flat outside.
+    """Efficiency by size: points ``(size, share of the peak)`` with rising sizes; linear in log size between points, else constant.
 
-    ``origin`` says where it comes from: ``measured: ...``, ``fitted: ...`` or ``assumed: ...``.
+    ``origin`` is the source: ``measured: ...``, ``fitted: ...`` or ``assumed: ...``.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -43,7 +49,7 @@ class Curve:
             raise InputError(f"curve with points {self.points}", "needs shares above 0", "correct its points")
 
     def at(self, size: float) -> float:
-        """The share at one size."""
+        """Share of the peak at one size."""
         (first, share), *_ = self.points
         if size <= first:
             return share
@@ -55,7 +61,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """What matmuls, by their FLOPs, and attention, by the tokens of a sequence, reach of the peak of one type."""
+    """Efficiency of one dtype: of matmuls by FLOPs of the matmul, of attention by sequence length in tokens."""
 
     matmul: Curve
     attention: Curve
@@ -63,16 +69,18 @@ class Efficiency:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One accelerator, or one CPU rank. Peaks are dense and without sparsity, in FLOP/s; bandwidths in bytes/s.
+    """One accelerator, or one CPU rank. Peaks are dense (without sparsity) in FLOP/s; bandwidths are in bytes/s.
 
-    ``usable_memory_bytes`` is what a program can allocate after the driver's context and the communication library.
-    ``matmul`` gives efficiency by the FLOPs of one matmul; ``allocator_slack`` is what the caching allocator reserves above what
-    is allocated, as a share of the memory that comes and goes within a step; ``overlaps`` says whether communication runs beside
-    computation on streams of its own; ``power_watts`` is the most that its board may draw; ``price_per_hour`` is in US dollars.
-    Both are None where unknown. ``by_type`` has the efficiencies of single types, where they were measured apart.
-    ``attention_efficiency`` is that of FlashAttention-2, ``tuned_attention_gain`` how much faster kernels written for this chip are
-    (cuDNN, FlashAttention-3 and 4). ``clock_headroom`` is the peak at the highest clock over that of the data sheet: above 1 where
-    boards clock beyond it.
+    usable_memory_bytes: memory that a program can allocate, without the driver's context and the communication library.
+    matmul: efficiency by the FLOPs of one matmul.
+    attention_efficiency: of FlashAttention-2. tuned_attention_gain: speed-up of kernels tuned to this chip (cuDNN, FlashAttention-3
+        and 4).
+    allocator_slack: memory that the caching allocator reserves above allocated memory, as a share of the memory that is allocated
+        and freed within a step.
+    overlaps: communication runs concurrently with computation, on streams of its own.
+    power_watts: power limit of the board. price_per_hour: US dollars. Both are None where unknown.
+    by_type: efficiencies by dtype, where measured separately.
+    clock_headroom: peak at the highest clock over the data sheet's peak; above 1 where boards clock higher.
     """
 
     name: str
@@ -104,24 +112,28 @@ class Device:
             raise InputError(f"device {self.name}: usable_memory_bytes {self.usable_memory_bytes}", law, "correct it")
 
     def of_type(self, dtype: str, seq_len: int) -> "Device":
-        """The device with the efficiencies of ``dtype``, and of sequences so long, where they were measured apart."""
+        """The device with the efficiencies of ``dtype`` at this sequence length; unchanged where those were not measured
+        separately.
+        """
         found = (self.by_type or {}).get(dtype)
         return self if found is None else replace(self, matmul=found.matmul, attention_efficiency=found.attention.at(seq_len))
 
     def peak(self, dtype: str) -> float:
-        """Peak FLOP/s of ``dtype``; a dtype that the device lacks runs as fp32."""
+        """Peak FLOP/s of ``dtype``; a dtype without an entry runs as fp32."""
         return self.peak_flops.get(dtype, self.peak_flops["fp32"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A fabric as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
+    """A link as one rank sees it: achievable bus bandwidth of a collective (as nccl-tests defines it) and latency per hop.
 
-    ``pair_bytes_per_second`` is what one point-to-point transfer reaches; ``fabric`` is one of FABRICS.
-    ``line_bytes_per_second`` is the line rate of one direction as each device has it where all of a node send at once; None where
-    unknown. ``in_switch``: switches reduce and multicast, so an all-reduce sends its data once instead of twice;
-    ``reduce_bytes_per_second`` is the bus bandwidth of an all-reduce, where it is another one for that. Between nodes,
-    ``lost_per_doubling`` is the share of its bandwidth that a collective loses each time its nodes double, from ``FEW_NODES`` on.
+    pair_bytes_per_second: rate of one point-to-point transfer.
+    fabric: one of FABRICS.
+    line_bytes_per_second: line rate per device in one direction while all devices of a node send; None where unknown.
+    in_switch: switches reduce and multicast, so that an all-reduce sends its data once instead of twice.
+    reduce_bytes_per_second: bus bandwidth of an all-reduce, where it differs for that reason.
+    lost_per_doubling: between nodes, the share of bandwidth that a collective loses with each doubling of nodes beyond
+        ``UNDEGRADED_NODES``.
     """
 
     name: str
@@ -146,10 +158,10 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Nodes that are alike, of a cluster in which not all are.
+    """Equal nodes within a heterogeneous cluster.
 
-    ``speed`` is the share that their device reaches there of what it usually computes, and moves in its memory: below 1 where it
-    runs hot, is capped or shared.
+    ``speed``: share of the device's usual compute and memory rates that it reaches in these nodes; below 1 where it is hot,
+    power-capped or shared.
     """
 
     nodes: int
@@ -166,7 +178,7 @@ class NodeGroup:
 
     @property
     def paced(self) -> Device:
-        """The device as fast as it is there."""
+        """The device with its rates scaled by ``speed``."""
         device, speed = self.device, self.speed
         peaks = {dtype: peak * speed for dtype, peak in device.peak_flops.items()}
         moved = device.memory_bytes_per_second * speed
@@ -176,19 +188,20 @@ class NodeGroup:
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """``nodes`` nodes of ``gpus_per_node`` equal devices. ``host_memory_bytes`` is per node; None where unknown.
+    """``nodes`` nodes with ``gpus_per_node`` devices each. ``host_memory_bytes`` is per node; None where unknown.
 
-    ``host_bytes_per_second`` is device to host per device when all devices of a node copy at once;
-    ``host_optimizer_bytes_per_second`` is the rate at which a node's CPUs update offloaded optimizer state, counted in the bytes
-    that the update holds in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
-    ``groups`` are the kinds of nodes in the order of their ranks, where not all are alike; then ``device``, ``intra`` and ``inter``
-    have the least memory and the slowest figures of all, for what all ranks do together goes at the pace of the slowest.
-    ``node_seconds_between_failures`` is a node's mean time until it fails or, as a spot instance, is taken away; None where
-    unknown. ``restart_seconds`` pass from there until training goes on: at most 10 minutes to detect and diagnose (MegaScale,
-    arXiv 2402.15627, section 6.3). ``storage_bytes_per_second`` is what each node writes of a checkpoint, beside the others.
-    ``host_line_bytes_per_second`` is the line rate of a device's own link to its host, one direction; None where unknown.
-    ``devices_share_one_gpu``: each device is a share of the same GPU, for trying out mixtures on one card with real kernels; its
-    ranks reach each other by gloo through the host, as NCCL refuses two ranks on one GPU.
+    host_bytes_per_second: copy rate between device and host, per device, while all devices of a node copy.
+    host_optimizer_bytes_per_second: rate at which a node's CPUs update offloaded optimizer states, in bytes that the update holds
+        in host memory: for fp32 AdamW 16 per parameter (parameter, gradient, two moments).
+    groups: the kinds of nodes in rank order, where nodes differ. ``device``, ``intra`` and ``inter`` then have the least memory and
+        the slowest figures of all groups, because the slowest rank determines the pace of collective work.
+    node_seconds_between_failures: mean time until a node fails or, as a spot instance, is reclaimed; None where unknown.
+    restart_seconds: from the failure until training resumes: at most 10 minutes to detect and diagnose (MegaScale, arXiv
+        2402.15627, section 6.3).
+    storage_bytes_per_second: rate at which each node writes a checkpoint while all nodes write.
+    devices_share_one_gpu: every device is a share of the same GPU, for tests of mixed parallelism on one card with real kernels.
+        Ranks communicate by gloo through the host, because NCCL refuses two ranks on one GPU.
+    host_line_bytes_per_second: line rate of a device's link to its host in one direction; None where unknown.
     """
 
     name: str
@@ -200,7 +213,7 @@ class Cluster:
     host_bytes_per_second: float
     host_optimizer_bytes_per_second: float
     host_memory_bytes: int | None = None
-    assumed: tuple[str, ...] = field(default=(), compare=False)  # words, which another release may say otherwise
+    assumed: tuple[str, ...] = field(default=(), compare=False)  # text, which may change with a release
     groups: tuple[NodeGroup, ...] = ()
     node_seconds_between_failures: float | None = added(None)
     restart_seconds: float = added(600.0)
@@ -212,8 +225,8 @@ class Cluster:
         check_name("cluster name", self.name)
         if self.nodes < 1 or self.gpus_per_node < 1:
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", "has at least one device", "write e.g. 8x24GB")
-        if self.devices > MOST_DEVICES:
-            law = f"has at most {MOST_DEVICES:,} devices"
+        if self.devices > MAX_DEVICES:
+            law = f"has at most {MAX_DEVICES:,} devices"
             raise InputError(f"cluster {self.nodes}x{self.gpus_per_node}", law, "plan for one job of them, e.g. 2048x8xH100")
         if self.devices_share_one_gpu and (self.nodes > 1 or self.device.kind == "cpu"):
             law = "one GPU is in one node, and a CPU's ranks share it anyway"
@@ -227,22 +240,22 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
     def gpus_for(self, ranks: int) -> int:
-        """How many GPUs of a machine so many of its ranks take."""
+        """Number of GPUs that this many ranks of one machine use."""
         return min(ranks, 1) if self.devices_share_one_gpu else ranks
 
     def gpu_of(self, local_rank: int) -> int:
-        """The number of the GPU that a rank of a machine has."""
+        """Index of the GPU of a local rank."""
         return 0 if self.devices_share_one_gpu else local_rank
 
     @property
     def seconds_between_failures(self) -> float:
-        """Of the whole cluster, which waits for each of its nodes."""
+        """Mean time between failures of the whole cluster: a failure of any node stops the job."""
         if self.node_seconds_between_failures is None:
             return DEVICE_SECONDS_BETWEEN_FAILURES / self.devices
         return self.node_seconds_between_failures / self.nodes
 
     def peak(self, dtype: str) -> float:
-        """Peak FLOP/s of all devices together, each at its own."""
+        """Sum of peak FLOP/s of ``dtype`` over all devices."""
         if not self.groups:
             return self.device.peak(dtype) * self.devices
         return sum(group.device.peak(dtype) * group.nodes for group in self.groups) * self.gpus_per_node

@@ -1,4 +1,4 @@
-"""Values of the contract as versioned JSON and back. Unknown keys, missing keys and wrong types are refused, with their place."""
+"""Contract values as versioned JSON and back. Unknown keys, missing keys and wrong types raise an error with their place."""
 
 import dataclasses
 import json
@@ -22,17 +22,22 @@ T = TypeVar("T")
 
 
 def added(default: T) -> T:
-    """The default of a field that a type got after values of it had been written: it is left out while nothing else is said, so
-    that equal values keep their bytes and plans their ids."""
+    """Default of a field that was added after the first release of its class.
+
+    The default is not written, so that equal values keep their bytes, and plans their ids.
+    """
     return dataclasses.field(default=default, metadata={"added": True})
 
 
-# A class names in ``RETIRED`` the fields that it had once: they are read over in values written before.
+# The class attribute ``RETIRED`` lists removed fields of a class. Older documents may still have them: they are ignored.
 _SHARED: dict[type, WeakValueDictionary[str, Any]] = {}
 
 
 def shared(cls: type[T]) -> type[T]:
-    """A class of which a study holds thousands of equal values: those that are read alike are one, while anybody has it."""
+    """Class decorator that interns decoded values: equal data decode to one object while it is referenced.
+
+    For classes of which a study holds thousands of equal values.
+    """
     _SHARED[cls] = WeakValueDictionary()
     return cls
 
@@ -41,8 +46,7 @@ _STANDALONE: set[type] = set()
 
 
 def standalone(cls: type[T]) -> type[T]:
-    """A class whose values are documents inside other documents too: they carry version and type there as well, so that they can be
-    cut out and saved."""
+    """Class decorator for values that carry version and type also inside other documents, so that they can be cut out and saved."""
     _STANDALONE.add(cls)
     return cls
 
@@ -53,7 +57,7 @@ def is_standalone(cls: type) -> bool:
 
 
 class CodecError(StrategistError):
-    """A JSON value is not what the contract says; names the place inside the document, such as ``Plan.model.layers``."""
+    """A JSON value that does not match the contract; ``place`` is its place in the document, such as ``Plan.model.layers``."""
 
     def __init__(self, message: str, place: str = "", key: str = "") -> None:
         super().__init__(f"{place}: {message}" if place else message)
@@ -65,7 +69,7 @@ def encode(value: Any) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = ((name, getattr(value, name), usual) for name, usual in _written(type(value)))
+        named = ((name, getattr(value, name), usual) for name, usual in _fields_with_omitted_value(type(value)))
         return _head(type(value)) | {name: encode(item) for name, item, usual in named if item != usual}
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
@@ -79,7 +83,7 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, int | str):
         return value
-    raise TypeError(f"{type(value).__name__} is no contract value")
+    raise TypeError(f"{type(value).__name__} is not a contract value")
 
 
 def _head(cls: type) -> dict[str, Any]:
@@ -87,22 +91,22 @@ def _head(cls: type) -> dict[str, Any]:
 
 
 _ALWAYS = object()
-"""No value is this one."""
+"""Sentinel that equals no value: the field is always written."""
 
 
 @cache
-def _written(cls: type) -> tuple[tuple[str, Any], ...]:
-    """The fields, each with the value that is not written."""
+def _fields_with_omitted_value(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class, each with the value that is left out."""
     return tuple((field.name, field.default if field.metadata.get("added") else _ALWAYS) for field in dataclasses.fields(cls))
 
 
 def dumps(value: Any) -> str:
-    """One JSON document, equal values to equal bytes; carries the version and the type's name."""
+    """The value as one JSON document with version and type name; equal values give equal bytes."""
     return json.dumps(_document(value), indent=2, ensure_ascii=False) + "\n"
 
 
 def one_line(value: Any) -> str:
-    """The document on one line of ASCII, without its end, for a stream of documents."""
+    """The document as one line of ASCII without the line break, for JSON lines."""
     return json.dumps(_document(value))
 
 
@@ -116,7 +120,7 @@ def loads(cls: type[T], text: str) -> T:
     Raises:
         DocumentError: not JSON.
         CodecError: a newer version, another type, an unknown or missing key, or a value of the wrong type.
-        InputError: a value breaks a law of its type.
+        InputError: a value violates a constraint of its type.
     """
     data = json_document.read(text)
     if not isinstance(data, dict):
@@ -126,10 +130,10 @@ def loads(cls: type[T], text: str) -> T:
 
 
 def _check_head(cls: type, data: dict[str, Any]) -> None:
-    """Takes version and type out of a document."""
+    """Checks version and type of a document, and removes both from ``data``."""
     version, name = data.pop("version", None), data.pop("type", None)
     if type(version) is not int or version < 1:
-        raise CodecError(f"version is missing: this is no file of strategist's; {_another(cls)}")
+        raise CodecError(f"version is missing: this is not a file of strategist; {_another(cls)}")
     if version > VERSION:
         raise CodecError(f"version {version} is newer than {VERSION}, the newest that this strategist reads: upgrade it")
     if name != cls.__name__:
@@ -141,7 +145,7 @@ MADE_BY = {
     "Plan": "strategist plan --model MODEL --gpus GPUS -o plan.json",
     "Measurement": "strategist run plan.json",
 }
-"""What writes the documents that commands ask for."""
+"""By type of document, the command that writes it; error messages suggest it."""
 
 
 def _another(cls: type) -> str:
@@ -150,7 +154,7 @@ def _another(cls: type) -> str:
 
 
 def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
-    """The value of type ``cls`` in the file, which may be of any size where this program wrote it itself.
+    """The value of type ``cls`` in a file. ``any_size`` skips the size limit, for files that this program wrote.
 
     Raises:
         FileError: the file cannot be read, or holds something else; with line and column.
@@ -163,10 +167,10 @@ def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
 
 
 def parse(cls: type[T], text: str, path: str | Path) -> T:
-    """The value of type ``cls`` in the text of the file at ``path``.
+    """The value of type ``cls`` in ``text``; errors name the file at ``path``.
 
     Raises:
-        FileError: it holds something else; with line and column.
+        FileError: the text holds something else; with line and column.
     """
     try:
         return loads(cls, text)
@@ -179,16 +183,16 @@ def parse(cls: type[T], text: str, path: str | Path) -> T:
 
 
 def save(value: Any, path: str | Path, *, force: bool = True) -> None:
-    """Writes the document whole or not at all; without ``force``, over no file but a document of the same type.
+    """Writes the document atomically. Without ``force``, an existing file is replaced only if it holds a document of the same type.
 
     Raises:
-        FileError: the place cannot be written, or holds another file.
+        FileError: the path cannot be written, or holds another file.
     """
     outputs.write(path, dumps(value), own=None if force else document_header(type(value)))
 
 
 def document_header(cls: type) -> str:
-    """What each document of a type has at its head."""
+    """Text at the head of every document of a type."""
     return f'"type": "{cls.__name__}"'
 
 
@@ -259,7 +263,7 @@ def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
 
 @cache
 def _fields(cls: type) -> tuple[dict[str, Any], set[str]]:
-    """Field name to annotated type, and the names without a default."""
+    """Annotated types by field name, and the names of fields without a default."""
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.init]
     missing = dataclasses.MISSING
@@ -268,7 +272,7 @@ def _fields(cls: type) -> tuple[dict[str, Any], set[str]]:
 
 
 def _decode_union(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
-    for kind in kinds:  # exact types first, so that True is no int and 1 no float
+    for kind in kinds:  # exact types first, so that True is not read as int, nor 1 as float
         if type(data) is kind:
             return data
     if data is None and types.NoneType in kinds:

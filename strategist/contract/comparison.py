@@ -1,4 +1,4 @@
-"""Comparison: two plans side by side, with every difference."""
+"""Comparison: two plans side by side, with all differences."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from strategist.contract.knobs import KnobValue
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A setting, by its full name, or something of the situation; None where it changes nothing in a plan."""
+    """A setting, by full name, or a part of the situation that differs; a value is None where it has no effect in that plan."""
 
     name: str
     first: KnobValue | None
@@ -16,7 +16,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A predicted figure of both, by its name in the estimate, with the unit there; None where it is not known."""
+    """A predicted figure of both plans, by its name in the estimate, with the estimate's unit; None where unknown."""
 
     name: str
     first: float | None
@@ -24,15 +24,17 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The second as a multiple of the first."""
+        """The second value over the first; None where one is unknown or the first is 0."""
         return self.second / self.first if self.first and self.second is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """``first`` and ``second`` are the plans' ids. ``situation`` says where they answer different questions, ``settings`` what was
-    decided otherwise; ``memory`` and ``time`` have the parts of peak and step that either has. ``cards`` are those whose words only
-    one of the plans carries."""
+    """Two plans by id, and their differences.
+
+    situation: differing inputs, where the plans answer different requests. settings: differing settings. memory, time: parts of
+        peak memory and step time that either plan has. cards: cards that gave a reason in only one of the plans.
+    """
 
     first: str
     second: str

@@ -1,11 +1,13 @@
-"""Configuration: default option values and where each is set."""
+"""Configuration: default option values and the source of each."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfiguredOption:
-    """An option as it would be typed, where it was found, places that this goes before, and the commands that hear it."""
+    """A default option value: ``words`` as typed, its ``source``, the sources that it overrides (``before``), and commands that use
+    it.
+    """
 
     words: tuple[str, ...]
     source: str
@@ -15,10 +17,10 @@ class ConfiguredOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Default option values, and where they come from.
+    """Default option values and their sources.
 
-    ``files``: config files in order of precedence, and whether each exists. ``unknown_variables``: environment variables with the
-    prefix of options that name no option.
+    files: config files in order of precedence, and whether each exists.
+    unknown_variables: environment variables with the prefix of options that match no option.
     """
 
     files: dict[str, bool]

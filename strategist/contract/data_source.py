@@ -11,9 +11,9 @@ EXAMPLES_SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """A file of tokens (``.bin``, ``.npy``), a folder of ``datasets.save_to_disk``, or a file of examples (``.jsonl``).
+    """A file of tokens (``.bin``, ``.npy``), a folder written by ``datasets.save_to_disk``, or a file of examples (``.jsonl``).
 
-    weight: share of the samples that are read from it, relative to the other sources; None for in proportion to its size.
+    weight: relative share of samples from this source; None for a share in proportion to its size.
     """
 
     path: str
@@ -29,7 +29,7 @@ class DataSource:
 
     @property
     def holds_examples(self) -> bool:
-        """Whether it is a file of examples, which a tokenizer is needed for."""
+        """Whether it is a file of examples, which needs a tokenizer."""
         return self.path.endswith(EXAMPLES_SUFFIX)
 
 
@@ -38,10 +38,10 @@ Data = str | tuple[DataSource, ...]
 
 
 def sources_of(data: Data, option: str = "--data") -> tuple[DataSource, ...]:
-    """The sources in ``data``.
+    """List of sources in ``data``; ``option`` names it in errors.
 
     Raises:
-        InputError: some have weights and others have none.
+        InputError: some sources have weights and others have none.
     """
     if isinstance(data, str):
         return (DataSource(path=data),) if data else ()

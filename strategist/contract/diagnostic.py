@@ -22,8 +22,11 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One finding. ``code`` is stable; ``path`` names a file, ``line`` and ``column`` count from 1; ``fix`` where one is safe;
-    ``entry`` is the name of the setting of another system that it is about."""
+    """One finding. ``code`` is stable; ``path`` is a file; ``line`` and ``column`` count from 1; ``fix`` is None where no fix is
+    safe.
+
+    ``do`` is the next step. ``entry`` is the name of the other framework's setting that the finding is about.
+    """
 
     code: str
     level: Level

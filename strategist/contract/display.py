@@ -1,14 +1,14 @@
-"""How notebooks show a value of the contract; the renderers are registered by the layers that know reports."""
+"""Display of contract values in notebooks; the layers that make reports register the renderers."""
 
 from collections.abc import Callable
 from typing import Any
 
 renderers: dict[str, Callable[[Any], str | None]] = {}
-"""By ``html`` and ``markdown`` what makes the text of a value; None where it has no report."""
+"""Functions by ``html`` or ``markdown`` that return the text of a value; None where it has no report."""
 
 
 class Displayed:
-    """A value that IPython and Jupyter show as its report."""
+    """Base class of values that IPython and Jupyter show as their report."""
 
     def _repr_html_(self) -> str | None:
         """The report as HTML."""

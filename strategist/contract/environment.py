@@ -1,4 +1,4 @@
-"""Options that the libraries below torch read from the environment of a rank, before it starts."""
+"""Environment variables of ranks: options that libraries below torch read before a rank starts."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from strategist.contract.options import KnobValue, Options
 from strategist.contract.plan import Plan
 
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-"""torch's CUDA allocator asks for the second name first, its general settings for the first (CUDAAllocatorConfig.h)."""
+"""Both names of the variable: the CUDA allocator reads the second first, general settings the first (CUDAAllocatorConfig.h)."""
 
 VARIABLES: Mapping[str, Mapping[KnobValue, Mapping[str, str]]] = {
     "nccl_algorithm": {"ring": {"NCCL_ALGO": "Ring"}, "tree": {"NCCL_ALGO": "Tree"}},
@@ -14,17 +14,17 @@ VARIABLES: Mapping[str, Mapping[KnobValue, Mapping[str, str]]] = {
     "nccl_nvls": {"off": {"NCCL_NVLS_ENABLE": "0"}},
     "expandable_segments": {True: ALLOCATOR},
 }
-"""What each value of an option sets; a default sets nothing, so that a user's own variable stands.
+"""Variables by value of an option. A default sets none, so that a user's own variable is kept.
 
 Source: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
 """
 
 NUMBERS = {"nccl_socket_threads": "NCCL_SOCKET_NTHREADS", "cuda_connections": "CUDA_DEVICE_MAX_CONNECTIONS"}
-"""Variables that take an option's number as it is."""
+"""Variables that are set to the number of an option."""
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """What the ranks of ``plan`` need in their environment, over whatever is there; empty on CPU, where it has no effect."""
+    """Variables to set for the ranks of ``plan``, in addition to the inherited environment; empty for devices other than CUDA."""
     if plan.cluster.device.kind != "cuda":
         return {}
     options = plan.candidate.options

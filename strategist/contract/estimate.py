@@ -6,8 +6,8 @@ from enum import StrEnum
 from strategist.contract.bound import Bound
 from strategist.contract.codec import added
 
-SURE = 0.9
-"""Probability from which a plan fits, unless another is asked for; up to one minus it, it does not; between them it is tight."""
+DEFAULT_CONFIDENCE = 0.9
+"""Default confidence: a plan fits from this probability on, does not fit up to one minus it, and is tight between the two."""
 
 
 class Fit(StrEnum):
@@ -19,8 +19,8 @@ class Fit(StrEnum):
     UNKNOWN = "cannot tell"
 
     @staticmethod
-    def of(probability: float, confidence: float = SURE) -> "Fit":
-        """The verdict on memory that suffices with this probability."""
+    def of(probability: float, confidence: float = DEFAULT_CONFIDENCE) -> "Fit":
+        """Verdict for memory that suffices with this probability."""
         if probability >= confidence:
             return Fit.FITS
         return Fit.TOO_LARGE if probability <= 1 - confidence else Fit.TIGHT
@@ -28,9 +28,9 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryParts:
-    """Bytes on the fullest device at the worst instant of a step, by part.
+    """Bytes on the fullest device at the peak of a step, by part.
 
-    ``cache`` is no part of what is needed: free blocks that the caching allocator holds beside the others, and gives back before a
+    ``cache`` is not part of the required memory: free blocks that the caching allocator holds in addition, and releases before a
     device runs out of memory.
     """
 
@@ -51,23 +51,23 @@ class MemoryParts:
 
     @property
     def total(self) -> float:
-        """What a device must have."""
+        """Bytes that a device must have."""
         return float(sum(self.needed.values()))
 
     @property
     def reserved(self) -> float:
-        """What the caching allocator holds where the device has room for it."""
+        """Bytes that the caching allocator reserves if the device has room for them."""
         return self.total + self.cache
 
     @property
     def allocated(self) -> float:
-        """What tensors take, as a Measurement counts it: all but what the allocator reserves above them."""
+        """Bytes of tensors, as a Measurement counts them: without what the allocator reserves in addition."""
         return self.total - self.allocator
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeParts:
-    """Seconds of a step that each part adds to its length; the communication parts are the *exposed* time."""
+    """Seconds that each part adds to a step; of communication only the *exposed* time."""
 
     matmul: float
     attention: float
@@ -94,14 +94,17 @@ class TimeParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Prediction for one candidate. Ratios are shares of the step; MFU counts model FLOPs only, no recomputation.
+    """Predicted memory, time and throughput of one candidate.
 
-    ``price_per_step`` is in US dollars, None where the device has no price; ``energy_joules_per_step`` is drawn from the wall, None
-    where the power limit of a board is not known.
-    ``pipeline_layers`` counts the layers of each stage of a pipeline, first to last, where they follow the speed of their devices
-    or the weight of the ends; empty where stages are even. Nine steps of ten lie in ``step_seconds_range``, as far as what was
-    measured elsewhere tells, and not below the ``bound``; ``fit_confidence`` is how sure it is that the device's memory suffices.
-    ``bound`` is the least that such a step takes; None in plans of before there was one.
+    Ratios are shares of the step; MFU counts model FLOPs only, no recomputation.
+
+    price_per_step: US dollars; None where the device has no price.
+    energy_joules_per_step: energy drawn from the wall; None where the power limit of a board is unknown.
+    pipeline_layers: layers of each pipeline stage, first to last, where stages are weighted by device speed or by the cost of
+        embedding and head; empty where stages are even.
+    step_seconds_range: 90 % interval of the step time, judged by measurements elsewhere; not below ``bound``.
+    fit_confidence: probability that the device's memory suffices.
+    bound: lower bound of the step time; None in plans from before bounds existed.
     """
 
     memory: MemoryParts
@@ -123,7 +126,7 @@ class Estimate:
     bound: Bound | None = added(None)
 
     def with_bound(self, bound: Bound) -> "Estimate":
-        """The same prediction beside the least that such a step takes, which the fast end of its range does not pass."""
+        """The same estimate with a lower bound; the low end of the step's range is raised to it, at most to the predicted step."""
         if self.step_seconds_range is None:
             return replace(self, bound=bound)
         low, high = self.step_seconds_range
@@ -131,20 +134,20 @@ class Estimate:
 
     @property
     def bound_over_step(self) -> float | None:
-        """The bound over the step: 1 where nothing can be faster, above 1 where the prediction breaks physics."""
+        """Lower bound over predicted step time: 1 is optimal; above 1 the prediction is physically impossible."""
         return None if self.bound is None else self.bound.seconds / self.step_seconds
 
     @property
     def fit(self) -> Fit:
-        """The verdict on the devices' memory, by the probability that it suffices."""
+        """Verdict on the devices' memory, by ``fit_confidence``."""
         return Fit.of(self.fit_confidence)
 
     @property
     def shown_confidence(self) -> float:
-        """``fit_confidence`` as it is shown: what is predicted is never quite sure."""
+        """``fit_confidence`` for display, between 1 % and 99 %, because no prediction is certain."""
         return min(max(self.fit_confidence, 0.01), 0.99)
 
     @property
     def fits(self) -> bool:
-        """Whether it fits as likely as not."""
+        """Whether the predicted peak memory is within the device's capacity (a probability of about 50 %)."""
         return self.peak_memory_bytes <= self.capacity_bytes

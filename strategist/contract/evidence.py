@@ -1,4 +1,4 @@
-"""What measured trials say of the policies of cards."""
+"""Evidence: measured trials that support or contradict the policies of cards."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,12 @@ from strategist.contract.knobs import KnobValue
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two trials that tell what a policy is worth: one did as it says, the other did not.
+    """Two trials that test a policy: ``followed`` complies with it, ``ignored`` does not.
 
-    ``differs`` has the values of both, in this order. No ``ignored``: no trial did otherwise. No ``followed``: what it forbids ran
-    out of memory, and nothing else was tried.
+    ``confirms``: the complying trial was better.
+
+    ``differs`` has the settings that differ, with the value of ``followed`` first. A forbidden trial that ran out of memory also
+    counts without a counterpart: ``followed`` is then empty.
     """
 
     confirms: bool
@@ -23,10 +25,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyEvidence:
-    """What trials say of a policy.
+    """Evidence for one policy.
 
-    applied: trials in which its condition held and the candidate did as it says; for a policy of the observe phase, trials after
-    which it proposed something. taken: trials that it proposed. confirmed, contradicted: pairs of trials for and against it.
+    applied: trials in which its condition held and the candidate complied; for a policy of the observe phase, trials after which it
+        proposed something.
+    taken: trials that it proposed.
+    confirmed, contradicted: pairs of trials for and against it.
     """
 
     card: str
@@ -39,18 +43,18 @@ class PolicyEvidence:
 
     @property
     def known(self) -> bool:
-        """Whether any trial says anything of it."""
+        """Whether there is any evidence, applied trials included."""
         return self.applied + self.taken + self.confirmed + self.contradicted > 0
 
     @property
     def has_pairs(self) -> bool:
-        """Whether any pair of trials speaks on it."""
+        """Whether any pair of trials supports or contradicts the policy."""
         return self.confirmed + self.contradicted > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialEvidence:
-    """What trials say of policies; ``trials`` counts them by their file or study."""
+    """Evidence for policies; ``trials`` is the number of trials by file or study."""
 
     trials: dict[str, int]
     evidence: tuple[PolicyEvidence, ...]

@@ -6,7 +6,9 @@ from enum import StrEnum
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A whole program for ``ranks`` processes on CPU; ``refused`` are words of the error that it must end with, if any."""
+    """A whole program for ``ranks`` processes on CPU. ``refused`` is text of the error that it must end with; empty where it must
+    succeed.
+    """
 
     run: str
     ranks: int = 1
@@ -15,7 +17,7 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Scripts:
-    """Scripts to run one after the other, each within the limit."""
+    """Scripts to run one after the other, each with the same timeout."""
 
     scripts: tuple[Script, ...]
     timeout_seconds: float = 60.0
@@ -30,7 +32,7 @@ class ScriptOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptResult:
-    """Result of one script; ``message`` and ``line`` of the script say why and where it ended, if not by itself."""
+    """Result of one script. ``message`` and ``line`` of the script give reason and place of a failure."""
 
     outcome: ScriptOutcome
     seconds: float
@@ -39,13 +41,13 @@ class ScriptResult:
 
     @property
     def sound(self) -> bool:
-        """Whether the script did what its card says."""
+        """Whether the script behaved as its card states."""
         return self.outcome in (ScriptOutcome.PASSED, ScriptOutcome.REFUSED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A case or an example, by number from 1, that is not as the card says; ``line`` of the file, ``script_line`` of the script."""
+    """A failed test case or example of a card, by number from 1; ``line`` of the file, ``script_line`` of the script."""
 
     part: str
     number: int
@@ -56,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTest:
-    """Test results of one card: its cases and its scripts, how many of these were refused as they should be, and what failed."""
+    """Test results of one card: number of cases, of examples, of examples that were refused as expected, and the failures."""
 
     card: str
     path: str

@@ -8,7 +8,7 @@ from strategist.contract.plan import Plan, Reason
 
 
 class Obstacle(StrEnum):
-    """Reason against an alternative, the strongest first."""
+    """Reason against another value of a setting, strongest first."""
 
     ILLEGAL = "illegal"
     FORBIDDEN = "forbidden"
@@ -21,10 +21,10 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Nearest:
-    """The best plan of a request; where none fits, the allowed one that is nearest to fitting.
+    """The best plan of a request; where no plan fits, the allowed plan that is nearest to fitting.
 
-    Where nothing is allowed, the ``cards`` without which something would be, with the ``policy`` of the first and its words; where
-    nothing is legal, the ``law``.
+    Where cards forbid everything, ``plan`` is None and ``cards`` are those whose removal would allow a plan; ``policy`` and
+    ``because`` are of the first. Where no candidate is legal, ``law`` is the violated constraint.
     """
 
     plan: Plan | None = None
@@ -36,9 +36,10 @@ class Nearest:
 
 @dataclass(frozen=True, kw_only=True)
 class WhyNot:
-    """Another value of a setting: what stands against it, in words with numbers, and the plan that it would be, if legal.
+    """Another value of a setting: the reason against it, in words with numbers, and the plan with it (None where it is not legal).
 
-    A forbidden one names the policy, and the ``facts`` on which it acts, by vocabulary name; None is unknown.
+    For a forbidden value, ``card`` and ``policy`` forbid it, and ``facts`` are the values that the policy depends on, by vocabulary
+    name (None: unknown).
     """
 
     setting: str
@@ -53,10 +54,10 @@ class WhyNot:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One setting: its value, the cards that asked for it, and the alternatives; without a card, cost decided.
+    """One setting: its value, the policies that chose it (none: the cost model decided), and reasons against its other values.
 
-    ``step`` is the id of the flow's step that decides it, empty where none does. ``changes_convergence`` says that the trained
-    model may differ for this value.
+    ``step`` is the id of the flow's step that decides it; empty where no step does. ``changes_convergence``: the trained model may
+    differ because of this value.
     """
 
     setting: str
@@ -69,7 +70,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedStep:
-    """One step of the flow that orders the decisions: which cards it asks, by what rule, and why it comes where it does."""
+    """One step of the flow that orders the decisions: its cards, its rule, and the reason for its place in the order."""
 
     id: str
     title: str
@@ -80,7 +81,7 @@ class ExplainedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Advice of a card without conditions on settings of the plan; it changes nothing."""
+    """Advice of a card without machine-readable conditions, about settings of the plan; it changes nothing."""
 
     card: str
     settings: tuple[str, ...]
@@ -90,10 +91,10 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """All decisions of a plan, and reasons that are about no single setting.
+    """All decisions of a plan, and reasons that are not about a single setting (``others``).
 
-    Decisions are in the order of ``flow``, step by step, those that no step names last. ``deck`` is the digest of the cards and
-    flows that explain; ``not_as_shipped`` says which cards were added, replaced or left out.
+    Decisions are in the order of ``flow``, step by step; settings without a step come last. ``deck`` is the digest of the cards and
+    flows. ``not_as_shipped``: cards that were added, replaced or left out.
     """
 
     plan: Plan

@@ -10,16 +10,16 @@ from strategist.contract.request import OBJECTIVES
 from strategist.errors import InputError, not_among
 
 MILLION = 1e6
-"""Number of tokens that costs are given for."""
+"""Number of tokens that cost and energy refer to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goals:
-    """``objectives`` are minimised, that of the request first; of several a study looks for the front: the trials that no other
-    dominates.
+    """``objectives`` are minimised; the first is the request's. With several, a study searches the Pareto front.
 
-    A plan must leave the share ``headroom`` of the device's memory free, reach ``least_tokens_per_second``, and cost no more than
-    ``most_cost`` US dollars a million tokens, all as measured. One that misses any of these is neither the best nor on the front.
+    The constraints apply to measurements: a plan must leave the share ``headroom`` of the device's memory free, reach
+    ``least_tokens_per_second``, and cost at most ``most_cost`` US dollars per million tokens. A trial that violates one is neither
+    best nor on the front.
     """
 
     objectives: tuple[str, ...] = OBJECTIVES[:1]
@@ -44,10 +44,10 @@ class Goals:
                 raise InputError(f"{option} {value:g}", "must be above 0", "leave it out where all will do")
 
     def check(self, objective: str, cluster: Cluster) -> None:
-        """Whether a request for ``objective`` on the cluster can have them.
+        """Checks that a request for ``objective`` on this cluster can have these goals.
 
         Raises:
-            InputError: the request has another objective, or the price or power limit of a device is not known.
+            InputError: the request has another objective, or the price or power limit of a device is unknown.
         """
         name = cluster.device.name
         if objective != self.objective:
@@ -63,7 +63,7 @@ class Goals:
 
     @property
     def objective(self) -> str:
-        """That of the request, by which one trial is the best."""
+        """Objective of the request, which determines the best trial."""
         return self.objectives[0]
 
     @property
@@ -73,48 +73,48 @@ class Goals:
 
     @property
     def of_steps(self) -> bool:
-        """Whether the shortest step is the best."""
+        """Whether the shortest step is the best one."""
         return self.objectives in (("throughput",), ("cost",))
 
     @property
     def of_memory(self) -> str:
-        """The option by which they want memory measured; empty where none does."""
+        """The command-line option that makes measured memory necessary; empty where none does."""
         if "memory" in self.objectives:
             return "--objective memory" if self.objective == "memory" else "--pareto memory"
         return f"--headroom {self.headroom:g}" if self.headroom else ""
 
     def predicted(self, plan: Plan) -> tuple[float, ...]:
-        """What the objectives minimise, as it was estimated."""
+        """Estimated values of the objectives, all to be minimised."""
         estimate = plan.estimate
-        return tuple(_spent(name, plan, estimate.step_seconds, estimate.peak_memory_bytes) for name in self.objectives)
+        return tuple(_objective_value(name, plan, estimate.step_seconds, estimate.peak_memory_bytes) for name in self.objectives)
 
     def measured(self, plan: Plan, measurement: Measurement) -> tuple[float, ...] | None:
-        """What they minimise, as it was measured; None where one of them was not.
+        """Measured values of the objectives, all to be minimised; None where one was not measured.
 
-        Measured are step time and memory. On one cluster the cheapest step is the shortest; energy is the measured time at the
-        power that the estimate draws in the mean of its step.
+        Only step time and memory are measured. On one cluster the cheapest step is the shortest; energy is measured step time times
+        the estimate's mean power.
         """
         seconds, peak = measurement.step_seconds, peak_bytes(measurement)
-        values = tuple(_spent(name, plan, seconds or inf, peak or inf) for name in self.objectives)
+        values = tuple(_objective_value(name, plan, seconds or inf, peak or inf) for name in self.objectives)
         return None if inf in values else values
 
     def predicted_ratios(self, plan: Plan) -> dict[str, float]:
-        """Each constraint on the step, by name: what is estimated over the most that is allowed."""
+        """By name of constraint, estimated value over limit. Constraints on throughput and cost only; above 1 is violated."""
         return self._ratios(plan, plan.estimate.step_seconds)
 
     def ratios(self, plan: Plan, measurement: Measurement) -> dict[str, float]:
-        """Each constraint, by name: what was measured over the most that is allowed; infinite where it was not measured."""
+        """By name of constraint, measured value over limit: above 1 is violated; infinite where it was not measured."""
         found = self._ratios(plan, measurement.step_seconds or inf)
         if self.headroom:
             found["headroom"] = (peak_bytes(measurement) or inf) / self.capacity_bytes(plan)
         return found
 
     def missed(self, plan: Plan, measurement: Measurement) -> dict[str, float]:
-        """The constraints that do not hold, by name, each with the share by which what was measured passes what is allowed."""
+        """Violated constraints by name, each with the share by which the measured value exceeds the limit."""
         return {name: ratio - 1 for name, ratio in self.ratios(plan, measurement).items() if ratio > 1}
 
     def capacity_bytes(self, plan: Plan) -> float:
-        """What of a device's memory a plan may take."""
+        """Bytes of a device's memory that a plan may use."""
         return (1 - self.headroom) * plan.estimate.capacity_bytes
 
     def _ratios(self, plan: Plan, step_seconds: float) -> dict[str, float]:
@@ -126,31 +126,31 @@ class Goals:
         return found
 
 
-PLAIN = Goals()
-"""Throughput alone."""
+THROUGHPUT_ONLY = Goals()
+"""Default goals: throughput alone."""
 
 
 def peak_bytes(measurement: Measurement) -> int | None:
-    """The peak memory of the fullest rank: allocated, or reserved where nothing else is known."""
+    """Peak memory of the fullest rank in bytes: allocated, or reserved where only that is known."""
     return max(measurement.peak_memory_bytes or measurement.peak_reserved_bytes, default=None)
 
 
 def cost(plan: Plan, step_seconds: float) -> float | None:
-    """US dollars a million tokens, where a step takes so long; None where devices have no price."""
+    """US dollars per million tokens at this step time; None where devices have no price."""
     whole = plan.estimate.price_per_step
     per_step = None if whole is None else whole * step_seconds / plan.estimate.step_seconds
     return None if per_step is None else MILLION * per_step / plan.workload.tokens_per_step
 
 
 def energy(plan: Plan, step_seconds: float) -> float | None:
-    """Joules a million tokens, where a step takes so long at the power of the estimate; None where that is not known."""
+    """Joules per million tokens at this step time and the estimate's mean power; None where that is unknown."""
     whole = plan.estimate.energy_joules_per_step
     per_step = None if whole is None else whole * step_seconds / plan.estimate.step_seconds
     return None if per_step is None else MILLION * per_step / plan.workload.tokens_per_step
 
 
-def _spent(objective: str, plan: Plan, step_seconds: float, peak_bytes: float) -> float:
-    """What an objective wants least of."""
+def _objective_value(objective: str, plan: Plan, step_seconds: float, peak_bytes: float) -> float:
+    """Value of an objective to be minimised: bytes for memory, joules for energy, else step seconds."""
     if objective == "memory":
         return peak_bytes
     return (energy(plan, step_seconds) if objective == "energy" else None) or step_seconds

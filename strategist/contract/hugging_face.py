@@ -1,4 +1,4 @@
-"""Whether a folder of Hugging Face's holds the architecture that a plan was made for."""
+"""Checks that a Hugging Face model folder has the architecture of a plan's model."""
 
 import json
 import os
@@ -19,14 +19,17 @@ KEYS = {
     "vocab_size": ("vocab_size",),
     "tied_embeddings": ("tie_word_embeddings",),
 }
-"""Fields of a shape, and what configurations call them; one that says nothing leaves it to its model type."""
+"""Fields of a ModelShape by the keys of ``config.json`` that hold them.
+
+A missing key is not compared: the model type implies its value.
+"""
 
 DENSE_KEYS = {"ffn_size": ("intermediate_size", "n_inner", "ffn_dim")}
-"""Of models without experts, whose configurations say the width of either."""
+"""Keys of models without experts; with experts, the same keys may mean the width of the dense or of the expert feed-forward."""
 
 
 def read_config(folder: str) -> dict[str, Any]:
-    """The configuration in a folder; that of the text model where there are several.
+    """The ``config.json`` of a folder; of a model with several parts, the ``text_config`` in it.
 
     Raises:
         FileError: there is none.
@@ -40,30 +43,30 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        FileError: it can't be read, or holds something else.
+        FileError: the file cannot be read, or does not hold a JSON object.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(path, f"cannot be read: {error}; name another file") from None
     if not isinstance(data, dict):
-        raise FileError(path, "is no JSON object; name another file")
+        raise FileError(path, "is not a JSON object; name another file")
     return data
 
 
 def check_architecture(folder: str, model: ModelShape) -> None:
-    """Refuses a folder whose architecture is not that of ``model``, in one line.
+    """Raises an error if the architecture in the folder differs from ``model``; the message names the first difference.
 
     Raises:
         FileError: the folder has no configuration.
-        InputError: it has other sizes.
+        InputError: a size differs.
     """
     if text := next(disagreements(model, folder), ""):
         raise InputError("--hf", text, f"plan again with --model {shlex.quote(folder)}")
 
 
 def disagreements(model: ModelShape, folder: str) -> Iterator[str]:
-    """Where the configuration in ``folder`` has other sizes than ``model``, each as a sentence with both values.
+    """Differences between the configuration in ``folder`` and ``model``, each as a sentence with both values.
 
     Raises:
         FileError: the folder has no configuration.

@@ -1,4 +1,4 @@
-"""The ``config.json`` with which transformers computes what a decoder of some shape does."""
+"""Export of a ModelShape as ``config.json`` of transformers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,13 +28,13 @@ TRAITS: dict[frozenset[str], str] = {
     _BIASES | {"softmax experts", "qk_norm"}: "qwen3_moe",
     frozenset({"sigmoid experts", "mla"}): "deepseek_v3",
 }
-"""What a shape has that the plainest decoder has not, to the model type that has just that."""
+"""Model type by the traits in which a shape differs from the simplest decoder."""
 
 GPT2_ACTIVATIONS = {"gelu_tanh": "gelu_new"}
 
 
 def model_type_of(shape: ModelShape) -> str:
-    """The model type that computes what a decoder of this shape does.
+    """Model type of transformers that computes the same function as a decoder of this shape.
 
     Raises:
         InputError: there is none.
@@ -47,7 +47,7 @@ def model_type_of(shape: ModelShape) -> str:
 
 
 def config_of(shape: ModelShape, positions: int, dtype: str) -> dict[str, Any]:
-    """The configuration for texts of up to ``positions`` tokens.
+    """The ``config.json`` for sequences of up to ``positions`` tokens.
 
     Raises:
         InputError: no model type computes this.
@@ -80,7 +80,7 @@ def _gpt2(shape: ModelShape) -> dict[str, Any]:
 
 
 def _decoder(shape: ModelShape, positions: int) -> dict[str, Any]:
-    """Of everything like Llama. Biases of Qwen 2 are no matter of its configuration."""
+    """Configuration of decoders other than GPT-2. Biases of Qwen 2 are implied by its model type."""
     activation = "gelu_pytorch_tanh" if shape.ffn_activation == "gelu_tanh" else shape.ffn_activation
     found: dict[str, Any] = {
         "num_hidden_layers": shape.layers, "hidden_size": shape.hidden_size, "num_attention_heads": shape.heads,
@@ -123,7 +123,7 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
     if shape.moe is None:
         return {}
     moe = shape.moe
-    # Mixtral, all of whose layers have experts, knows no other size
+    # all layers of Mixtral have experts, so its intermediate_size is the experts'
     only = {"intermediate_size": moe.expert_ffn_size} if model_type_of(shape) == "mixtral" else {}
     coefficient = round(moe.balance_coefficient * shape.layers / moe.experts_per_token, 12)
     return only | {

@@ -1,4 +1,4 @@
-"""Reads untrusted JSON within bounds: no duplicate keys, no NaN, and the position of every value."""
+"""Reader of untrusted JSON: size limits, no duplicate keys, no NaN, and the position of every value for error messages."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from typing import Any
 from strategist.errors import FileError, StrategistError
 
 MAX_BYTES, MAX_VALUES = 8 * 2**20, 100_000
-LONGEST_SHOWN = 60
+MAX_SHOWN_CHARACTERS = 60
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 
 
 class DocumentError(StrategistError):
-    """A text is no document that can be taken; with line and column, from 1."""
+    """A text that is not an acceptable document; with line and column, from 1."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
@@ -24,14 +24,14 @@ class DocumentError(StrategistError):
 
 
 class NoJsonError(DocumentError):
-    """A text is not even JSON, as where its writer was stopped."""
+    """A text that is not JSON at all, such as a file whose writer was interrupted."""
 
 
 def load(path: str | Path, *, any_size: bool = False) -> str:
-    """The text of a file that may be a document; of any size where this program wrote it itself.
+    """Text of a file that may hold a document. ``any_size`` skips the size limits, for files that this program wrote.
 
     Raises:
-        FileError: it cannot be read, is beyond the bounds, or is no text.
+        FileError: the file cannot be read, exceeds the limits, or is not UTF-8.
     """
     try:
         with Path(path).open("rb") as file:
@@ -47,57 +47,58 @@ def load(path: str | Path, *, any_size: bool = False) -> str:
 
 
 def read(text: str) -> Any:
-    """The data in ``text``.
+    """The JSON data in ``text``.
 
     Raises:
-        NoJsonError: that is what it is.
-        DocumentError: a key twice in an object, or a number that is none.
+        NoJsonError: the text is not JSON.
+        DocumentError: an object has a key twice, or a number is not finite or has thousands of digits.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise NoJsonError(f"not a JSON document: {error.msg}; correct it", error.lineno, error.colno) from None
     except RecursionError:
         raise NoJsonError("not a JSON document: nested too deeply; name another file") from None
     except _TwiceError as error:
-        raise DocumentError(f"key {shown(error.args[0])} appears twice; leave one of them out", *_again(text)) from None
+        raise DocumentError(f"key {shown(error.args[0])} appears twice; leave one of them out", *_repeated_key(text)) from None
     except _ConstantError as error:
         law = f"{error.args[0]} is not a finite number; write another"
-        raise DocumentError(law, *_mark(text, _token(text, error.args[0]))) from None
-    except ValueError:  # a number of thousands of digits
+        raise DocumentError(law, *_line_and_column(text, _token(text, error.args[0]))) from None
+    except ValueError:  # an integer with thousands of digits
         raise DocumentError("holds a number of thousands of digits; write a smaller one") from None
 
 
 def shown(value: object) -> str:
-    """As it stands in Python, shortened."""
+    """``repr`` of a value, shortened to LONGEST_SHOWN characters."""
     text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
 def position(text: str, place: str, root: str) -> tuple[int, int]:
     """Line and column of the value at ``place``, such as ``Plan.model.layers``, in JSON whose outermost value is ``root``; of the
-    whole where it has none there."""
+    start of the document where there is no such value.
+    """
     way = [root]
     for depth, step, start in _values(text) if place != root else ():
         del way[depth + (not depth) :]
         if 0 < depth == len(way):
             here = f"{way[-1]}[{step}]" if isinstance(step, int) else f"{way[-1]}.{step}"
             if here == place:
-                return _mark(text, start)
+                return _line_and_column(text, start)
             if place.startswith(here):
                 way.append(here)
-    return _mark(text, 0)
+    return _line_and_column(text, 0)
 
 
 class _TwiceError(ValueError):
-    """A key that its object has already."""
+    """A key that appears twice in an object."""
 
 
 class _ConstantError(ValueError):
-    """A word for a number that is none."""
+    """NaN or Infinity, which JSON does not have."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         names = [name for name, _ in pairs]
@@ -113,24 +114,24 @@ def _token(text: str, word: str) -> int:
     return next(match.start() for match in _TOKEN.finditer(text) if match.group().startswith(word))
 
 
-def _again(text: str) -> tuple[int, int]:
-    """Where an object has a key for the second time."""
+def _repeated_key(text: str) -> tuple[int, int]:
+    """Line and column where an object repeats a key."""
     seen: list[set[str | int]] = [set()]
     for depth, step, start in _values(text):
         del seen[depth + 1 :]
         if step in seen[depth]:
-            return _mark(text, start)
+            return _line_and_column(text, start)
         seen[depth].add(step)
         seen.append(set())
-    return _mark(text, 0)
+    return _line_and_column(text, 0)
 
 
-def _mark(text: str, start: int) -> tuple[int, int]:
+def _line_and_column(text: str, start: int) -> tuple[int, int]:
     return text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
 
 
 def _values(text: str) -> Iterator[tuple[int, str | int, int]]:
-    """Depth, key or index, and first character of each value, in a text that is JSON."""
+    """Depth, key or index, and first character of each value in valid JSON."""
     above: list[int | None] = []
     item: int | None = None
     key = ""

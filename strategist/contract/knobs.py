@@ -1,4 +1,4 @@
-"""Knobs: everything that a plan sets besides the layout, with the values each may take."""
+"""Knobs: the settings besides the layout that change the price, with their allowed values; and Candidate."""
 
 import hashlib
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "async_optimizer_step": (False, True),
     "activation_offload": (False, True),
 }  # fmt: skip
-"""The closed knobs. The others are positive integers."""
+"""Allowed values of knobs with a closed set of values. All other knobs are positive integers."""
 
 CONVERGENCE_KNOBS: dict[str, KnobValue] = {
     "reduce_dtype": "fp32",
@@ -42,57 +42,57 @@ CONVERGENCE_KNOBS: dict[str, KnobValue] = {
     "optimizer_in_backward": False,
     "async_optimizer_step": False,
 }
-"""Knobs that can change the result of training, with the value that doesn't; all others change execution only."""
+"""Knobs that can change the result of training, with the value that does not. All other knobs change execution only."""
 
 LOOPED = ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble")
-"""Schedules that run a rank's stages in loops over all ranks."""
+"""Interleaved schedules: each rank has several stages, and micro-batches pass over all ranks several times."""
 
 V_SHAPED = ("zbv_zero_bubble", "dual_pipe_v")
-"""Schedules of two stages a rank that go down the ranks and back up."""
+"""Schedules with two stages per rank: stages go from the first rank to the last and back."""
 
-IN_ROUNDS = ("interleaved_1f1b", "interleaved_zero_bubble")
-"""Looped schedules that take micro-batches in rounds of equal size."""
+ROUND_BASED = ("interleaved_1f1b", "interleaved_zero_bubble")
+"""Interleaved schedules that process micro-batches in rounds of equal size."""
 
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SHAPED)
-"""Schedules that compute gradients of weights apart from those of inputs."""
+"""Schedules that compute weight gradients separately from input gradients."""
 
 
 def least_micro_batches(schedule: str, pp: int) -> int:
-    """The fewest micro-batches of a step that a schedule can run."""
+    """Smallest number of micro-batches per step that a schedule supports."""
     return {"gpipe": 1, "looped_bfs": 1, "dual_pipe_v": 2 * pp}.get(schedule, pp)
 
 
 def show_value(value: KnobValue) -> str:
-    """A setting's value as people write it."""
+    """A setting's value as users write it, such as ``true`` for True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """Settings beside the layout.
+    """Settings besides the layout that change the price.
 
-    reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them
-        (False), or keep ``1 / reshard_group_size`` of them (subgroup).
-    recompute: activation checkpointing; ``selective`` saves outputs of ``saved_operations`` and recomputes the rest,
-        ``every_second_layer`` saves only the input of every second layer and all of the others, ``budget`` lets the compiler
-        save ``recompute_budget_percent`` of what it would, ``full`` saves only each layer's input.
+    reshard_after_forward: what FSDP2 does with gathered parameters after the forward pass: free them (True), keep them (False), or
+        keep ``1 / reshard_group_size`` of them (subgroup).
+    micro_batch: sequences per forward pass of one data rank.
+    recompute: activation checkpointing. ``selective`` saves outputs of ``saved_operations`` and recomputes the rest;
+        ``every_second_layer`` checkpoints every second layer and saves all activations of the others; ``budget`` lets the compiler
+        save ``recompute_budget_percent`` of what it would save without; ``full`` saves only the input of each layer.
     sequence_parallel: activations between tensor-parallel regions are sharded along the sequence.
     loss_parallel: logits stay sharded over tp through the loss.
     reduce_dtype: the type in which gradients are reduced and accumulated.
-    no_sync: gradient accumulation without reduction: gradients are reduced after the last micro-batch of a step only; until
-        then each rank keeps them unsharded, in ``reduce_dtype``.
-    offload: what lives in host memory: optimizer states; parameters, gradients and optimizer (all); or the same with whole stages
-        streamed to the devices and each used for many micro-batches (streamed).
-    micro_batch: sequences per forward pass of one data rank.
-    compile: each decoder layer is compiled by torch.compile.
-    float8: linears multiply in float8 with a scale per tensor or per row; ``float8_all_gather`` casts shards before they are
-        gathered.
-    comm_hook: DDP's gradients are compressed for the all-reduce: cast, or to a low rank (PowerSGD, arXiv 1905.13727).
-    optimizer_in_backward: each parameter is updated as soon as its gradient is there, which is then freed; no norm is clipped.
-        What hosts update, they update so beside the backward pass of the layers before; and with offload optimizer or all after
-        the last micro-batch's gradient.
-    async_optimizer_step: the hosts update streamed stages beside the next step, which computes with parameters one step old.
-    activation_offload: what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn.
+    no_sync: gradient accumulation without reduction: gradients are reduced only after the last micro-batch of a step. Until then
+        each rank keeps them unsharded, in ``reduce_dtype``.
+    offload: what is kept in host memory: optimizer states (optimizer); parameters, gradients and optimizer states (all); or the
+        same, with whole stages copied to the devices and each used for many micro-batches (streamed).
+    compile: torch.compile compiles each decoder layer.
+    float8: linears multiply in float8 with a scale per tensor (tensorwise) or per row (rowwise). ``float8_all_gather`` casts shards
+        before the all-gather.
+    comm_hook: compression of DDP's gradients for the all-reduce: a cast, or a low-rank approximation (PowerSGD, arXiv 1905.13727).
+    optimizer_in_backward: each parameter is updated as soon as its gradient is complete; the gradient is then freed, and gradients
+        are not clipped. Updates on hosts overlap with the backward pass of earlier layers; with offload optimizer or all, they
+        follow the gradient of the last micro-batch.
+    async_optimizer_step: hosts update streamed stages during the next step, which therefore uses parameters that are one step old.
+    activation_offload: activations saved for the backward pass are kept in host memory and copied back one layer ahead.
     """
 
     micro_batch: int = 1
@@ -117,7 +117,7 @@ class Knobs:
     activation_offload: bool = added(False)
 
     def violations(self, layout: Layout, model: ModelShape, workload: Workload) -> Iterator[str]:
-        """The laws that these knobs break together with the layout, each as a sentence naming the values."""
+        """Constraints that these knobs violate together with the layout, each as a sentence with the values."""
         for name, choices in CHOICES.items():
             if not any(getattr(self, name) is choice or getattr(self, name) == choice for choice in choices):
                 yield f"{name} {getattr(self, name)} is not one of {', '.join(map(str, choices))}"
@@ -138,7 +138,7 @@ class Knobs:
             # torch 2.13: "Resharding to smaller mesh is not supported for DTensor parameters yet"
             yield f"reshard_after_forward subgroup needs tp 1, not {layout.tp}: FSDP2 cannot regroup shards that tp has split"
         if self.reshard_after_forward == "subgroup" and layout.ep > 1:
-            # the same refusal, and before it a hang: the groups of experts' shards are others than those of the rest
+            # torch refuses this too, after a hang: expert parameters are sharded over other process groups than the rest
             yield f"reshard_after_forward subgroup needs ep 1, not {layout.ep}: FSDP2 cannot regroup experts that ep has dealt out"
         if self.offload == "streamed" and layout.pp < layout.world_size:
             yield "offload streamed deals stages to devices one by one: pp must span all devices"
@@ -163,7 +163,7 @@ class Knobs:
         if self.float8 != "none" and (workload.precision != "bf16" or workload.train != "full"):
             yield f"float8 {self.float8} needs precision bf16 and train full, not {workload.precision} and {workload.train}"
         if self.float8_all_gather and (self.float8 != "tensorwise" or layout.fsdp_ranks == 1):
-            # torchao: rows of a shard are not those of the whole weight
+            # torchao: a row of a shard is only a part of a row of the whole weight
             yield "float8_all_gather needs float8 tensorwise and sharded parameters"
         ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1 and layout.pp == 1
         if self.comm_hook != "none" and not (ddp and self.reduce_dtype == "fp32"):
@@ -195,7 +195,7 @@ class Knobs:
             law = "has two backward passes, and what selective recomputation saved serves one"
             yield f"{self.pp_schedule} {law}: recompute must not be selective"
         if self.pp_schedule in ZERO_BUBBLE and layout.fsdp_ranks > 1 and self.reshard_after_forward is not False:
-            # torch 2.13: such parameters have no gradient after the step, without any error
+            # torch 2.13: such parameters silently have no gradient after the step
             law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"
             yield f"{self.pp_schedule} {law}: reshard_after_forward must be false, not {self.reshard_after_forward}"
         if self.pp_schedule in ZERO_BUBBLE and self.activation_offload:
@@ -210,7 +210,7 @@ class Knobs:
         if micro_batches < least:
             yield f"{self.pp_schedule} needs at least {least} micro-batches with pp {layout.pp}, not {micro_batches}"
         rounds = max(1, micro_batches // layout.pp)
-        if self.pp_schedule in IN_ROUNDS and micro_batches % rounds:
+        if self.pp_schedule in ROUND_BASED and micro_batches % rounds:
             yield f"{self.pp_schedule} runs in rounds: {micro_batches} micro-batches must split evenly into them"
 
 
@@ -219,7 +219,7 @@ KNOB_NAMES = tuple(item.name for item in fields(Knobs))
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One complete setting: a layout, all knobs, and the options."""
+    """One complete configuration: layout, knobs and options."""
 
     layout: Layout
     knobs: Knobs
@@ -227,26 +227,29 @@ class Candidate:
 
     @cached_property
     def key(self) -> str:
-        """Its name in a ledger: SHA-256 of its content, hexadecimal, first 16 digits."""
+        """Identity in a ledger: first 16 hexadecimal digits of the SHA-256 of its content."""
         return hashlib.sha256(codec.dumps(self).encode()).hexdigest()[:16]
 
     def accumulation(self, workload: Workload) -> int:
-        """Micro-batches of one step on one data rank."""
+        """Micro-batches per step on each data rank (gradient accumulation)."""
         return workload.global_batch // (self.layout.data_ranks * self.knobs.micro_batch)
 
     def violations(self, model: ModelShape, workload: Workload, devices: int) -> tuple[str, ...]:
-        """Every law that the candidate breaks; empty when it is legal."""
+        """Constraints that the candidate violates, each as a sentence; empty when it is legal.
+
+        Knobs are checked only if the layout is legal, options only if both are.
+        """
         broken = tuple(self.layout.violations(model, workload, devices))
         broken = broken or tuple(self.knobs.violations(self.layout, model, workload))
         return broken or self.option_violations()
 
     def option_violations(self) -> tuple[str, ...]:
-        """The laws that the options break."""
+        """Constraints that the options violate."""
         knobs = self.knobs
         return tuple(self.options.violations(self.layout, sequence_parallel=knobs.sequence_parallel, compiled=knobs.compile))
 
     def acts(self, option: str, model: ModelShape) -> bool:
-        """Whether an option has anything to act on beside the other settings."""
+        """Whether an option has an effect, given the other settings and the model."""
         offload, compiled = self.knobs.offload, self.knobs.compile
         return acts(
             option, self.layout,

@@ -1,4 +1,4 @@
-"""Layout: the degrees of the parallelisms, the order of the mesh axes, and the laws that bind them."""
+"""Layout: parallelism degrees, the order of the mesh axes, and constraints between them."""
 
 import math
 from collections.abc import Iterator
@@ -8,22 +8,22 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-"""Axes of the mesh, slowest first, in the canonical order."""
+"""Axes of the mesh in the default order, slowest links first."""
 
 DEGREES = (*AXES, "ep", "etp")
-"""All degrees of a layout; those of experts unfold from other axes and are none of the mesh."""
+"""All degrees of a layout; ep and etp are not mesh axes, but are formed from other axes."""
 
 OBSERVED_AXES = (*AXES, "ep")
-"""Axes whose communication a trial shows apart from the others'."""
+"""Axes whose communication a trial measures separately."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Degrees of pipeline, replicated data, sharded data, context and tensor parallelism; the axes span the mesh.
+    """Degrees of pipeline, replicated data, sharded data, context, tensor and expert parallelism; all but ep and etp span the mesh.
 
-    Parameters are sharded over ``dp_shard x cp`` (a context-parallel rank holds a shard of its own). Experts unfold from
-    ``dp_shard x cp x tp``: ``ep`` ranks share a layer's experts and ``etp`` ranks split each expert. ``axis_order`` runs from the
-    slowest to the fastest varying rank, so its last axis lies closest together.
+    Parameters are sharded over ``dp_shard x cp``: every context-parallel rank holds a shard of its own. Expert ranks are formed
+    from ``dp_shard x cp x tp``: ``ep`` ranks share a layer's experts, and ``etp`` ranks split each expert. ``axis_order`` goes from
+    the slowest to the fastest varying axis, so ranks of the last axis are adjacent.
     """
 
     pp: int = 1
@@ -51,25 +51,25 @@ class Layout:
 
     @property
     def model_shards(self) -> int:
-        """Pieces in which the dense parameters lie: one rank holds 1 / model_shards of them."""
+        """Number of shards of the dense parameters: one rank holds 1 / model_shards of them."""
         return self.pp * self.fsdp_ranks * self.tp
 
     @property
     def mesh(self) -> dict[str, int]:
-        """Axes with their degrees, slowest first; axes of degree 1 are left out."""
+        """Axes with their degrees, slowest first, without axes of degree 1."""
         return {axis: getattr(self, axis) for axis in self.axis_order if getattr(self, axis) > 1}
 
     @property
     def _stage_stride(self) -> int:
-        """How far apart the ranks of neighbouring stages are: axes vary the faster the later they stand in ``axis_order``."""
+        """Distance in ranks between neighbouring pipeline stages: the product of the axes after pp in ``axis_order``."""
         return math.prod(getattr(self, axis) for axis in self.axis_order[self.axis_order.index("pp") + 1 :])
 
     def stage_of(self, rank: int) -> int:
-        """The place in the pipeline of a global rank."""
+        """Pipeline rank of a global rank."""
         return rank // self._stage_stride % self.pp
 
     def first_rank(self, stage: int) -> int:
-        """The first global rank at a place in the pipeline."""
+        """First global rank of a pipeline rank."""
         return stage * self._stage_stride
 
     @property
@@ -77,7 +77,7 @@ class Layout:
         return [axis for axis in self.axis_order if axis in ("dp_shard", "cp", "tp")] == ["dp_shard", "cp", "tp"]
 
     def violations(self, model: ModelShape, workload: Workload, devices: int) -> Iterator[str]:
-        """The laws that this layout breaks, each as a sentence naming the values."""
+        """Constraints that this layout violates, each as a sentence with the values."""
         if min(self.pp, self.dp_replicate, self.dp_shard, self.cp, self.tp, self.ep, self.etp) < 1:
             yield "every degree is at least 1"
             return

@@ -1,4 +1,4 @@
-"""Entries of lists that commands print."""
+"""Rows of the lists that commands print."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from strategist.contract.codec import added
 
 @dataclass(frozen=True, kw_only=True)
 class ListedCard:
-    """A card or a flow, in one line; a flow has neither module nor status. ``kind`` is card, advice or flow."""
+    """A card or a flow as one row; flows have no module and no status. ``kind`` is card, advice or flow."""
 
     id: str
     kind: str
@@ -19,7 +19,7 @@ class ListedCard:
 
 @dataclass(frozen=True, kw_only=True)
 class LintPage:
-    """What a code of the linter means, with an example of each kind."""
+    """Documentation of one code of the linter, with a ``bad`` and a ``good`` example."""
 
     code: str
     level: str
@@ -33,7 +33,9 @@ class LintPage:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedProgram:
-    """A trainer of others: what it can set, which variables it needs, and its ``command`` for a plan where one was given."""
+    """A program (external trainer): settings that it supports, variables that it needs, and its ``command`` for a plan (empty: no
+    plan).
+    """
 
     program: str
     title: str

@@ -1,4 +1,4 @@
-"""Loss: how a framework takes the cross entropy of a micro-batch, as far as memory goes."""
+"""Loss: memory of a framework's cross entropy of a micro-batch."""
 
 from dataclasses import dataclass
 

@@ -6,16 +6,16 @@ BUS_FACTORS = {
     "all_reduce": (2, -2), "reduce_scatter": (1, -1), "all_gather": (1, -1), "all_to_all": (1, -1),
     "gather": (1, -1), "scatter": (1, -1), "broadcast": (1, 0), "reduce": (1, 0), "p2p": (1, 0),
 }  # fmt: skip
-"""(a, b) of a + b / n: by it the rate of ``n`` ranks becomes bus bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
+"""(a, b): message rate times (a + b / n) is the bus bandwidth of ``n`` ranks, as nccl-tests defines it (doc/PERFORMANCE.md)."""
 
 
 LAYER_KERNELS = 175
-"""Those of an eager decoder layer, forward and backward, as prices count them (``cost.work``)."""
+"""Kernels of an eager decoder layer, forward and backward, as the cost model counts them (``cost.work``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulSample:
-    """One matmul [rows, inner] x [inner, columns], with the output made anew."""
+    """One timed matmul [rows, inner] x [inner, columns], including the allocation of its output."""
 
     dtype: str
     rows: int
@@ -29,13 +29,13 @@ class MatmulSample:
 
     @property
     def rate(self) -> float:
-        """FLOP/s."""
+        """Achieved FLOP/s."""
         return self.flops / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSample:
-    """Causal attention over sequences of ``seq_len``, forward and backward together."""
+    """Timed causal attention over sequences of ``seq_len`` tokens, forward and backward together."""
 
     dtype: str
     batch: int
@@ -46,13 +46,16 @@ class AttentionSample:
 
     @property
     def flops(self) -> float:
-        """Those that a causal kernel does: 2 matmuls forward over half of the scores, 2.5 times as much backward."""
+        """FLOPs of a causal kernel: 2 matmuls forward over half of the scores, 2.5 times as many backward."""
         return 3.5 * 2.0 * self.batch * self.heads * self.seq_len**2 * self.head_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveSample:
-    """One collective of ``ranks`` ranks, all groups of that size at once; the message is the whole that is gathered or reduced."""
+    """One timed collective of ``ranks`` ranks, with all groups of that size at once.
+
+    ``message_bytes`` is the whole gathered or reduced message.
+    """
 
     collective: str
     ranks: int
@@ -67,11 +70,13 @@ class CollectiveSample:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """All ranks measure at once, so that what they share counts as shared; seconds are the mean over them, of a collective the
-    slowest's. Bandwidths in bytes/s, of each rank but ``host_optimizer_bytes_per_second``, which is of all together.
+    """Measurements of all ranks at once, so that shared resources count as shared.
 
-    ``layer_seconds`` are those of a decoder layer, forward and backward, that hardly computes: what launching it takes.
-    ``streaming_bytes_per_second`` is reached where the output exists, ``elementwise_bytes_per_second`` where it is made anew.
+    Seconds are the mean over ranks; of a collective, the slowest rank's. Bandwidths are in bytes/s per rank, except
+    ``host_optimizer_bytes_per_second``, which is the sum over all ranks.
+
+    layer_seconds: a decoder layer with negligible computation, forward and backward: the time to launch its kernels.
+    streaming_bytes_per_second: with an existing output tensor. elementwise_bytes_per_second: with a newly allocated output.
     """
 
     device_kind: str

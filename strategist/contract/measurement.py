@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What shows the outcome: the rank and phase where it happened, the message, and the last lines of that rank's log."""
+    """Evidence for the outcome: rank and phase where it happened, a message, and the last lines of that rank's log."""
 
     message: str = ""
     rank: int | None = None
@@ -29,41 +29,45 @@ class Evidence:
 
 
 MEASURED_PARTS = ("world_communication", "data", "other")
-"""Parts of a measured step beside those of ``TimeParts``: sums over all ranks, waiting for data, and what is none of these."""
+"""Parts of a measured step in addition to those of ``TimeParts``: reductions over all ranks, waiting for data, and the rest."""
 
 MODELLED_PARTS = (
     "tp_communication", "cp_communication", "ep_communication", "dp_communication", "pp_communication", "bubble",
 )  # fmt: skip
-"""Parts of a shadow's step that cannot be measured without peers; they come from the estimate."""
+"""Parts of a shadow run's step that cannot be measured without peers; they come from the estimate."""
 
-PLUMBING = (
+GLOO_NOTE = (
     "The comm ratio of gloo on CPU proves that the plumbing works, not what the plan is worth on GPUs: there the ratio of"
-    " computation to links is another, a reduce-scatter is no all-reduce, and FSDP2 overlaps."
+    " computation to links is another, a reduce-scatter is not an all-reduce, and FSDP2 overlaps."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Result of one trial; figures are None where the outcome has none.
+    """Result of one trial; figures are None or empty where they were not measured.
 
-    step_seconds: median over the steps after warm-up of the slowest rank; step_seconds_spread: (90th - 10th percentile) / median.
-    peak_memory_bytes: allocated, one per rank. communication_seconds: time in which a collective ran, per step;
-    exposed_communication_seconds: the part of it in which nothing else ran; the ratios are shares of the profiled step.
-    exposed_comm_ratio_by_axis: the share in which nothing but collectives of that axis of the mesh ran, ``world`` for those over
-    all ranks. bubble_ratio: the share in which a pipeline's rank waited for its neighbours, transfers not counted; 0 without one.
-    rank_imbalance: computing time of the slowest rank of a stage over the stage's median, minus 1, of the worst stage;
-    stage_imbalance: that of the slowest stage over the median of the stages, minus 1.
+    step_seconds: median over the steps after warm-up of the slowest rank. step_seconds_spread: (90th - 10th percentile) / median.
+    peak_memory_bytes: allocated, one per rank. peak_reserved_bytes: reserved by the caching allocator, one per rank; empty on CPU.
+    peak_moments: moment of each rank's peak.
+    communication_seconds: time per step in which a collective ran. exposed_communication_seconds: the part in which nothing else
+        ran. The ratios are shares of the profiled step.
+    exposed_comm_ratio_by_axis: share of the step in which only collectives of that mesh axis ran; ``world`` for collectives over
+        all ranks.
+    bubble_ratio: share of the step in which a pipeline rank waited for its neighbours, without transfers; 0 without a pipeline.
+        bubble_ratio_by_stage: the same for each pipeline rank.
+    rank_imbalance: compute time of the slowest rank of a stage over the stage's median, minus 1, of the worst stage.
+        stage_imbalance: the same of the slowest stage over the median of the stages.
     losses: mean loss over the global batch, by step. grad_norms: norm of the whole gradient, by step.
-    warmup_steps: those left out of the timing, with what of the counted ones was still warming up.
-    time: seconds of the profiled step by part, mean over the ranks, which add up to profiled_step_seconds; names are those of
-    ``TimeParts`` and MEASURED_PARTS. bubble_ratio_by_stage: the same share for each rank of the pipeline. traffic: mean over the
-    ranks. peak_reserved_bytes: by the caching allocator, one per rank, empty on CPU, which has none. peak_moments: when each rank's
-    peak was. notes: what has to be known to read the figures. restarts: how often the ranks were started again. lost_ranks: those
-    that were taken away or stood still, where that ended the trial. least_step_seconds: what a step takes at least, where the
-    trial was ended because one took so long.
+    warmup_steps: steps left out of the timing, including measured steps that were still warming up.
+    time: seconds of the profiled step by part, mean over ranks, with the names of ``TimeParts`` and MEASURED_PARTS; they add up to
+        profiled_step_seconds.
+    traffic: mean over ranks.
+    notes: hints for interpreting the figures.
+    restarts: how often the ranks were restarted. lost_ranks: ranks that were taken away or hung, where that ended the trial.
+    least_step_seconds: lower limit of the step time, where the trial was ended because one step exceeded it.
 
-    A shadow has the figures of one rank: its step is what that rank was seen to compute and MODELLED_PARTS, its traffic has no
-    seconds, and what else takes peers is None.
+    A shadow run has the figures of one rank: its step is the measured computation of that rank plus MODELLED_PARTS, its traffic has
+    no seconds, and other figures that need peers are None.
     """
 
     plan_id: str
@@ -103,14 +107,14 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class RankRecord:
-    """What one rank of a trial wrote before it ended; the parent judges the trial from all of them.
+    """What one rank of a trial wrote before it ended; the parent process derives the outcome of the trial from all ranks.
 
-    ``phase`` is the last section entered: spawn, init, build, warm-up, measure, profile, evaluate, save, STOPPED or done. Step
-    seconds are those after warm-up; the profiled figures are of one step of its own, since profiling slows it. ``pipeline_waits``
-    are the seconds of each send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline. ``time``
-    are seconds of the profiled step by part, in which the bubble still counts as communication of the pipeline. ``plan_id`` is
-    empty where the rank ended before it had read the plan. ``notes`` are what
-    people should read, such as a save that failed.
+    phase: last section entered: spawn, init, build, warm-up, measure, profile, evaluate, save, STOPPED or done.
+    step_seconds: steps after warm-up. The profiled figures are of a separate step, because profiling slows it.
+    pipeline_waits: seconds of each send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline.
+    time: seconds of the profiled step by part; the bubble still counts as pp communication.
+    plan_id: empty where the rank ended before it had read the plan.
+    notes: messages for users, such as a failed save.
     """
 
     rank: int
@@ -138,46 +142,48 @@ class RankRecord:
 
 
 STOPPED = "stopped"
-"""Phase of a rank whose training was asked to end, and has saved."""
+"""Phase of a rank whose training was requested to stop, and has saved a checkpoint."""
 
 LEARNING_RATE_SCHEDULES = ("constant", "linear", "cosine", "wsd")
 SAMPLE_TYPES = ("", "uint16", "uint32", "int32")
 NO_DECAY_GROUPS = ("norms", "biases", "embeddings")
 NON_FINITE = ("stop", "skip")
 WSD_DECAY_SHARE = 0.1
-"""Share of a training's steps in which the schedule wsd decays, by default (arXiv 2404.06395, section 4)."""
+"""Default share of a training's steps in which the schedule wsd decays the learning rate (arXiv 2404.06395, section 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSettings:
-    """How a plan is run: as a trial, of ``steps`` counted steps after ``warmup_steps``, or as a training until ``total_steps`` are
-    done, over all its sessions.
+    """How a plan is run: as a trial of ``steps`` measured steps after ``warmup_steps``, or as a training of ``total_steps``.
 
+    total_steps: steps of the whole training over all its sessions; None for a trial.
     seed: of weights and data.
-    learning_rate: reached after learning_rate_warmup_steps. From there it stays (constant), falls until total_steps along a line
-        (linear) or half a cosine (cosine), or falls along a line in the last learning_rate_decay_steps only (wsd; None: a tenth of
+    learning_rate: reached after learning_rate_warmup_steps. From there it stays (constant), falls until total_steps linearly
+        (linear) or as half a cosine (cosine), or falls linearly in the last learning_rate_decay_steps only (wsd; None: a tenth of
         total_steps), to learning_rate_min_ratio of itself.
-    weight_decay: None for the optimizer's usual one (AdamW and Muon 0.01, SGD none). no_decay: groups of parameters without it:
-        norms, biases, embeddings (with the head). betas: of AdamW, None for the optimizer's usual ones.
-    clip_norm: above which the gradient is scaled down; None: never. non_finite: a step whose loss or gradient is not finite ends
-        the run (stop), or updates nothing (skip).
-    lora_alpha: what LoRA adds is scaled by this over its rank (arXiv 2106.09685, section 4.1).
+    weight_decay: None for the optimizer's default (AdamW and Muon 0.01, SGD none). no_decay: groups of parameters without weight
+        decay: norms, biases, embeddings (with the head). betas: of AdamW, None for the optimizer's default.
+    clip_norm: gradient norm above which the gradient is scaled down; None: no clipping. non_finite: a step whose loss or gradient
+        is not finite ends the run (stop), or updates nothing (skip).
+    lora_alpha: LoRA's output is scaled by lora_alpha / rank (arXiv 2106.09685, section 4.1).
     hugging_face: a folder of transformers, whose model runs instead of the native decoder.
-    weights: a folder of Hugging Face's to begin with, empty for first values by the seed; export: such a folder to write.
-    data: a path or several sources, empty for synthetic text; data_type: of a ``.bin`` file's tokens, empty for what lies beside it
-        or fits the vocabulary. tokenizer: a tokenizer.json or its folder, for examples; empty for that of weights or hugging_face.
-    document_end: the token that ends a document of ``data``, mean_document_tokens: the mean length of documents of synthetic text,
-        None for the workload's; with either no token sees another document, else a sequence is one. packing: several examples share
-        a sequence, as documents; else each has a sequence of its own, padded.
+    weights: a Hugging Face folder with initial weights, empty for random initialization from the seed. export: such a folder to
+        write.
+    data: a path or several sources, empty for synthetic text. data_type: type of the tokens in a ``.bin`` file, empty to read it
+        from the file beside it, or to choose it by vocabulary size. tokenizer: a tokenizer.json or its folder, for examples; empty
+        for that of weights or hugging_face.
+    document_end: token that ends a document of ``data``. mean_document_tokens: mean length of the documents of synthetic text, None
+        for the workload's. With either, tokens attend only within their document; else a sequence is one document.
+    packing: several examples share a sequence, as documents; else each example has a padded sequence of its own.
     evaluation_data: held-out data, as ``data``; its loss is measured every evaluation_every steps (None: at the end only), on
         evaluation_batches global batches (None: on all of it).
-    save: folder of checkpoints, empty for none, one every save_every steps (None: the plan's checkpoint_interval) and at the end,
-        of which the newest ``keep`` stay, and the ``keep_best`` with the least evaluation loss. resume: a checkpoint or a folder of
-        them to begin with, where ``save`` holds none.
-    log: folder of the curves, empty for none. wandb: project at Weights & Biases that gets them as well, empty for none.
-    trace: folder of each rank's profile and memory over time, empty for none.
-    max_restarts: None for the plan's. elastic: goes on with fewer ranks and another plan when some are lost.
-    Deadlines are in seconds; a wall deadline of None is none.
+    save: folder of checkpoints, empty for none: one every save_every steps (None: the plan's checkpoint_interval) and one at the
+        end. The newest ``keep`` are kept, and the ``keep_best`` with the lowest evaluation loss. resume: a checkpoint or a folder
+        of checkpoints to start from, where ``save`` holds none.
+    log: folder of the curves, empty for none. wandb: project at Weights & Biases that also receives them, empty for none.
+    trace: folder of each rank's profile and memory timeline, empty for none.
+    max_restarts: None for the plan's. elastic: when ranks are lost, continues with fewer ranks and another plan. Timeouts are in
+        seconds; wall_timeout_seconds None means no limit.
     """
 
     steps: int = 10
@@ -300,15 +306,17 @@ class TrialSettings:
         return self.learning_rate_decay_steps or max(1, round(WSD_DECAY_SHARE * self.total_steps))
 
     def document_tokens(self, workload: Workload) -> int:
-        """Mean length of the documents in a sequence as it is run, 0 where a sequence is one. In data of one's own it is known
-        from the workload, if at all; 1 stands for any."""
+        """Mean length of the documents in a sequence as it is run; 0 where a sequence is one document.
+
+        For the user's own data it is the workload's; 1 stands for an unknown length.
+        """
         sources = (*sources_of(self.data), *sources_of(self.evaluation_data))
         if self.document_end is not None or (self.packing and any(source.holds_examples for source in sources)):
             return workload.document_tokens or 1
         return 0 if self.data else self.mean_document_tokens or workload.document_tokens
 
     def course(self, first: int) -> "Course":
-        """The steps of a session that begins with step ``first``."""
+        """Steps of a session that starts with step ``first``."""
         if self.total_steps is None:
             begin, end = first + self.warmup_steps, first + self.warmup_steps + self.steps
             return Course(warmup=range(first, begin), measured=range(begin, end), profiled=end, counted=end + 1)
@@ -318,7 +326,7 @@ class TrialSettings:
 
 
 _OPTIONS = {"evaluation_every": "--eval-every", "evaluation_batches": "--eval-batches", "total_steps": "--steps"}
-"""Options of the command line that are not called like their setting."""
+"""Command-line options whose names differ from their setting."""
 
 
 def _option(name: str) -> str:
@@ -327,8 +335,10 @@ def _option(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The steps of a session by what is done in them; the profiled one belongs to a training as the others do. Of a trial there is
-    one more, whose collectives are counted."""
+    """Steps of a session by what is done in them.
+
+    In a training the profiled step also trains; a trial has one more step, ``counted``, whose collectives are counted.
+    """
 
     warmup: range
     measured: range

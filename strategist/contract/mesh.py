@@ -1,4 +1,4 @@
-"""The mesh over the nodes: which ranks the groups of each axis have, and which link they meet on."""
+"""Mesh axes mapped to nodes: the ranks of the groups of each axis, and the link between them."""
 
 from collections.abc import Iterator
 from math import prod
@@ -9,7 +9,7 @@ from strategist.contract.report import MeshAxis
 
 
 def mesh_axes(layout: Layout, cluster: Cluster) -> Iterator[MeshAxis]:
-    """The axes of the mesh, the slowest first; then those of experts, which unfold from the innermost ranks of the others."""
+    """Axes of the mesh, slowest first; then ep and etp, which are formed from the innermost ranks of other axes."""
     sizes = list(layout.mesh.items())
     for place, (name, degree) in enumerate(sizes):
         yield _axis(name, degree, prod(size for _, size in sizes[place + 1 :]), cluster)
@@ -22,7 +22,7 @@ def mesh_axes(layout: Layout, cluster: Cluster) -> Iterator[MeshAxis]:
 def _axis(name: str, degree: int, stride: int, cluster: Cluster) -> MeshAxis:
     across = degree * stride > cluster.gpus_per_node
     link = cluster.inter if across else cluster.intra
-    pair = name == "pp"  # stages send to each other, the others meet in collectives
+    pair = name == "pp"  # pipeline stages use point-to-point transfers, other axes use collectives
     return MeshAxis(
         name=name, degree=degree, stride=stride, first=tuple(range(0, degree * stride, stride)), across_nodes=across,
         link=link.name, link_bytes_per_second=link.pair_bytes_per_second if pair else link.bytes_per_second,

@@ -13,15 +13,20 @@ ROUTER_SCORES = ("softmax", "sigmoid")
 
 @dataclass(frozen=True, kw_only=True)
 class MoEShape:
-    """Mixture-of-experts feed-forward: ``experts`` routed experts of which each token visits ``experts_per_token``.
+    """Mixture-of-experts feed-forward: ``experts`` routed experts, of which each token uses ``experts_per_token``.
 
-    ``first_dense_layers`` layers keep a dense feed-forward; ``router_parameter_bias`` says that the router's linear has a bias
-    (gpt-oss), ``router_balance_bias`` that a bias per expert only steers the choice (DeepSeek-V3).
+    first_dense_layers: number of first layers with a dense feed-forward.
+    router_parameter_bias: the router's linear has a bias (gpt-oss).
+    router_balance_bias: a bias per expert affects only the selection of experts (DeepSeek-V3).
 
-    No price depends on the others: ``router_score`` is softmax or sigmoid, ``router_normalised`` says that the chosen experts'
-    scores are divided by their sum, ``routed_scale`` multiplies what routed experts give. Experts are chosen from the
-    ``router_groups_per_token`` best of ``router_groups``. An auxiliary loss for balance of each layer
-    counts ``balance_coefficient``; 0 for none.
+    The fields below do not change the price:
+
+    router_score: softmax or sigmoid.
+    router_normalised: the scores of the selected experts are divided by their sum.
+    router_groups, router_groups_per_token: experts are selected from the best ``router_groups_per_token`` of ``router_groups``
+        equal groups.
+    routed_scale: factor on the output of routed experts.
+    balance_coefficient: weight of each layer's auxiliary load-balancing loss; 0 for none.
     """
 
     experts: int
@@ -52,7 +57,8 @@ class MoEShape:
 class MLAShape:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head sizes, in elements.
 
-    ``query_rank`` is 0 where queries are projected at once, without a latent."""
+    ``query_rank`` is 0 where queries are projected directly, without a latent.
+    """
 
     query_rank: int
     key_value_rank: int
@@ -63,13 +69,15 @@ class MLAShape:
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """Rotary frequencies of a model made for ``original_positions`` tokens and stretched by ``factor``.
+    """Scaling of rotary frequencies: a model pretrained with ``original_positions`` positions, extended by ``factor``.
 
-    ``kind``: linear (arXiv 2306.15595), llama3 (arXiv 2407.21783, as in the model's code), yarn (arXiv 2309.00071), or the name of
-    another. ``low_frequency`` and ``high_frequency`` are llama3's bounds, ``fast_turns`` and ``slow_turns`` yarn's, in turns over
-    the original positions, rounded outwards with ``whole_bounds``. ``magnitude`` and ``magnitude_all`` are the weights of yarn's
-    correction of attention's scores in DeepSeek's models (mscale, mscale_all_dim); 0 where a model does not weigh it.
-    ``attention_factor`` takes the place of yarn's own; 0 does not.
+    kind: linear (arXiv 2306.15595), llama3 (arXiv 2407.21783, as in the model's code), yarn (arXiv 2309.00071), or the name of
+        another.
+    low_frequency, high_frequency: bounds of llama3.
+    fast_turns, slow_turns: bounds of yarn, in turns over the original positions; rounded outwards with ``whole_bounds``.
+    magnitude, magnitude_all: weights of yarn's correction of attention scores in DeepSeek's models (mscale, mscale_all_dim); 0 for
+        none.
+    attention_factor: replaces yarn's own attention factor; 0 keeps yarn's own.
     """
 
     kind: str
@@ -88,10 +96,11 @@ class RopeScaling:
 @shared
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """A decoder-only transformer. Sizes in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.
+    """Shape of a decoder-only transformer. Sizes are in elements; ``ffn_matrices`` is 3 for gated feed-forwards (SwiGLU), else 2.
 
-    No price depends on the last five, but a trained model's weights do: ``activation`` (empty: silu where gated, else gelu_tanh),
-    ``sliding_window`` in tokens (0: none) in all layers but each ``full_attention_every``-th.
+    The last five fields do not change the price, but weights of a trained model depend on them. ``activation``: empty for silu in
+    gated feed-forwards and gelu_tanh in others. ``sliding_window``: tokens, 0 for none; every ``full_attention_every``-th layer has
+    full attention instead.
     """
 
     name: str
@@ -137,17 +146,17 @@ class ModelShape:
 
     @property
     def ffn_activation(self) -> str:
-        """The feed-forward's activation by name."""
+        """Name of the feed-forward's activation function."""
         return self.activation or ("silu" if self.ffn_matrices == 3 else "gelu_tanh")
 
     def window(self, layer: int) -> int:
-        """How many tokens a token of ``layer`` (from 0) attends to, itself included; 0 for all before it."""
+        """Number of tokens that a token of ``layer`` (from 0) attends to, itself included; 0 for all tokens before it."""
         whole = self.full_attention_every and (layer + 1) % self.full_attention_every == 0
         return 0 if whole else self.sliding_window
 
     @cached_property
     def windows(self) -> dict[int, int]:
-        """How many layers have each window."""
+        """Number of layers by window size in tokens (0: full attention)."""
         return dict(Counter(self.window(layer) for layer in range(self.layers)))
 
     @property
@@ -172,24 +181,26 @@ class ModelShape:
 
     @property
     def rotary_size(self) -> int:
-        """Elements of a head that rotary positions turn; 0 where positions are learned."""
+        """Elements of a head that have rotary position embeddings; 0 where positions are learned."""
         if self.learned_positions:
             return 0
         return self.mla.rope_head_size if self.mla else self.head_size
 
     @property
     def query_width(self) -> int:
-        """Elements of one token's queries in a layer."""
+        """Elements of one token's queries in a layer, over all heads."""
         return self.heads * (self.mla.nope_head_size + self.mla.rope_head_size if self.mla else self.head_size)
 
     @property
     def attended_width(self) -> int:
-        """Elements that one token's heads give to the output projection."""
+        """Elements of one token's attention output over all heads: the input of the output projection."""
         return self.heads * (self.mla.value_head_size if self.mla else self.head_size)
 
     @property
     def key_value_width(self) -> int:
-        """Elements of one token's keys and values as attention reads them; a latent's are unfolded for each head."""
+        """Elements of one token's keys and values as the attention kernel reads them; with MLA, expanded from the latent per
+        head.
+        """
         return self.query_width + self.attended_width if self.mla else 2 * self.kv_heads * self.head_size
 
     def _ffn_parameters(self, width: int) -> int:
@@ -208,7 +219,7 @@ class ModelShape:
 
     @property
     def shared_expert_parameters(self) -> int:
-        """Parameters of one MoE layer's shared experts; 0 where it has none."""
+        """Parameters of the shared experts of one MoE layer; 0 where it has none."""
         shared = self.moe.shared_experts if self.moe else 0
         return self._ffn_parameters(self.moe.expert_ffn_size * shared) if self.moe and shared else 0
 
@@ -231,12 +242,12 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Token (and learned position) embeddings."""
+        """Parameters of the token embedding and of learned position embeddings."""
         return (self.vocab_size + self.learned_positions) * self.hidden_size
 
     @property
     def head_parameters(self) -> int:
-        """The output projection; 0 when it is tied to the token embedding."""
+        """Parameters of the output projection; 0 when it is tied to the token embedding."""
         return 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
 
     def _total(self, experts: int) -> int:
@@ -257,7 +268,7 @@ class ModelShape:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedModel:
-    """What a name stands for: the shape, what was assumed, and the bytes of state that ways of training it keep."""
+    """What a model name resolves to: the shape, a note on assumptions, and bytes of model state by training mode."""
 
     shape: ModelShape
     note: str

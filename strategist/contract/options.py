@@ -1,4 +1,4 @@
-"""Options: how a plan is carried out, where the cost model sees no difference; cards settle them for each plan."""
+"""Options: settings that the cost model does not distinguish; cards resolve them for each plan."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -31,7 +31,7 @@ OPTION_CHOICES: dict[str, tuple[KnobValue, ...]] = {
     "expandable_segments": (False, True),
     "rendezvous": ("static", "c10d"),
 }
-"""The closed options; the others are whole numbers."""
+"""Allowed values of options with a closed set of values; all other options are whole numbers."""
 
 CONVERGENCE_OPTIONS: dict[str, KnobValue] = {"expert_balance": "auxiliary_loss"}
 """Options that can change the result of training, with the value that doesn't."""
@@ -39,28 +39,28 @@ CONVERGENCE_OPTIONS: dict[str, KnobValue] = {"expert_balance": "auxiliary_loss"}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings that no price tells apart. They are settled one by one in the order given here, each by the cards' policies.
+    """Settings without an effect on the price. The cards' policies resolve them one by one, in the order given here.
 
-    bucket_cap_mb: DDP's gradient bucket, in MiB; the defaults are those of torch.
+    bucket_cap_mb: DDP's gradient bucket in MiB. All defaults are torch's.
     gradient_as_bucket_view, static_graph, find_unused_parameters: DDP's arguments of the same names.
-    reshard_root: whether FSDP2 frees the root's parameters (embedding, final norm, head) after forward.
-    shard_placement: the dimension in which FSDP2 cuts a parameter: the first, or the largest that divides evenly.
+    reshard_root: FSDP2 frees the root's parameters (embedding, final norm, head) after forward.
+    shard_placement: dimension along which FSDP2 shards a parameter: the first, or the largest that divides evenly.
     layers_per_unit: decoder layers that FSDP2 gathers together.
-    prefetch_units: units gathered ahead explicitly; 1 is what FSDP2 does by itself.
-    pin_memory: offloaded tensors lie in page-locked host memory.
-    async_tp: matmuls and collectives of tensor parallelism are cut and overlapped through symmetric memory.
-    cp_attention, cp_rotate, cp_load_balance, cp_restore_buffers: kernel of context parallelism, how keys and values travel, how
-        causal work is shared out, and whether the buffers are made whole again after the step.
-    grouped_gemm: all experts of a rank in one matmul; token_alignment: tokens of an expert are padded to a multiple of this.
+    prefetch_units: units prefetched explicitly; 1 is FSDP2's default.
+    pin_memory: offloaded tensors are in page-locked host memory.
+    async_tp: matmuls and collectives of tensor parallelism are split and overlapped through symmetric memory.
+    cp_attention, cp_rotate, cp_load_balance, cp_restore_buffers: context parallelism: attention kernel, how keys and values are
+        exchanged, how causal work is balanced, and whether the sharded buffers are restored after the step.
+    grouped_gemm: all experts of a rank in one matmul. token_alignment: tokens of an expert are padded to a multiple of this.
     expert_balance: an auxiliary loss, or a bias on the router's scores (arXiv 2408.15664).
-    pp_split: stages of equally many layers, or embedding and head counted as what they weigh.
+    pp_split: pipeline stages with equal numbers of layers, or with embedding and head weighted by their cost.
     fullgraph: a compiled block must be one graph.
     optimizer_kernel: implementation of torch.optim: foreach, fused or for_loop.
     checkpoint: torch.distributed.checkpoint blocks training (sync), writes from a copy (async), or from a pinned copy.
     checkpoint_interval: steps between checkpoints.
     nccl_algorithm, nccl_p2p, nccl_nvls, nccl_socket_threads: NCCL_ALGO, NCCL_P2P_DISABLE, NCCL_NVLS_ENABLE, NCCL_SOCKET_NTHREADS.
     cuda_connections: CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of a device.
-    expandable_segments: the caching allocator grows segments (PYTORCH_CUDA_ALLOC_CONF).
+    expandable_segments: the caching allocator uses expandable segments (PYTORCH_CUDA_ALLOC_CONF).
     rendezvous, max_restarts: torchrun's --rdzv-backend and --max-restarts.
     """
 
@@ -96,17 +96,17 @@ class Options:
     max_restarts: int = 0
 
     def violations(self, layout: Layout, *, sequence_parallel: bool, compiled: bool) -> Iterator[str]:
-        """The laws that these options break together with the knobs named, each as a sentence naming the values."""
+        """Constraints that these options violate, alone or together with other settings, each as a sentence with the values."""
         for name, choices in OPTION_CHOICES.items():
             if not any(type(getattr(self, name)) is type(choice) and getattr(self, name) == choice for choice in choices):
                 yield f"{name} {getattr(self, name)} is not one of {', '.join(map(str, choices))}"
         for name in OPTION_NAMES:
-            if name not in OPTION_CHOICES and getattr(self, name) < OPTION_LEAST.get(name, 1):
-                yield f"{name} {getattr(self, name)} must be at least {OPTION_LEAST.get(name, 1)}"
+            if name not in OPTION_CHOICES and getattr(self, name) < OPTION_MINIMA.get(name, 1):
+                yield f"{name} {getattr(self, name)} must be at least {OPTION_MINIMA.get(name, 1)}"
         yield from self.broken_laws(layout, sequence_parallel=sequence_parallel, compiled=compiled)
 
     def broken_laws(self, layout: Layout, *, sequence_parallel: bool, compiled: bool) -> Iterator[str]:
-        """Those of the laws that are between settings; each value may be right by itself."""
+        """Violated constraints between settings; each value may be allowed by itself."""
         if self.async_tp and not (layout.tp > 1 and sequence_parallel and compiled):
             yield "async_tp needs tp above 1, sequence_parallel and compile"
         if self.cp_load_balance == "per_document" and self.cp_attention != "flex":
@@ -121,12 +121,12 @@ class Options:
 
 OPTION_NAMES = tuple(field.name for field in fields(Options))
 
-OPTION_LEAST = {"max_restarts": 0}
-"""The least value of a whole number, where it is not 1."""
+OPTION_MINIMA = {"max_restarts": 0}
+"""Smallest value of options that are whole numbers, where it is not 1."""
 
 
 def acts(name: str, layout: Layout, *, offloads: bool, streamed: bool, compiled: bool, experts: bool) -> bool:
-    """Whether the option has anything to act on: something offloaded, compiled layers, a model with experts, an axis."""
+    """Whether the option has an effect, given the layout, offload, compilation and experts."""
     ddp = layout.dp_replicate > 1 and layout.fsdp_ranks == 1 and layout.tp == 1 and layout.pp == 1
     sharded, context = layout.fsdp_ranks > 1, layout.cp > 1
     needs = {

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 RAN = (Outcome.OK, Outcome.PRUNED)
-"""Outcomes that have a step's time."""
+"""Outcomes with a measured step time."""
 
 TELLING = (*RAN, Outcome.OOM, Outcome.TIMEOUT, Outcome.NAN, Outcome.CRASH)
-"""Outcomes in which the plan had its chance."""
+"""Outcomes that say something about the plan, not about the machine or the user."""

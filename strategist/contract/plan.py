@@ -1,4 +1,4 @@
-"""Plan: one candidate with its price, its reasons and its identity; complete, so that nothing hidden decides a run."""
+"""Plan: one candidate with its estimate, its reasons and its identity; complete, so that no hidden state affects a run."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from strategist.contract.workload import Workload
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why a setting is as it is: the card and policy that spoke, the effect it had, and its words."""
+    """Reason for a setting: card, policy, effect and text."""
 
     card: str
     policy: str
@@ -42,11 +42,11 @@ class Digests:
 @standalone
 @dataclass(frozen=True, kw_only=True)
 class Plan(Displayed):
-    """A decision that can be run. ``id`` names its content, the ``request`` left out: equal decisions have equal ids.
+    """A decision that can be run. ``id`` is a digest of its content without ``request``: equal decisions have equal ids.
 
-    ``backends`` names the executors' back ends that can run it as it is; an empty one waits for a back end. ``stack`` names the
-    profile of the system that the figures are for; empty for our own executing half. ``request`` is what the plan answers, None
-    where it was made by hand.
+    backends: back ends of executors that can run it unchanged; empty where none can.
+    stack: profile of the framework that the estimate is for; empty for the built-in runtime.
+    request: the request that the plan answers; None for a plan made by hand.
     """
 
     model: ModelShape
@@ -68,7 +68,7 @@ class Plan(Displayed):
         check_name("stack", self.stack)
 
     def identified(self) -> "Plan":
-        """The same plan with the id that its content gives."""
+        """The same plan with ``id`` computed from its content."""
         blank = replace(self, id="", request=None)
         return replace(self, id=hashlib.sha256(codec.dumps(blank).encode()).hexdigest()[:12])
 
@@ -78,14 +78,14 @@ class Plan(Displayed):
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
-        """Layers of each stage of the pipeline, from the embedding to the head."""
+        """Number of layers of each pipeline stage, from the embedding to the head."""
         stages = self.candidate.layout.pp * self.candidate.knobs.pp_virtual_stages
         return self.estimate.pipeline_layers or even_layers(self.model.layers, stages)
 
     def matters(self, setting: str) -> bool:
-        """Whether a setting, by its bare name, changes anything, given the others.
+        """Whether a setting, by its bare name, has an effect, given the other settings.
 
-        Weighing the ends changes nothing where the stages come out even, nor where their devices' speed cuts them.
+        The option pp_split has none where the weighted split comes out even, nor where device speeds determine the split.
         """
         layout, knobs = self.candidate.layout, self.candidate.knobs
         if setting in OPTION_NAMES:
@@ -113,6 +113,6 @@ class Plan(Displayed):
 
     @property
     def _cut_otherwise(self) -> bool:
-        """Whether the stages are what they are whatever is weighed."""
+        """Whether the split into stages does not depend on the option pp_split."""
         weighed = self.candidate.options.pp_split == "weighted"
         return bool(self.cluster.groups) or (weighed and not self.estimate.pipeline_layers)

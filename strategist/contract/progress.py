@@ -1,4 +1,4 @@
-"""Progress of long work: the work reports it, a view may display it."""
+"""Progress of long work: workers update it, and a view can display it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,9 @@ T = TypeVar("T")
 
 @dataclass(eq=False, kw_only=True)
 class Stage:
-    """``done`` of ``total`` parts of some work; ``what`` they are, in the plural; ``note`` says more, the time left included."""
+    """One unit of work in progress: ``done`` of ``total`` parts; ``what`` names the parts, in the plural; ``note`` has more text,
+    such as the remaining time.
+    """
 
     what: str
     total: int
@@ -24,13 +26,13 @@ _STAGES: list[Stage] = []
 
 
 def under_way() -> tuple[Stage, ...]:
-    """What is being done, the whole before its parts."""
+    """Work in progress, outermost first."""
     return tuple(_STAGES)
 
 
 @contextmanager
 def stage(what: str, total: int) -> Iterator[Stage]:
-    """Work of so many parts, each of which counts itself in ``done``."""
+    """Context manager: registers work of ``total`` parts; the caller increments ``done``."""
     own = Stage(what=what, total=total)
     _STAGES.append(own)
     try:
@@ -40,7 +42,7 @@ def stage(what: str, total: int) -> Iterator[Stage]:
 
 
 def counted(items: Sequence[T], what: str) -> Iterator[T]:
-    """The items one by one, each done when the next is asked for."""
+    """The items one by one; each counts as done when the next one is requested."""
     with stage(what, len(items)) as own:
         for item in items:
             yield item
@@ -48,7 +50,7 @@ def counted(items: Sequence[T], what: str) -> Iterator[T]:
 
 
 def share_done(stages: Sequence[Stage]) -> float:
-    """Of the first of the stages, as far as all of them tell; parts are taken to be alike."""
+    """Completed share (0 to 1) of the first stage, with the share of nested stages added; parts count as equal."""
     share = 0.0
     for each in reversed(stages):
         share = min(1.0, (each.done + share) / each.total) if each.total else 0.0
@@ -57,9 +59,13 @@ def share_done(stages: Sequence[Stage]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a running trial is: the phase of the rank that is furthest behind, the last step that rank 0 finished, and what the
-    latest steps after warm-up took. ``latest`` are figures of rank 0 by name: loss, grad_norm, evaluation_loss, the seconds of the
-    step, memory_bytes of its device."""
+    """Progress of a running trial.
+
+    phase: of the rank that is furthest behind.
+    step: last step that rank 0 finished.
+    step_seconds: of the latest steps after warm-up.
+    latest: figures of rank 0 by name: loss, grad_norm, evaluation_loss, seconds of the step, memory_bytes of its device.
+    """
 
     phase: str
     step: int | None

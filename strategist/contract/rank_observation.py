@@ -1,12 +1,15 @@
-"""Observations of one rank in a step: its peak memory and its collectives."""
+"""Observations of one rank in one step: the moment of its peak memory, and its collectives."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """One kind of collective along one axis of the mesh, in a step: its calls, the sum of their messages on one rank (the larger of
-    what goes in and what comes out), the seconds in which one ran, and those in which no computation ran beside it."""
+    """Collectives of one kind along one mesh axis, in one step of one rank.
+
+    message_bytes: sum over calls of the larger of input and output. seconds: time in which one ran. exposed_seconds: the part of it
+        without concurrent computation.
+    """
 
     axis: str
     collective: str
@@ -18,7 +21,7 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What a rank did: the pass (forward, backward or optimizer), and the module in it that began last, empty where none says."""
+    """Moment in a step: the pass (forward, backward or optimizer) and the module that started last in it, empty where unknown."""
 
     phase: str
     module: str = ""

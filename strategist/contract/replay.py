@@ -1,30 +1,33 @@
-"""Searches of published sweeps: how many trials each took, alone and after another sweep."""
+"""Replay of published sweeps: number of trials that each search needs, alone and after the search of another sweep."""
 
 from dataclasses import dataclass
 
-NEAR = 0.02
-"""A trial is near the best when it is slower by no more than this share."""
+CLOSE = 0.02
+"""A trial is near the best if its step is slower by at most this share."""
 
 STEPS, START_SECONDS = 20, 60.0
-"""Steps of a trial, and what starting it takes, for the price of a search; one that fails costs its start alone."""
+"""Steps per trial, and seconds to start a trial, for the device hours of a search. A failed trial costs its start only."""
 
 TRIALS = 10
-"""Trials of the search that came before: as many as a tuning has by default."""
+"""Number of trials of the earlier search: the default number of trials of a tuning."""
 
 FEW_DOUBLINGS = 2.0
-"""Sweeps that are so many doublings apart, in GPUs or in the FLOPs of a token, are near."""
+"""Two sweeps are near each other if GPUs or FLOPs per token differ by at most this many doublings."""
 
 STARTS = ("profiles", "other sources")
-"""What is known of a sweep when no row of its source is: what profiles say, or factors that were fitted to all other sources."""
+"""Prior knowledge of a sweep without any row of its source: profiles only, or factors fitted to all other sources."""
 
-AFTER = ("nothing", f"{TRIALS} trials", "all rows")
-"""What of the other sweep was seen before."""
+SEEN_BEFORE = ("nothing", f"{TRIALS} trials", "all rows")
+"""Rows of the other sweep that were observed before the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRun:
-    """One search of a sweep: ``regret`` after each trial is by which share the best so far is slower than the sweep's best
-    (null while none ran); it ends with the first trial near that. ``failed`` trials ran out of memory or crashed."""
+    """One search of a sweep. It ends with the first trial near the best of the sweep.
+
+    ``regret`` after each trial: the best step so far over the best step of the sweep, minus 1; None before the first trial that
+    ran. ``failed``: number of trials that ran out of memory or crashed.
+    """
 
     sweep: str
     sampler: str
@@ -40,8 +43,11 @@ class SearchRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All searches of a sampler: trials until near the best, the range that leaves a tenth of them below and a tenth above, the
-    lowest and the highest median of those with one seed, trials that failed among all, and hours of devices."""
+    """Summary of all searches of one sampler.
+
+    ``median_trials``, ``mean_trials`` and ``most_trials``: trials until near the best. ``tenth_to_ninth``: their 10th and 90th
+    percentile. ``medians_by_seed``: lowest and highest median over the seeds. ``failed_share``: failed trials among all.
+    """
 
     sampler: str
     searches: int
@@ -56,7 +62,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedSweep:
-    """A sweep by name, with its rows and the candidates among them."""
+    """One sweep: its name, its number of rows, and its number of distinct candidates."""
 
     name: str
     rows: int
@@ -65,7 +71,7 @@ class ReplayedSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayDocument:
-    """Published sweeps, searched again: each sampler, sweep and search."""
+    """Replayed published sweeps: summaries by sampler, the sweeps, and every search."""
 
     samplers: tuple[Summary, ...]
     sweeps: tuple[ReplayedSweep, ...]
@@ -74,8 +80,11 @@ class ReplayDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A sweep searched after ``before``, another one of the same source: ``changed`` is what they differ in, ``near`` whether by
-    little, and ``searches`` are one search for each of ``AFTER``."""
+    """Searches of ``sweep`` after ``before``, another sweep of the same source.
+
+    ``changed``: what differs between the two (model or GPUs). ``near``: they differ by at most FEW_DOUBLINGS. ``searches``: one
+    search for each entry of ``SEEN_BEFORE``.
+    """
 
     before: str
     sweep: str
@@ -87,7 +96,10 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Savings:
-    """Searches of one kind: how many, and for each of ``AFTER`` the trials until near the best, and the share that failed."""
+    """Summary of all pairs of sweeps with the same ``start``, ``changed`` and ``near``.
+
+    Tuples have one figure for each entry of ``SEEN_BEFORE``: trials until near the best, and the share of failed trials.
+    """
 
     start: str
     changed: str
@@ -101,7 +113,10 @@ class Savings:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferDocument:
-    """Published sweeps, each searched after another one: ``saved`` and searches have a figure for each of ``after``."""
+    """Published sweeps, each searched after another one.
+
+    Tuples in ``saved`` and in transfers have one item for each entry of ``after``.
+    """
 
     after: tuple[str, ...]
     saved: tuple[Savings, ...]

@@ -1,4 +1,4 @@
-"""Contents of the report of a plan or a study: values only, so that renderers decide nothing."""
+"""Contents of the reports of plans, studies and runs: values only, so that renderers decide nothing."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from strategist.contract.request import Request
 
 @dataclass(frozen=True, kw_only=True)
 class RankMemory:
-    """What a device of each of these ``ranks`` of the pipeline holds at its worst instant, and of how many ``layers``."""
+    """Peak memory of a device of each of these pipeline ``ranks``, and the number of ``layers`` that it holds."""
 
     ranks: tuple[int, ...]
     layers: int
@@ -23,7 +23,7 @@ class RankMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Instant:
-    """What a device of the fullest rank holds at one instant of a step, which ``name`` says."""
+    """Memory of a device of the fullest rank at one named candidate peak of a step."""
 
     name: str
     memory: MemoryParts
@@ -31,8 +31,11 @@ class Instant:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What a rank of the pipeline does from ``start_seconds`` on: a pass of one micro-batch over one stage, or, where both are
-    None, what follows its last one. ``work`` is forward, backward, backward for inputs or weights, or a part of the step."""
+    """Work of a pipeline rank from ``start_seconds`` to ``end_seconds``: one pass of one micro-batch over one stage.
+
+    ``work`` is forward, backward, backward for inputs or weights, or a part of the step. ``stage`` and ``micro_batch`` are None for
+    work that follows the rank's last pass.
+    """
 
     rank: int
     work: str
@@ -44,7 +47,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """A simulated step, or the last of several alike ``rounds`` of it: ``bubble_seconds`` are those in which each rank waits."""
+    """Simulated timeline of a step; of a step in several equal ``rounds``, only the last round.
+
+    ``bubble_seconds`` is the idle time of each rank.
+    """
 
     schedule: str
     micro_batches: int
@@ -56,8 +62,11 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshAxis:
-    """An axis of the mesh over the nodes: neighbours in a group of ``degree`` ranks are ``stride`` ranks apart, and their slowest
-    way to each other is ``link``; ``first`` are the ranks of the first group."""
+    """A mesh axis mapped to nodes.
+
+    Neighbours in a group of ``degree`` ranks are ``stride`` ranks apart and communicate at worst over ``link``; ``first`` are the
+    ranks of the first group.
+    """
 
     name: str
     degree: int
@@ -70,8 +79,11 @@ class MeshAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A candidate among all, the best of ``alike`` ones, which have its mesh, recomputation and offload. ``place`` is its own in
-    the ranking, None where it does not fit; ``front`` says that none which fits is both faster and smaller."""
+    """The best candidate of a group of ``alike`` candidates with equal mesh, recomputation and offload.
+
+    ``place`` is its rank in the ranking, from 1; None where it does not fit. ``front``: no candidate that fits is both faster and
+    smaller.
+    """
 
     candidate: Candidate
     tokens_per_second: float
@@ -83,8 +95,10 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """All ``candidates`` of a request and where they went, as in an Answer; ``seen`` are those that stand for others, the best
-    first. ``unseen`` groups of candidates have no member among them."""
+    """Number of candidates of a request and what happened to them, as in an Answer.
+
+    ``seen``: one candidate per group, best first; ``unseen``: number of groups that are left out.
+    """
 
     candidates: int
     dropped: tuple[Dropped, ...]
@@ -97,12 +111,14 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanReport:
-    """A plan with everything that a report shows.
+    """A plan with everything that its report shows.
 
-    ``plans`` are the plan and those of its answer; ``verdict``, ``notes`` and ``alternatives`` are the answer's. ``timeline`` and
-    ``space`` may be None: ``no_timeline`` and ``no_space`` say why. ``command`` plans it again; empty where the names of model
-    and devices do not describe them fully. ``instants`` are those of a step in their order; ``traffic`` are the bytes through the
-    links of a rank of the first stage. Both are empty where nodes differ.
+    plans, verdict, notes, alternatives: of the answer, ``plans`` including this plan.
+    mesh, ranks, explanation: mesh axes, peak memory by pipeline rank, and reasons.
+    timeline, space: None where not available; ``no_timeline`` and ``no_space`` are then the reason.
+    command: repeats the plan; empty where the names of model and devices do not describe them fully.
+    instants: candidate peaks in the order of a step. traffic: bytes through the links of a rank of the first stage. Both are empty
+        where nodes differ.
     """
 
     plan: Plan
@@ -124,8 +140,9 @@ class PlanReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedPlan:
-    """A trial of a study: how it ``ended`` (its outcome, or where it stands), and which constraints it ``misses``. ``best`` is the
-    one that the objective ranks first, ``front`` are those that no other dominates."""
+    """A trial of a study. ``ended`` is its outcome or its state, ``misses`` are the constraints that it violates. ``best``: the
+    objective ranks it first; ``front``: it is on the Pareto front.
+    """
 
     number: int
     proposed_by: str
@@ -139,8 +156,10 @@ class TriedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Influence:
-    """How much of what the trials' steps differ in (the variance of the logarithm of their seconds) goes with one setting: nothing
-    that chance would not show, up to 1. ``means`` are the geometric mean of the seconds of each value, with its trials."""
+    """Importance of one setting: its share of the variance of log step seconds over all trials, corrected for chance; 0 to 1.
+
+    ``means``: by value, the geometric mean of step seconds, and the number of trials.
+    """
 
     setting: str
     share: float
@@ -149,8 +168,9 @@ class Influence:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a finished tuning learned: medians of |predicted / measured - 1| of the step and of the peak memory, by predictor;
-    and the ``factors`` that moved, each with what it was and what it became."""
+    """Calibration of a finished tuning: median |predicted / measured - 1| of step time and peak memory, by predictor; and the
+    calibration ``factors`` that changed, with old and new value.
+    """
 
     step_errors: dict[str, float | None]
     memory_errors: dict[str, float | None]
@@ -159,7 +179,7 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Attempts that ended alike, and the hours of devices that they took."""
+    """Number of attempts with one outcome, and their device hours."""
 
     ended: str
     attempts: int
@@ -168,9 +188,11 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyReport:
-    """A study with all that is shown of it. ``goals`` says in words what it wants, of ``objectives``; ``price_per_device_hour`` is
-    None where devices have no price, or did not run; ``learned`` is None until a tuning has ended there. ``commands`` go on with
-    it and show its best plan, as far as options can say that."""
+    """A study with everything that its report shows.
+
+    ``goals`` describes goals in words. ``price_per_device_hour`` is None where devices have no price, or did not run. ``learned``
+    is None until a tuning has ended. ``commands`` resume the study and show its best plan, as far as options can express that.
+    """
 
     study: str
     status: str
@@ -188,7 +210,7 @@ class StudyReport:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStep:
-    """A step of a run, as it was written while it ran; None where it has no figure."""
+    """Figures of one step, written while the run was in progress; None where a figure is missing."""
 
     step: int
     loss: float | None = None
@@ -198,7 +220,7 @@ class RunStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """A run in the folder ``run``: its plan, what was measured, and its ``steps`` one by one."""
+    """A run in the folder ``run``: its plan, its measurement and its steps."""
 
     run: str
     plan: Plan

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from strategist.contract.codec import added, shared
-from strategist.contract.estimate import SURE
+from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.knobs import CONVERGENCE_KNOBS, KnobValue
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.contract.settings import check_setting
@@ -12,13 +12,14 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
-"""What makes a plan better: tokens/s, free memory, tokens for a dollar or for a joule; the last two may leave nodes idle."""
+"""What plans are ranked by: tokens/s, free memory, tokens per dollar or per joule; for the last two, plans may leave nodes idle."""
 
 EXAMPLES = {"node-failures": "--node-failures 6h", "price": "--price 2.5"}
 
 CONVERGENCE = (*CONVERGENCE_KNOBS, *CONVERGENCE_OPTIONS, "optimizer", "global_batch")
-"""What can change the result of training and is left alone unless allowed: knobs, options, the states of the optimizer in 8 bits,
-and the sequences of a step."""
+"""Settings that can change the result of training, and change only if allowed: knobs, options, optimizer (8-bit states), global
+batch.
+"""
 
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model": (str, "'8b'"),
@@ -33,7 +34,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "node_seconds_between_failures": ((int, float, type(None)), "21_600.0"),
     "price_per_hour": ((int, float, type(None)), "2.5"),
 }
-"""Fields that Python code gives, with their types and an example."""
+"""Fields set by Python code, with their types and an example for error messages."""
 
 
 @shared
@@ -41,12 +42,15 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 class Request:
     """The user's input to the planner.
 
-    ``model`` and ``gpus`` are names or paths, resolved by ``strategist.profiles``; ``fix`` holds settings that must be as given
-    (``tp=2``, ``recompute=full``); ``host_memory_bytes`` is per node, None when unknown; ``allow`` names what of CONVERGENCE may
-    change; ``backend`` names the profile of the executor that the plan must run on, or ``any``; ``tokens`` is the
-    number of tokens of the whole training, None if unknown; ``confidence`` is the least probability with which a plan fits;
-    ``node_seconds_between_failures`` and ``price_per_hour``, a device's, stand for those of the cluster where they are given;
-    ``without`` has the ids of cards that are left out.
+    model, gpus: names or paths, resolved by ``strategist.profiles``.
+    fix: settings with a fixed value (``tp=2``, ``recompute=full``).
+    allow: names from CONVERGENCE that may change.
+    backend: profile of the executor that the plan must run on, or ``any``.
+    tokens: number of tokens of the whole training; None if unknown.
+    confidence: smallest probability with which a plan must fit.
+    host_memory_bytes: per node; None if unknown. node_seconds_between_failures, price_per_hour (per device): replace those of the
+        cluster; None keeps the cluster's.
+    without: ids of cards to leave out.
     """
 
     model: str
@@ -58,7 +62,7 @@ class Request:
     allow: tuple[str, ...] = ()
     backend: str = "any"
     tokens: int | None = None
-    confidence: float = SURE
+    confidence: float = DEFAULT_CONFIDENCE
     node_seconds_between_failures: float | None = added(None)
     price_per_hour: float | None = added(None)
     without: tuple[str, ...] = added(())

@@ -1,21 +1,23 @@
-"""Review: findings about a plan that another system's file describes."""
+"""Review: findings about a plan that another framework's file describes, and better plans."""
 
 from dataclasses import dataclass
 
 from strategist.contract.codec import added
 from strategist.contract.diagnostic import Diagnostic, Level
-from strategist.contract.estimate import SURE, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
 
-MEMORY = "FMT-005"
-"""Code of findings on memory that does not suffice (strategist/formats/finding_codes.py)."""
+MEMORY_CODE = "FMT-005"
+"""Code of findings about insufficient memory (strategist/formats/finding_codes.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One setting otherwise: what that brings, in words, and by which factor steps are faster; the cards that ask for it, whether
-    the format can say it, and whether it may change the trained model."""
+    """Another value of one setting: its effect in words, and ``speedup``, the factor by which steps become faster.
+
+    ``cards`` recommend it. ``expressible``: the format can express it. ``changes_convergence``: the trained model may differ.
+    """
 
     setting: str
     value: KnobValue
@@ -29,10 +31,14 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """``plan`` is what the file describes, None where it breaks a law; ``changes`` those that help, the best first; ``best`` is the
-    best plan of the same model, devices and workload that the format can say, None where nothing fits. ``uncertainties`` are
-    entries without a price that could change the verdict on memory, with the most that each could save or add; ``confidence`` is
-    the probability from which a plan fits."""
+    """Findings about the plan that a file describes, and changes that improve it.
+
+    plan: None where the file violates a constraint.
+    changes: improvements, best first.
+    best: best plan of the same model, devices and workload that the format can express; None where nothing fits.
+    uncertainties: entries without a price that could change the verdict on memory, with the most that each could save or add.
+    confidence: probability from which a plan counts as fitting.
+    """
 
     format: str
     plan: Plan | None
@@ -40,21 +46,21 @@ class Review:
     changes: tuple[Change, ...] = ()
     best: Plan | None = None
     uncertainties: tuple[str, ...] = added(())
-    confidence: float = added(SURE)
+    confidence: float = added(DEFAULT_CONFIDENCE)
 
     @property
     def fits(self) -> bool:
-        """Whether it fits the devices as likely as not."""
+        """Whether the predicted peak memory is within the devices' capacity (probability about 50 %); False without a plan."""
         return self.plan is not None and self.plan.estimate.fits
 
     @property
     def broken(self) -> Diagnostic | None:
-        """The first finding by which it cannot run, whatever its memory."""
-        return next((found for found in self.findings if found.level is Level.ERROR and found.code != MEMORY), None)
+        """First error that prevents a run for other reasons than memory; None if there is none."""
+        return next((found for found in self.findings if found.level is Level.ERROR and found.code != MEMORY_CODE), None)
 
     @property
     def fit(self) -> Fit:
-        """The verdict on memory, of devices and of hosts."""
+        """Verdict on the memory of devices and hosts."""
         if self.plan is None:
             return Fit.TOO_LARGE
         if self.uncertainties:

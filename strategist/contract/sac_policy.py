@@ -1,4 +1,4 @@
-"""What selective recomputation saves: groups of operations whose outputs are kept; the rest of a layer is computed again."""
+"""Selective activation checkpointing: groups of operations whose outputs are saved; the rest of a layer is recomputed."""
 
 SAVED_OPERATIONS = (
     "matmul+attention",
@@ -8,18 +8,20 @@ SAVED_OPERATIONS = (
     "every_second_matmul+attention+collectives",
     "attention+collectives",
 )
-"""Every group has attention, and with experts the choice of experts: no token may change its mind. ``every_second_matmul`` counts
-a layer's matmuls in the order of its forward pass and keeps the first, the third and so on (torchtitan's policy, with collectives).
-``collectives`` are the reductions of tensor parallelism and the exchanges of expert parallelism; inputs are gathered again."""
+"""Values of the knob. Every value saves attention and, in MoE layers, the router's selection of experts, because recomputation must
+not route a token differently. ``every_second_matmul`` saves the first, third and every further second matmul of a layer's forward
+pass (torchtitan's policy, with collectives). ``collectives`` saves the results of reductions of tensor parallelism and of exchanges
+of expert parallelism; all-gathers of inputs are repeated.
+"""
 
 _MATMULS = {"matmul": 1, "every_second_matmul": 2}
 
 
 def matmul_stride(saved: str) -> int:
-    """Every how many-th matmul is kept: 1 all, 2 every second, 0 none."""
+    """Stride of saved matmuls: 1 saves all, 2 every second, 0 none."""
     return next((stride for group, stride in _MATMULS.items() if group in saved.split("+")), 0)
 
 
 def saves_collectives(saved: str) -> bool:
-    """Whether reductions and exchanges between ranks are kept."""
+    """Whether results of reductions and exchanges between ranks are saved."""
     return "collectives" in saved.split("+")

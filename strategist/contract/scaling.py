@@ -1,18 +1,21 @@
-"""Scaling: one plan measured on more and more devices."""
+"""Scaling: one plan measured on increasing numbers of devices."""
 
 from dataclasses import dataclass
 
 from strategist.contract.measurement import Outcome
 
 SCALINGS = ("strong", "weak")
-"""The same global batch on every count, or one that grows with it."""
+"""``strong``: the same global batch on every number of devices. ``weak``: a global batch that grows with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
-    """One count of devices. ``how`` its plan was made: ``as given``, ``data axis`` (the degrees of data parallelism follow the
-    count) or ``planned anew``. ``efficiency`` is its tokens/s a device over that of the smallest count that ran; figures are None
-    where the trial did not end well, and ``message`` says why."""
+    """Measurement on one number of devices.
+
+    how: origin of its plan: ``as given``, ``data axis`` (data-parallel degrees follow the number of devices), or ``planned anew``.
+    efficiency: tokens/s per device over that of the smallest number of devices that ran.
+    message: the reason where the trial failed; figures are then None.
+    """
 
     devices: int
     how: str
@@ -31,7 +34,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """All counts, smallest first; ``notes`` say what has to be known to read them."""
+    """Measurements by number of devices, smallest first. ``notes`` help to interpret them."""
 
     plan_id: str
     scaling: str

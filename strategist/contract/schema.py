@@ -20,18 +20,20 @@ _PLAIN: dict[Any, str] = {
 }
 
 _ANY: Schema = {"anyOf": [{"type": name} for name in ("object", "array", *_PLAIN.values())]}
-"""Any value of JSON, spelled out: some readers of schemas refuse one that says nothing."""
+"""Schema of any JSON value, with all types listed, because some readers reject an empty schema."""
 
 
 def document_schema(kind: Any, name: str) -> Schema:
-    """The schema of the documents of one name, with the types inside them by name under ``$defs``. Its ``$id`` has the version; so
-    has a document of one value itself, while one of many values (a tuple or a mapping of them) is nothing but these."""
+    """JSON Schema of the documents called ``name``; nested types are under ``$defs``, and ``$id`` contains the version.
+
+    A document of one value also carries the version itself; a document of many values (a tuple or a mapping) does not.
+    """
     found: dict[str, Schema] = {}
     about = {"$schema": DIALECT, "$id": f"urn:strategist:schema:{name}:{VERSION}"}
     if dataclasses.is_dataclass(kind):
         cls = typing.cast(type, kind)
         own = _of_dataclass(cls, found)
-        about |= {"title": cls.__name__, "description": _meaning(cls)}
+        about |= {"title": cls.__name__, "description": _description(cls)}
         own = own if is_standalone(cls) else _with_head(cls, own)
     else:
         own = {"title": name, **type_schema(kind, found)}
@@ -44,7 +46,7 @@ def _with_head(cls: type, own: Schema) -> Schema:
 
 
 def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
-    """The schema of values of one type, as the codec encodes them; dataclasses are put into ``found`` by name, for ``$defs``."""
+    """JSON Schema of values of one type, as the codec encodes them. Adds dataclasses to ``found`` by name, for ``$defs``."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _reference(typing.cast(type, kind), found)
@@ -57,7 +59,7 @@ def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
             "type": "array",
             "prefixItems": [type_schema(one, found) for one in inside],
             "minItems": len(inside),
-            "maxItems": len(inside),  # and no "items": false, which some clients of tools do not read
+            "maxItems": len(inside),  # no "items": false, because some clients of tools do not support it
         }
     if origin is dict:
         return {"type": "object", "additionalProperties": type_schema(inside[1], found)}
@@ -68,8 +70,8 @@ def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
 
 def _reference(cls: type, found: dict[str, Schema]) -> Schema:
     if cls.__name__ not in found:
-        found[cls.__name__] = {}  # it may hold itself
-        found[cls.__name__] = {"description": _meaning(cls), **_of_dataclass(cls, found)}
+        found[cls.__name__] = {}  # placeholder, because the type may contain itself
+        found[cls.__name__] = {"description": _description(cls), **_of_dataclass(cls, found)}
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
@@ -85,6 +87,6 @@ def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
     return _with_head(cls, own) if is_standalone(cls) else own
 
 
-def _meaning(cls: type) -> str:
-    """What its docstring says, as one text."""
+def _description(cls: type) -> str:
+    """Docstring of a class on one line."""
     return " ".join((cls.__doc__ or "").split())

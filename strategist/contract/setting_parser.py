@@ -1,4 +1,4 @@
-"""Settings as people write them, such as ``tp=2``, and names of what may change convergence."""
+"""Parser of settings as users write them, such as ``tp=2``, and of the names that ``allow`` accepts."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -20,10 +20,10 @@ OTHER_NAMES = {
 
 
 def parse_fix(text: str) -> tuple[str, KnobValue]:
-    """``tp=2`` as a name and a typed value.
+    """Name and typed value of a text such as ``tp=2``.
 
     Raises:
-        InputError: not ``name=value``, an unknown name, or a value that the setting cannot take.
+        InputError: not ``name=value``, an unknown name, or a value that the setting does not allow.
     """
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name or not value:
@@ -32,7 +32,7 @@ def parse_fix(text: str) -> tuple[str, KnobValue]:
 
 
 def setting_name(name: str, shown: str) -> str:
-    """The bare name of a setting; ``layout.`` and the like in front may be left out. ``shown`` is what was written.
+    """Bare name of a setting; a prefix such as ``layout.`` is optional. ``shown`` is the user's text, for the error.
 
     Raises:
         InputError: there is no such setting.
@@ -42,12 +42,16 @@ def setting_name(name: str, shown: str) -> str:
     if key not in SETTING_NAMES:
         near = [other] if (other := OTHER_NAMES.get(key.lower())) else get_close_matches(key.lower(), SETTING_NAMES, n=2)
         do = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(SETTING_NAMES)}"
-        raise InputError(shown, f"{key!r} is no setting", do)
+        raise InputError(shown, f"{key!r} is not a setting", do)
     return key
 
 
 def parsed_setting(name: str, value: Any) -> tuple[str, KnobValue]:
-    """A setting by its bare name, with a value that it can take."""
+    """Bare name of a setting and its typed value.
+
+    Raises:
+        InputError: there is no such setting, or it does not allow the value.
+    """
     shown = f"--fix {name}={str(value).lower() if isinstance(value, bool) else value}"
     key = setting_name(name, shown)
     if key in SETTING_CHOICES:
@@ -66,21 +70,21 @@ def parsed_setting(name: str, value: Any) -> tuple[str, KnobValue]:
 
 
 def parse_allow(text: str) -> Iterator[str]:
-    """``float8,comm_hook`` as names of what may change convergence.
+    """Names in a text such as ``float8,comm_hook`` that may change convergence.
 
     Raises:
-        InputError: nothing of a name does.
+        InputError: a name is not one of CONVERGENCE.
     """
     return (check_allow(name.strip()) for name in text.split(","))
 
 
 def check_allow(name: Any) -> str:
-    """What may change convergence, by its name.
+    """The name, if it is one of CONVERGENCE.
 
     Raises:
-        InputError: nothing of that name does.
+        InputError: it is not.
     """
     if name not in CONVERGENCE:
         do = f"{near_miss(OTHER_NAMES.get(str(name).lower(), str(name)), CONVERGENCE)}choose from {', '.join(CONVERGENCE)}"
-        raise InputError(f"allow {name}", "is nothing that changes convergence", do)
+        raise InputError(f"allow {name}", "does not change convergence", do)
     return str(name)

@@ -1,4 +1,4 @@
-"""Settings: every degree, knob and option by its bare name, whichever part of a candidate it lies in."""
+"""Settings by bare name: every degree, knob and option, whichever part of a candidate holds it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,19 +7,19 @@ from typing import Any
 
 from strategist.contract.knobs import CHOICES, CONVERGENCE_KNOBS, KNOB_NAMES, Candidate, KnobValue
 from strategist.contract.layout import AXES, DEGREES
-from strategist.contract.options import CONVERGENCE_OPTIONS, OPTION_CHOICES, OPTION_LEAST, OPTION_NAMES
+from strategist.contract.options import CONVERGENCE_OPTIONS, OPTION_CHOICES, OPTION_MINIMA, OPTION_NAMES
 from strategist.errors import InputError
 
 AXIS_ORDER = "axis_order"
 AXIS_ORDERS = (".".join(AXES), "dp_replicate.pp.dp_shard.cp.tp")
-"""Orders of the mesh axes that are worth choosing between: pipelines, or replicas, over the slowest links."""
+"""Orders of the mesh axes that the planner chooses from: pipeline stages, or replicas, across the slowest links."""
 
 PARTS: dict[str, tuple[str, ...]] = {"layout": (*DEGREES, AXIS_ORDER), "knobs": KNOB_NAMES, "options": OPTION_NAMES}
 """The settings of each part of a candidate."""
 
 SETTING_NAMES = tuple(name for names in PARTS.values() for name in names)
 SETTING_CHOICES: Mapping[str, tuple[KnobValue, ...]] = {AXIS_ORDER: AXIS_ORDERS, **CHOICES, **OPTION_CHOICES}
-"""Values of the closed settings; the others are whole numbers."""
+"""Allowed values of settings with a closed set of values; all other settings are whole numbers."""
 
 CONVERGENCE_SETTINGS: Mapping[str, KnobValue] = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
 """Settings that can change the result of training, with the value that doesn't."""
@@ -30,23 +30,23 @@ _values = attrgetter(*_FULL_NAMES)
 
 
 def full_name(name: str) -> str:
-    """``layout.tp`` for ``tp``."""
+    """Full name of a setting: ``layout.tp`` for ``tp``."""
     return f"{_PART[name]}.{name}"
 
 
 def least(name: str) -> int:
-    """The least value of a setting that is a whole number."""
-    return OPTION_LEAST.get(name, 1)
+    """Smallest value of a setting that is a whole number."""
+    return OPTION_MINIMA.get(name, 1)
 
 
 def check_setting(name: str, value: object) -> None:
-    """Whether a setting exists, by its bare name, and has such a value.
+    """Checks that a setting of this bare name exists and allows the value.
 
     Raises:
-        InputError: it does not.
+        InputError: there is no such setting, or the value is not allowed.
     """
     if name not in SETTING_NAMES:
-        raise InputError(f"fix {name}", "is no setting", f"take one of {', '.join(SETTING_NAMES)}")
+        raise InputError(f"fix {name}", "is not a setting", f"take one of {', '.join(SETTING_NAMES)}")
     shown = f"fix {name}={value!r}"
     if (choices := SETTING_CHOICES.get(name)) is None:
         if isinstance(value, bool) or not isinstance(value, int) or value < least(name):
@@ -56,13 +56,13 @@ def check_setting(name: str, value: object) -> None:
 
 
 def value_of(candidate: Candidate, name: str) -> Any:
-    """The setting's value; the order of the axes as one word."""
+    """Value of a setting by bare name; the order of the axes as one string."""
     value = getattr(getattr(candidate, _PART[name]), name)
     return ".".join(value) if name == AXIS_ORDER else value
 
 
 def with_settings(candidate: Candidate, values: Mapping[str, KnobValue]) -> Candidate:
-    """The candidate with some settings otherwise, by bare names."""
+    """The candidate with other values of some settings, by bare name."""
     changed: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
     for name, value in values.items():
         changed[_PART[name]][name] = tuple(str(value).split(".")) if name == AXIS_ORDER else value
@@ -71,7 +71,7 @@ def with_settings(candidate: Candidate, values: Mapping[str, KnobValue]) -> Cand
 
 
 def settings_of(candidate: Candidate) -> dict[str, Any]:
-    """All settings by full name."""
+    """Values of all settings by full name."""
     values = dict(zip(_FULL_NAMES, _values(candidate), strict=True))
     values[full_name(AXIS_ORDER)] = value_of(candidate, AXIS_ORDER)
     return values

@@ -1,4 +1,4 @@
-"""Simulation: memory and communication of one rank of a plan in a step, without the cluster."""
+"""Simulation: memory and communication of one step of single ranks of a plan, without the cluster."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,19 +16,23 @@ MEMORY_PARTS = (
     "communication",
     "temporaries",
 )
-"""Of a simulated peak: those of ``MemoryParts`` that are tensors, and what the operators at that moment needed for themselves."""
+"""Parts of a simulated peak: those of ``MemoryParts`` that are tensors, and ``temporaries``, the workspace of running operators."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRank:
-    """A step of one rank after its first: the first one makes the optimizer's states.
+    """One simulated step of one rank, after a first step that allocates the optimizer states.
 
-    peak_memory_bytes: of all tensors that lived at the fullest instant; memory: the same by part; modules: by the module whose pass
-    made them, "" for what was there before the step. moment: what the rank did then. between_steps_bytes: of what stays.
-    peak_reserved_bytes: by the caching allocator of a GPU over a whole run, None where the plan is for a CPU, which has none.
-    host_memory_bytes: of what the rank keeps in host memory, at its fullest. notes: what was simulated otherwise than it would run;
-    upper_bound: in a way that needs more memory.
-    stages: those of the pipeline that it holds. traffic: without seconds. flops: of its matmuls and attention, recomputation too.
+    stages: pipeline stages of the rank.
+    peak_memory_bytes: peak of all live tensors; ``memory``: the peak by part; ``modules``: by the module whose pass allocated them,
+        "" for tensors that were allocated before the step.
+    between_steps_bytes: tensors that stay between steps.
+    moment: what the rank did at the peak.
+    traffic: calls and bytes of collectives, without seconds.
+    flops: of matmuls and attention, including recomputation.
+    peak_reserved_bytes: reserved by a GPU's caching allocator over a whole run; None for a plan on CPU.
+    host_memory_bytes: peak of tensors that the rank keeps in host memory.
+    notes: deviations of the simulation from the real run; ``upper_bound``: they need more memory than the real run.
     """
 
     rank: int
@@ -55,8 +59,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What the simulation of a plan says of its memory: bytes of the fullest rank's tensors, and what is reserved for them, None
-    where that is not known. ``why`` it is open: what could not be simulated, or was simulated otherwise than it would run."""
+    """Verdict of a simulation on a plan's memory, with allocated and reserved bytes of the fullest rank (None: unknown).
+
+    ``why``, for an open verdict: what could not be simulated, or how the simulation deviates from the real run.
+    """
 
     verdict: Verdict
     peak_memory_bytes: int | None = None
@@ -64,14 +70,16 @@ class Proof:
     why: str = ""
 
 
-RESERVED = "tensors fit, what is reserved for them does not: it runs only where the allocator gives enough cached blocks back"
-"""Why a plan is open that fits by tensors alone."""
+RESERVED_NOTE = "tensors fit, what is reserved for them does not: it runs only where the allocator gives enough cached blocks back"
+"""Reason for an open verdict where the tensors fit and the reserved memory does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Ranks of a plan, each simulated alone. ``predicted`` is the memory that the plan's estimate gives its fullest rank;
-    None where another model took the place of the plan's."""
+    """Ranks of a plan, each simulated alone.
+
+    ``predicted`` is the estimated memory of the fullest rank; None where a model of the user's was simulated instead of the plan's.
+    """
 
     plan_id: str
     capacity_bytes: float
@@ -84,24 +92,25 @@ class Simulation:
 
     @property
     def tensors_fit(self) -> bool:
-        """Whether the tensors of all of these ranks fit into a device."""
+        """Whether the tensors of every simulated rank fit into its device."""
         return self.fullest.peak_memory_bytes <= self.capacity_bytes
 
     @property
     def reserved_bytes(self) -> int:
-        """The most that the allocator of one of these ranks reserves; of a CPU, which reserves nothing, what its tensors take."""
+        """Largest reserved memory of a simulated rank; on CPU, which has no caching allocator, its tensors."""
         return max(rank.peak_reserved_bytes or rank.peak_memory_bytes for rank in self.ranks)
 
     @property
     def fits(self) -> bool:
-        """Whether what is reserved for the tensors of all of these ranks fits into a device."""
+        """Whether the reserved memory of every simulated rank fits into its device."""
         return self.reserved_bytes <= self.capacity_bytes
 
     @property
     def proof(self) -> Proof:
-        """Too much is no proof where what was simulated needs more than what would run.
+        """The verdict: fits, too large, or open.
 
-        Nor is what is reserved beyond the tensors: a full device gets cached blocks back.
+        It is open where only reserved memory exceeds the device, because the allocator frees cached blocks of a full device, and
+        where the simulation is an upper bound.
         """
         fullest, open_ = self.fullest, self.tensors_fit or self.fullest.upper_bound
         verdict = Verdict.FITS if self.fits else Verdict.OPEN if open_ else Verdict.TOO_LARGE
@@ -109,5 +118,5 @@ class Simulation:
             verdict=verdict,
             peak_memory_bytes=fullest.peak_memory_bytes,
             peak_reserved_bytes=None if fullest.peak_reserved_bytes is None else self.reserved_bytes,
-            why="; ".join((*([RESERVED] if self.tensors_fit else []), *fullest.notes)) if verdict is Verdict.OPEN else "",
+            why="; ".join((*([RESERVED_NOTE] if self.tensors_fit else []), *fullest.notes)) if verdict is Verdict.OPEN else "",
         )

@@ -1,4 +1,4 @@
-"""Stack: properties of a framework's implementation of a layout: its memory per parameter, its kernels."""
+"""Stack: properties of a framework's implementation that no setting states: memory per parameter, kernels, overlap."""
 
 from dataclasses import dataclass, field, replace
 
@@ -113,14 +113,17 @@ NATIVE = Stack(
     unpacking_bytes=20.0,
     scales_in_update=True,
 )
-"""torch's own parallel APIs on eager PyTorch: what the native back end runs. torch 2.11 takes attention kernels tuned to
-the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak (profiles/measurements/rows/h200.jsonl).
-Weights of 4 bits go through 32-bit codes and levels, 22.5 bytes a weight instead of 2.5 (strategist_runtime/model/nf4.py)."""
+"""Stack of the native back end: torch's own parallel APIs on eager PyTorch.
+
+torch 2.11 uses attention kernels tuned to the chip: 523 TFLOP/s forward and backward at 8,192 tokens on an H200, 0.53 of its peak
+(profiles/measurements/rows/h200.jsonl). Dequantization of 4-bit weights goes through 32-bit codes and levels: 22.5 bytes a weight
+instead of 2.5 (strategist_runtime/model/nf4.py).
+"""
 
 NATIVE_FOREACH = replace(NATIVE, scales_in_update=False, memory_traits=replace(TORCH_MEMORY_TRAITS, foreach=True))
-"""The same where AdamW runs a kernel an operation over all parameters."""
+"""The same stack with AdamW as foreach kernels: one kernel per operation over all parameters."""
 
 
 def native_stack(options: Options, optimizer: str) -> Stack:
-    """The stack of the native back end as it updates parameters."""
+    """Stack of the native back end for this optimizer and its kernel."""
     return NATIVE_FOREACH if optimizer == "adamw" and options.optimizer_kernel == "foreach" else NATIVE

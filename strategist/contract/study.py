@@ -1,21 +1,21 @@
-"""A study and its trials, as users see them."""
+"""Study: its trials, its goals and its best plan, as shown to users."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from strategist.contract import codec
-from strategist.contract.goals import PLAIN, Goals
+from strategist.contract.goals import THROUGHPUT_ONLY, Goals
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.outcome import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 
 HISTORY, RESULT, BEST, CALIBRATION = "history.jsonl", "result.json", "best-plan.json", "calibration.json"
-"""The files of a study that people and other commands read."""
+"""Files of a study's folder that users and other commands read."""
 
 REPEAT = "repeat"
-"""Proposer of a longer repeat of a trial, which shows whether it is the best."""
+"""Value of ``proposed_by`` for a longer repeat of a finalist, before the best is declared."""
 
 
 def repeat_key(key: str, number: int) -> str:
@@ -24,7 +24,7 @@ def repeat_key(key: str, number: int) -> str:
 
 
 class TrialState(StrEnum):
-    """State of a trial: queued, run by a tuner, or ended."""
+    """State of a trial: waits for a tuner, runs, or ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -32,7 +32,7 @@ class TrialState(StrEnum):
 
 
 class StudyStatus(StrEnum):
-    """State of a study: a trial runs, some wait for a tuner, or all are finished."""
+    """Status of a study: a trial runs, trials wait for a tuner, or all trials ended."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -41,9 +41,13 @@ class StudyStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTrial:
-    """One trial. ``owner`` runs it or ran it last; times are seconds since 1970, of its last attempt, and None before it.
-    ``misses`` are the constraints that it does not keep to; ``front`` says whether no other dominates it, None where there is one
-    objective."""
+    """One trial.
+
+    owner: the tuner that runs it, or ran it last.
+    started, ended: seconds since 1970, of the last attempt; None before it.
+    misses: constraints that it violates.
+    front: whether it is on the Pareto front; None with a single objective.
+    """
 
     number: int
     proposed_by: str
@@ -60,13 +64,13 @@ class StudyTrial:
 
     @property
     def simulated(self) -> bool:
-        """Whether a simulation kept it from starting."""
+        """Whether it was only simulated: the simulation showed that it must not start."""
         return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartSummary:
-    """Summary of a warm start."""
+    """Another study that this study uses as a warm start: its model, its GPUs, and the number of its trials."""
 
     study: str
     model: str
@@ -76,9 +80,13 @@ class WarmStartSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study with all its trials; ``best`` is the number of the one that the objective ranks first, ``front`` are those that no
-    other dominates, where there are several objectives, and ``nearest`` is the one which misses the constraints by least, where
-    none keeps to them. ``warmed_by`` is what other studies tell it."""
+    """A study with all its trials.
+
+    best: number of the trial that the objective ranks first.
+    front: numbers of the trials on the Pareto front; empty with a single objective.
+    nearest: number of the trial that violates the constraints least, where all trials violate them.
+    warmed_by: studies that this study uses as a warm start.
+    """
 
     study: str
     request: Request
@@ -87,7 +95,7 @@ class Study:
     best: int | None
     trials: tuple[StudyTrial, ...]
     warmed_by: tuple[WarmStartSummary, ...] = codec.added(())
-    goals: Goals = PLAIN
+    goals: Goals = THROUGHPUT_ONLY
     front: tuple[int, ...] = ()
     nearest: int | None = None
 
@@ -101,24 +109,27 @@ class Study:
 
     @property
     def calibration(self) -> Path | None:
-        """The file of what it taught, which plans take; None before a tuning of it has ended, and where only a server has it."""
+        """File of the calibration factors fitted to its trials; None before a tuning has ended, and for a study on a server."""
         path = Path(self.study) / CALIBRATION
         return path if path.is_file() else None
 
     @property
     def attempts(self) -> int:
-        """How often a trial of it was run."""
+        """Number of real attempts over all trials, without simulations."""
         return sum(trial.attempts for trial in self.trials if not trial.simulated)
 
     @property
     def counted(self) -> int:
-        """The finished trials that count for the limit of a tuning: neither repeats nor simulations."""
+        """Number of finished trials that count toward a tuning's limit: no repeats, no simulations."""
         return sum(not trial.simulated and trial.proposed_by != REPEAT for trial in self.finished)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySummary:
-    """A line of a list; ``problem`` says why a study cannot be read, and then the rest says nothing."""
+    """A row of the list of studies.
+
+    ``problem``: the reason why the study cannot be read; all other fields then keep their defaults.
+    """
 
     study: str
     model: str = ""
@@ -136,7 +147,7 @@ class StudySummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Result of an import: trials ``imported`` into the study, and ``duplicates`` that it had already."""
+    """Result of an import: number of trials ``imported``, and of ``duplicates`` that the study already had."""
 
     study: str
     imported: int

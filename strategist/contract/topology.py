@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU; ``pcie_bytes_per_second`` is its slot's in one direction, 0 where it is not known, as ``numa`` is None."""
+    """One GPU. ``pcie_bytes_per_second``: rate of its slot in one direction, 0 where unknown.
+
+    ``numa``: its NUMA node, None where unknown.
+    """
 
     index: int
     name: str
@@ -16,8 +19,9 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Nic:
-    """One network card; ``kind`` is infiniband or ethernet, the rate that of its link in one direction, 0 where it is down or not
-    known."""
+    """One network adapter. ``kind`` is infiniband or ethernet. ``bytes_per_second``: rate of its link in one direction, 0 where the
+    link is down or the rate unknown.
+    """
 
     name: str
     kind: str
@@ -27,7 +31,7 @@ class Nic:
 
 @dataclass(frozen=True, kw_only=True)
 class NumaNode:
-    """Cores as the kernel lists them (``0-15,32-47``), and the memory that lies beside them."""
+    """One NUMA node: its cores in the kernel's notation (``0-15,32-47``), and its memory."""
 
     number: int
     cores: str
@@ -38,8 +42,8 @@ class NumaNode:
 class Topology:
     """GPUs, network adapters and NUMA nodes of a machine, and how they are connected.
 
-    ``connections[i][j]`` is how GPU i reaches GPU j, in the words of ``nvidia-smi topo -m`` (NV18, PIX, PXB, PHB, NODE, SYS; X is
-    itself); ``fabric`` what that amounts to.
+    ``connections[i][j]`` is the path from GPU i to GPU j in the terms of ``nvidia-smi topo -m`` (NV18, PIX, PXB, PHB, NODE, SYS; X
+    is the GPU itself); ``fabric`` is the resulting kind of link.
     """
 
     host: str

@@ -1,11 +1,11 @@
-"""Symbols of torch that cards refer to, as the installed torch has them."""
+"""Torch symbols that cards cite, resolved against the installed torch."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class ReferenceOutcome(StrEnum):
-    """``unknown``: it cannot be told without running more than an import; never a reason to complain."""
+    """Result of the lookup. ``unknown``: cannot be determined by an import alone; it is never reported as an error."""
 
     FOUND = "found"
     NO_SYMBOL = "no_symbol"
@@ -15,7 +15,10 @@ class ReferenceOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A symbol and a parameter of it, or none; where its source lies, from the folder that holds torch; or names that come near."""
+    """A cited symbol, optionally one of its parameters, and the result of the lookup.
+
+    ``file`` and its lines: its source, relative to the folder that contains torch. ``near``: similar names where it was not found.
+    """
 
     symbol: str
     parameter: str = ""
@@ -28,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """All that was looked for, in that order."""
+    """Lookups in the order of the request."""
 
     torch_version: str
     references: tuple[Reference, ...]

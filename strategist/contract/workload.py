@@ -14,12 +14,13 @@ FLOAT8 = "is the precision of matmuls only, which --allow float8 takes"
 @shared
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """``global_batch`` sequences of ``seq_len`` tokens a step.
+    """A step of ``global_batch`` sequences of ``seq_len`` tokens, with its precision, optimizer and training mode.
 
-    ``precision`` is what matmuls compute in: ``bf16`` and ``fp16`` keep fp32 parameters, gradients and optimizer states (mixed
-    precision, arXiv 1710.03740), ``fp32`` computes in fp32 as well, and ``bf16-true`` keeps all three in bf16. ``lora_rank`` counts
-    for lora and qlora. ``document_tokens`` is the mean length of the documents that are packed into a sequence and do not see each
-    other (arXiv 2107.02027); 0 where a sequence is one.
+    precision: compute type of matmuls: ``bf16`` and ``fp16`` keep parameters, gradients and optimizer states in fp32 (mixed
+        precision, arXiv 1710.03740), ``fp32`` also computes in fp32, and ``bf16-true`` keeps all three in bf16.
+    train: full, lora or qlora. lora_rank: for lora and qlora only.
+    document_tokens: mean length of the documents packed into a sequence, which do not attend to each other (arXiv 2107.02027); 0
+        where a sequence is one document.
     """
 
     seq_len: int = 4096
@@ -45,13 +46,14 @@ class Workload:
 
     @property
     def compute_dtype(self) -> str:
-        """The type that matmuls compute in."""
+        """Compute type of matmuls."""
         return self.precision.removesuffix("-true")
 
     @property
     def attended_tokens(self) -> float:
-        """Tokens of the document that a token is in, mean over tokens: E[L^2] / E[L] of lengths L spread evenly around their mean,
-        as those of synthetic text; the sequence's where it is one."""
+        """Length of a token's document, mean over tokens: E[L^2] / E[L] for lengths L distributed uniformly around their mean, as
+        in synthetic text; the sequence length where a sequence is one document.
+        """
         return min(float(self.seq_len), (4 * self.document_tokens - 1) / 3 if self.document_tokens else float(self.seq_len))
 
     @property

@@ -1,4 +1,4 @@
-"""Activation memory: bytes that layers save for the backward pass, of one micro-batch and of all in flight."""
+"""Activation memory: bytes saved for the backward pass, of one micro-batch and of all micro-batches in flight."""
 
 from dataclasses import dataclass
 
@@ -6,34 +6,35 @@ import numpy as np
 
 from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
-from strategist.contract.pipeline_stages import AWAY_WINDOW
+from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 from strategist.cost.candidate_arrays import Floats, Mask, View
 from strategist.cost.layer_widths import compute_bytes, feed_forward_width, further_readers, shared_matmuls
 from strategist.cost.model_states import Stage
 
-FLOAT8_KEPT = 4.0
-"""Bytes kept of each input value of a float8 matmul without a compiler: its product with the scale, in fp32. An 8B with 8,192
-tokens takes 34 GiB more on 8 H100 than with one (torchtitan's commits); this makes 38."""
+FLOAT8_SAVED_BYTES = 4.0
+"""Bytes saved per input value of an uncompiled float8 matmul: its product with the scale, in fp32. Without a compiler an 8B with
+8,192 tokens takes 34 GiB more on 8 H100 (torchtitan's commits); this formula gives 38.
+"""
 
-UNFUSED_KEPT = 5.0
-"""Bytes saved of each attention score that is written out: softmax, its dropout and that mask (arXiv 2205.05198, section 4.1)."""
+UNFUSED_SAVED_BYTES = 5.0
+"""Bytes saved per attention score that is written to memory: softmax, dropout and its mask (arXiv 2205.05198, section 4.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerActivations:
-    """Bytes of activations of one layer, one micro-batch and one rank.
+    """Bytes of activations of one layer, for one micro-batch on one rank.
 
-    autograd_bytes: what autograd saves without recomputation.
-    selective_bytes: outputs of matmuls and attention alone, what selective recomputation saves.
+    autograd_bytes: saved by autograd without recomputation.
+    selective_bytes: saved by selective recomputation: outputs of matmuls and attention.
     input_bytes: the layer's input.
-    saved_bytes: what the candidate saves from the forward to the backward pass.
-    recomputed_bytes: what the layer's recomputation makes again before its backward pass.
-    weight_pass_bytes: what stays of making the layer again for the gradient of each weight (zero-bubble schedules).
-    cached_bytes: keys and values that stay with the model's output.
-    feed_forward_backward_bytes: most that gradients add while the feed-forward goes back, beyond all that is saved.
-    attention_backward_bytes: all of the layer once only its attention is left.
+    saved_bytes: saved by the candidate from the forward to the backward pass.
+    recomputed_bytes: recomputed before the layer's backward pass.
+    weight_pass_bytes: left over from recomputing the layer for the gradient of each weight (zero-bubble schedules).
+    cached_bytes: keys and values returned with the model's output.
+    feed_forward_backward_bytes: most that gradients add during the backward pass of the feed-forward, beyond all that is saved.
+    attention_backward_bytes: whole layer once only the backward pass of attention remains.
     """
 
     autograd_bytes: Floats
@@ -51,10 +52,10 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     """Activation bytes follow arXiv 2205.05198, section 4.1, for gated feed-forwards and flash attention.
 
     Saved a token: inputs of queries, keys, values and of the feed-forward (2 h, with experts 2 more for each that a token visits:
-    its input and, where the router's weights multiply it, its output),
-    queries, attention's output, keys and values, the inner tensors, norms' inputs, of queries and keys, too, where they have norms.
-    Sequence parallelism splits norms' inputs and outputs, but a linear keeps its gathered input for its weight gradient. torch's
-    ring attention saves its merged output beside the one that is projected.
+    its input and, where the router's weights multiply it, its output), queries, attention's output, keys and values, the inner
+    tensors, norms' inputs, of queries and keys, too, where they have norms. Sequence parallelism splits norms' inputs and outputs,
+    but a linear keeps its gathered input for its weight gradient. torch's ring attention saves its merged output beside the one
+    that is projected.
     """
     c, traits, t = compute_bytes(workload), stack.memory_traits, v.tokens
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
@@ -82,11 +83,11 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
     arrived = np.where(v.tp > 1, 2 * h / shards, 0.0) + np.where(v.ep > 1, 2 * routed * h / gathered, 0.0)
     saved = h / shards + q / v.tp + traits.selective_matmuls * v.saved_matmuls * outputs + v.saved_collectives * arrived
     saved = np.minimum(saved, kept + norms)
-    scores = 0.0 if stack.attention == "flash" else UNFUSED_KEPT
+    scores = 0.0 if stack.attention == "flash" else UNFUSED_SAVED_BYTES
     autocast = autocasts(stack, workload, v)
     wider, copied = residual_bytes(stack, c, autocast), np.where(autocast & ~fused, _casts(model, stack), 0.0)
     eager = v.float8 & ~fused & (not traits.quantized_inputs)
-    scaled = np.where(eager, FLOAT8_KEPT * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
+    scaled = np.where(eager, FLOAT8_SAVED_BYTES * ((shared_matmuls(model) - 2) * h / gathered + (o + inner) / v.tp), 0.0)
     logsumexp = 4 * model.heads / v.tp
     whole = t * (c * (kept + norms + copied * h) + 2 * wider * h + logsumexp + scaled) + scores * score_pairs(model, workload, v)
     whole = whole - np.where(quantized, t * _saved_by_quantizing(c, 2 + routed, model, gathered, v), 0.0)
@@ -111,29 +112,31 @@ def layer_activations(model: ModelShape, workload: Workload, stack: Stack, v: Vi
 
 
 def _saved_by_quantizing(c: float, inputs: float, model: ModelShape, gathered: Floats, v: View) -> Floats:
-    """Bytes a token by which a layer saves less where matmuls save their input in float8: ``inputs`` of the hidden size and that of
-    the feed-forward's last matmul; the projection's is a copy beside attention's own output (Transformer Engine,
-    ``pytorch/module/linear.py``: ``inputmat`` keeps its column-wise quantized data alone)."""
+    """Bytes per token that a layer saves less if matmuls save their input in float8: ``inputs`` of the hidden size, and that of
+    the last feed-forward matmul. The input of the output projection is an additional copy of the attention output
+    (Transformer Engine, ``pytorch/module/linear.py``: ``inputmat`` keeps only its column-wise quantized data).
+    """
     inner, _ = feed_forward_width(model)
     saved: Floats = (c - 1) * (inputs * model.hidden_size / gathered + inner / v.tp) - model.attended_width / v.tp
     return saved
 
 
 def _read_by_frozen(model: ModelShape, gathered: Floats, v: View, tiles: Floats) -> Floats:
-    """Values a token that only weights of the feed-forward read: the input of its first matmuls and that of its last one. A frozen
-    weight has no gradient, so autograd saves no input for it where no adapter reads the same one."""
+    """Values per token that only frozen weights of the feed-forward read: the input of its first matmuls and of its last one. A
+    frozen weight has no gradient, so autograd does not save its input unless an adapter reads the same one.
+    """
     inner, _ = feed_forward_width(model)
     read: Floats = model.hidden_size / gathered + np.where(tiles > 1, 0.0, inner / v.tp)
     return read
 
 
 def score_pairs(model: ModelShape, workload: Workload, v: View) -> Floats:
-    """Attention scores of one layer and micro-batch on one rank."""
+    """Number of attention scores of one layer and micro-batch on one rank."""
     return v.tokens * model.heads * workload.seq_len / (v.tp * v.cp)
 
 
 def autocasts(stack: Stack, workload: Workload, v: View) -> Mask:
-    """Parameters are in fp32 as a layer computes, and autocast casts them at each matmul."""
+    """Whether parameters are in fp32 when a layer computes, so that autocast casts them at each matmul."""
     if not stack.memory_traits.autocast:
         return v.autocast
     half: Mask = np.full(v.tp.shape, workload.precision not in ("fp32", "bf16-true"))
@@ -141,21 +144,21 @@ def autocasts(stack: Stack, workload: Workload, v: View) -> Mask:
 
 
 def residual_bytes(stack: Stack, c: float, autocast: Mask) -> Floats:
-    """Bytes by which each value of the sums between blocks is wider than what matmuls compute in: autocast leaves fp32."""
+    """Extra bytes per value of the residual stream over the compute type: autocast leaves it in fp32."""
     return np.where(autocast, 4 - c, 0.0) if stack.memory_traits.parameters == "shards" else np.zeros(autocast.shape)
 
 
 def _casts(model: ModelShape, stack: Stack) -> float:
-    """How many copies of a norm's output an autocast layer keeps beside one: each linear that reads it casts it for itself."""
+    """Number of extra copies of a norm's output under autocast: each linear that reads it casts it separately."""
     return float(further_readers(model)) if stack.memory_traits.parameters == "shards" else 0.0
 
 
 def _recomputed(whole: Floats, selective: Floats, inputs: Floats, last_output: Floats, v: View) -> tuple[Floats, Floats]:
-    """Bytes saved, and bytes that recomputation makes again.
+    """Bytes saved, and bytes recomputed.
 
-    Selective recomputation makes a layer's last output again, which nothing after it needs. A compiler with a budget saves that
-    share of what lies between the inputs and all (measured: 1082, 694, 406 and 244 KiB with budgets of 1, 0.5, 0.2 and 0 on a small
-    block).
+    Selective recomputation also recomputes the layer's last output, although nothing needs it. The compiler's memory budget saves
+    that share of the difference between the inputs and everything (measured: 1082, 694, 406 and 244 KiB with budgets of 1, 0.5, 0.2
+    and 0 on a small block).
     """
     full = v.recompute_full | v.recompute_every_second
     saved = np.where(full, inputs, np.where(v.recompute_selective, selective, whole))
@@ -197,9 +200,8 @@ def _feed_forward_backward(model: ModelShape, workload: Workload, stack: Stack, 
 def _attention_backward(model: ModelShape, workload: Workload, stack: Stack, fused: Mask, v: View) -> Floats:
     """Bytes of a layer of which only attention is left: its input, whole that of the matmuls, the residual's gradient, and the most
     of three moments. Attention itself has all that it keeps and the gradients of it, between context-parallel ranks what its ring
-    takes; then rotary positions, where no compiler has
-    made one kernel of them, have those of queries in fp32 and as much in halves twice; and at last each of the three matmuls has
-    made the gradient of its input, those of the first two with their sum."""
+    takes; then rotary positions, where no compiler has made one kernel of them, have those of queries in fp32 and as much in halves
+    twice; and at last each of the three matmuls has made the gradient of its input, those of the first two with their sum."""
     c = compute_bytes(workload)
     h, q, o, kv = model.hidden_size, model.query_width, model.attended_width, model.key_value_width
     whole, widths = c * v.tokens * h, 2 * c * (q + o + kv)
@@ -225,21 +227,21 @@ def _ring_backward(c: float, q: int, o: int, kv: int, v: View) -> Floats:
 
 
 def _regathered(whole: Floats, stack: Stack, v: View) -> Floats:
-    """Inputs and outputs of tensor-parallel regions, where the tensors that live at once are not known."""
+    """Bytes of inputs and outputs of tensor-parallel regions, for stacks whose live tensors are not known in detail."""
     return whole * np.where(v.tp > 1, 3.0 if stack.memory_traits.regathers else 1.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageActivations:
-    """Bytes of activations that one pipeline stage's device holds.
+    """Bytes of activations that a device holds for one pipeline stage.
 
-    in_flight_bytes: of all micro-batches in flight, with the outputs that wait for their gradients.
-    micro_batch_bytes: of one micro-batch, all layers.
-    after_first_bytes: of all in flight once one micro-batch has gone back to the first layer of a stage.
-    last_stage_alone_bytes: when the last of stages that run one by one begins with its second micro-batch.
-    layer_bytes, last_layer_bytes, first_layer_bytes: of one layer, on average, and where the ends differ.
-    output_bytes: of a stage's output that is kept.
-    weight_pass_bytes: of one stage where each weight's gradient makes it again.
+    in_flight_bytes: all micro-batches in flight, with the outputs that await their gradients.
+    micro_batch_bytes: one micro-batch, all layers.
+    after_first_bytes: all in flight once the backward pass of one micro-batch has reached the first layer of a stage.
+    last_stage_alone_bytes: when the last of stages that run one by one begins the backward pass of its second micro-batch.
+    layer_bytes, last_layer_bytes, first_layer_bytes: one layer: the average, and those at both ends.
+    output_bytes: a stage's output that is kept.
+    weight_pass_bytes: one stage, if it is recomputed for the gradient of each weight.
     """
 
     in_flight_bytes: Floats
@@ -254,8 +256,9 @@ class StageActivations:
 
 
 def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: MemoryTraits) -> StageActivations:
-    """Of a pipeline's stages torch keeps the outputs, too, until their gradients come (``PipelineStage.fwd_cache``), and where a
-    rank has several in turn an input and a gradient arrive ahead."""
+    """Activations of a stage. torch keeps the outputs of pipeline stages until their gradients arrive
+    (``PipelineStage.fwd_cache``), and if a rank has several stages, one input and one gradient arrive ahead.
+    """
     each = np.where(
         v.recompute_every_second, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
     )
@@ -284,6 +287,8 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
 
 
 def _on_device(saved: Floats, layer: LayerActivations, v: View) -> Floats:
-    """Of what a stage saves, the part on the device: all, or a window of layers; of such as are alike in pairs, of two pairs."""
-    window = np.where(v.recompute_every_second, AWAY_WINDOW + 1, AWAY_WINDOW) * layer.saved_bytes
+    """The part of ``saved`` that stays on the device: everything, or with activation offload a window of layers (of two pairs if
+    every second layer is recomputed).
+    """
+    window = np.where(v.recompute_every_second, RESIDENT_LAYERS + 1, RESIDENT_LAYERS) * layer.saved_bytes
     return np.where(v.activations_away, np.minimum(saved, window), saved)

@@ -1,4 +1,4 @@
-"""Calibration: factors that bring the model's parts to what was measured on a device with a software stack."""
+"""Calibration: factors that fit the parts of a price to measurements on a device with a software stack."""
 
 import hashlib
 import math
@@ -17,15 +17,17 @@ from strategist.cost.candidate_arrays import Number
 from strategist.errors import InputError
 
 LARGE_MATMUL_FLOPS = 1e12
-"""Matmuls from this size on are large: ``small`` doesn't slow them."""
+"""Size in FLOPs from which matmuls are unaffected by ``small``."""
 
 SLOWEST_LAUNCH_SECONDS = 1e-5
-"""Host time of an eager kernel at most, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
+"""Upper limit of the host time of an eager kernel, unless the device itself was measured slower: 2 to 10 us on GPU hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """What a calibration changes beside links: single figures, or columns of several calibrations, (calibrations, 1)."""
+    """The factors of a calibration that do not act on links: single figures, or columns of several calibrations, (calibrations,
+    1).
+    """
 
     compute: Number = 1.0
     attention: Number = 1.0
@@ -43,19 +45,22 @@ class Factors:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Factors on predicted parts; 1 says what the profiles say. ``trials`` is how many measurements they come from.
+    """Factors on the parts of a price; 1 means as the profiles say.
 
-    ``compute`` stretches everything that devices compute, ``attention`` and ``memory_bound`` flash attention and elementwise work
-    beside that; ``small`` is how fast the efficiency of matmuls falls with their size beyond what the curve says, as an exponent.
-    ``launch`` stretches the host's time to launch a kernel, ``kernels`` how many a layer launches. ``communication`` stretches
-    every collective, ``inter`` those between nodes beside that, ``latency`` the part that does not grow with size. ``tensor`` and
-    ``expert`` are what shows of those of tensor and of expert parallelism: below 1 where they run beside matmuls. ``host``
-    stretches copies between hosts and devices, and what hosts update. ``wait`` is the share of a step that ranks wait for the
-    slowest of them, for each doubling of the nodes. ``overhead_seconds`` is added to each step, ``micro_batch_seconds`` to each
-    micro-batch. ``memory`` stretches what comes and goes within a step.
-    Nine measured steps of ten lie within ``step_range`` times the prediction; where nothing was fitted, the range of what was
-    published and of predictions from profiles alone. ``memory_spread`` is the standard deviation of the logarithm of measured over
-    predicted memory.
+    compute: time of all computation on devices; ``attention`` and ``memory_bound`` act on flash attention and elementwise work in
+        addition.
+    small: exponent with which the efficiency of matmuls falls with their size beyond the device's curve.
+    launch: host time of a kernel launch; ``kernels``: number of launches of a layer.
+    communication: time of every collective; ``inter`` acts on those between nodes in addition, ``latency`` on the constant part.
+    tensor, expert: exposed share of tensor- and expert-parallel collectives; below 1 if they overlap with matmuls.
+    host: time of copies between hosts and devices, and of updates on hosts.
+    wait: share of a step that ranks wait for the slowest, per doubling of the nodes.
+    overhead_seconds, micro_batch_seconds: added to each step, and to each micro-batch.
+    memory: transient memory.
+    step_range: interval of measured over predicted steps that contains nine of ten; without a fit, that of published rows and of
+        predictions from profiles alone.
+    memory_spread: standard deviation of the logarithm of measured over predicted memory.
+    trials: number of measurements that the factors were fitted to.
     """
 
     RETIRED: ClassVar[tuple[str, ...]] = ("congestion", "stall_seconds", "stage_wait_seconds")
@@ -93,7 +98,7 @@ class Calibration:
 
     @cached_property
     def factors(self) -> Factors:
-        """Those that change a step beside its links."""
+        """The factors that do not act on links."""
         return Factors(**{item.name: getattr(self, item.name) for item in fields(Factors)})
 
     @property
@@ -102,11 +107,11 @@ class Calibration:
         return self.communication, self.inter, self.latency
 
     def calibrated_cluster(self, cluster: Cluster) -> Cluster:
-        """The cluster with its links as these factors see them, never faster than their line rates."""
+        """The cluster with its links slowed by the factors; none exceeds its line rate."""
         return replace(cluster, intra=self._link(cluster.intra, 1.0), inter=self._link(cluster.inter, self.inter))
 
     def within(self, cluster: Cluster) -> "Calibration":
-        """The same speeds on this cluster by factors of which none goes beyond what the hardware allows."""
+        """Equivalent factors for this cluster, none of which exceeds what the hardware allows."""
         linked, device = self.calibrated_cluster(replace(cluster, nodes=1)), cluster.device
         compute = max(self.compute, *(share for _, share in device.matmul.points))
         communication = cluster.intra.bytes_per_second / linked.intra.bytes_per_second
@@ -136,7 +141,7 @@ class Calibration:
 
 
 def stacked(calibrations: Sequence[Calibration]) -> Factors:
-    """The factors of several calibrations as columns (their number, 1), so that one pricing serves all."""
+    """Factors of several calibrations as columns (calibrations, 1), so that one call prices all."""
     return Factors(
         **{
             item.name: np.array([getattr(calibration, item.name) for calibration in calibrations])[:, None]
@@ -146,7 +151,7 @@ def stacked(calibrations: Sequence[Calibration]) -> Factors:
 
 
 def slowest_launch_seconds(device: Device) -> float:
-    """The most that an eager launch takes; without limit where the device is the host."""
+    """Upper limit of an eager launch; infinite on CPUs, where device and host are one."""
     return max(SLOWEST_LAUNCH_SECONDS, device.launch_seconds) if device.kind == "cuda" else math.inf
 
 
@@ -154,9 +159,9 @@ NEUTRAL = Calibration()
 
 
 def load_calibration(path: str | Path | None) -> Calibration | None:
-    """What a study learned; without a file None, for what was published of the device.
+    """The calibration in a file; without a file None, which stands for the shipped calibration.
 
     Raises:
-        FileError: the file is no calibration.
+        FileError: the file is not a calibration.
     """
     return None if path is None else codec.load(Calibration, path)

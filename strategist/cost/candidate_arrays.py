@@ -24,14 +24,16 @@ Parts = dict[str, Floats]
 
 
 def total(parts: Parts) -> Floats:
-    """Part after part, so that a candidate's sum is the same to the last bit alone and among others (np.sum's is not)."""
+    """Sum of the parts, in their order, so that a candidate's sum is identical to the last bit alone and within a table
+    (np.sum's is not).
+    """
     found: Floats = sum(parts.values(), start=np.zeros(1))
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One array a setting, one element a candidate. ``tokens`` are those of one micro-batch on one rank."""
+    """Settings of candidates as arrays, one element per candidate. ``tokens`` are those of one micro-batch on one rank."""
 
     pp: Floats
     dp_replicate: Floats
@@ -80,19 +82,24 @@ class View:
 
     @cached_property
     def ddp(self) -> Mask:
-        """Plain replication: nothing is sharded, so DDP (or nothing) holds the parameters instead of FSDP2. Stages with replicas
-        are FSDP2's, which the pipeline tells by itself which micro-batch is the last."""
+        """Whether parameters are replicated: DDP (or nothing) holds them instead of FSDP2. Pipeline stages with replicas use
+        FSDP2, because the schedule tells it which micro-batch is the last.
+        """
         alone: Mask = (self.fsdp_ranks == 1) & (self.tp == 1) & ((self.pp == 1) | (self.dp_replicate == 1))
         return alone
 
     @cached_property
     def autocast(self) -> Mask:
-        """Parameters lie in fp32 where matmuls are to compute in another type, and nothing casts them layer by layer."""
+        """Whether parameters are stored in fp32, matmuls use another type, and autocast casts at each matmul instead of FSDP
+        layer by layer.
+        """
         return self.ddp & self.mixed & ~self.streamed & ~self.offload_all
 
     @cached_property
     def v_shaped(self) -> Mask:
-        """Each rank holds a stage of the way down and one of the way back, so the first holds both ends of the model."""
+        """Whether each rank holds one stage of the first half and one of the second half in reverse, so that the first rank
+        holds both ends of the model.
+        """
         return self.zbv | self.dual_pipe
 
     @cached_property
@@ -102,29 +109,31 @@ class View:
 
     @cached_property
     def one_by_one(self) -> Mask:
-        """Of round-robin stages each runs backward with all its micro-batches, and is reduced and resharded, before the next one
-        does: breadth first, or where they fill no second round."""
+        """Whether the round-robin stages of a rank run their backward passes one after the other, each with all its
+        micro-batches, and each is reduced and resharded before the next: breadth-first schedules, and schedules with a single
+        round.
+        """
         mask: Mask = self.looped & (self.looped_bfs | (self.accumulation <= self.pp))
         return mask
 
     @cached_property
     def zero_bubble(self) -> Mask:
-        """Gradients of weights are computed apart from those of inputs."""
+        """Whether gradients of weights are computed separately from those of inputs."""
         return self.interleaved_zero_bubble | self.v_shaped
 
     @cached_property
     def rounds(self) -> Floats:
-        """How often a step copies a streamed stage, as ``contract.stages.stream_rounds`` counts."""
+        """Number of times a step copies a streamed stage to the device, as ``contract.pipeline_stages.stream_rounds`` counts."""
         return np.maximum(np.round(self.accumulation / np.maximum(STREAM_ROUND * self.pp, STREAM_LEAST)), 1.0)
 
     @cached_property
     def round_batches(self) -> Floats:
-        """Micro-batches that one copy of a streamed stage serves."""
+        """Number of micro-batches that one copy of a streamed stage serves."""
         return np.ceil(self.accumulation / self.rounds)
 
     @cached_property
     def activation_shards(self) -> Floats:
-        """Pieces of what lies between tensor-parallel regions: tp with sequence parallelism, else 1."""
+        """Number of shards of activations between tensor-parallel regions: tp with sequence parallelism, else 1."""
         return np.where(self.sequence_parallel, self.tp, 1.0)
 
     @cached_property

@@ -1,10 +1,10 @@
-"""Communication: seconds of every collective on the link it runs over, before any of it is hidden."""
+"""Communication: seconds of every collective on its link, before overlap."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.cluster import FEW_NODES, Cluster
+from strategist.contract.cluster import UNDEGRADED_NODES, Cluster
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
@@ -14,16 +14,19 @@ from strategist.cost.model_states import Stage, StateBytes
 from strategist.cost.muon import muon_matrices
 
 BUCKET_PARAMETERS = 40e6
-"""Parameters that Megatron gathers and reduces at a time, at least (DistributedDataParallelConfig); FSDP2 takes layers."""
+"""Least number of parameters that Megatron gathers and reduces in one collective (DistributedDataParallelConfig); FSDP2 uses
+layers.
+"""
 
 POWERSGD_RANK = 4
-"""Rank of the factors (arXiv 1905.13727 trains with 1 to 4)."""
+"""Rank of PowerSGD's factors (arXiv 1905.13727 trains with 1 to 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Ranks that communicate: how many, the bus bandwidth that they reach, in all-reduces and else, and the seconds of one hop
-    between neighbours, on average around the ring."""
+    """A process group: number of ranks, bus bandwidth of all-reduces (``reduce_bytes_per_second``) and of other collectives, and
+    seconds of one hop between neighbours, averaged over the ring.
+    """
 
     ranks: Floats
     bytes_per_second: Floats
@@ -31,22 +34,25 @@ class Group:
     hop_seconds: Floats
 
     def gather(self, size: Floats, calls: Floats | float = 1.0) -> Floats:
-        """Seconds of all-gathers or reduce-scatters of ``size`` bytes in all: rings, n - 1 times a share of 1 / n (nccl-tests,
-        PERFORMANCE.md)."""
+        """Seconds of all-gathers or reduce-scatters with ``size`` bytes in total, in ``calls`` collectives: rings of n - 1 hops,
+        each with 1 / n of the bytes (nccl-tests, PERFORMANCE.md).
+        """
         seconds: Floats = (self.ranks - 1) * (size / self.ranks / self.bytes_per_second + calls * self.hop_seconds)
         return seconds
 
     def reduce(self, size: Floats) -> Floats:
-        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather; with many ranks, in as many hops as two
-        trees have levels (NCCL 2.4, double binary trees)."""
+        """Seconds of an all-reduce of ``size`` bytes: a reduce-scatter and an all-gather; with many ranks, the hops of a double
+        binary tree (NCCL 2.4).
+        """
         hops = 2 * np.minimum(self.ranks - 1, 2 * np.log2(self.ranks))
         seconds: Floats = 2 * (self.ranks - 1) / self.ranks * size / self.reduce_bytes_per_second + hops * self.hop_seconds
         return seconds
 
 
 def with_stack_links(cluster: Cluster, stack: Stack) -> Cluster:
-    """The cluster as a stack's collectives find it: copy engines use each device's own link to host memory fully, where rings of
-    kernels without peer access do not."""
+    """The cluster with the links that a stack's collectives use: copy engines use each device's own host link fully, rings of
+    kernels without peer access do not.
+    """
     if stack.collectives != "copies" or cluster.intra.fabric != "pcie_via_host":
         return cluster
     rate = max(cluster.intra.bytes_per_second, cluster.host_bytes_per_second)
@@ -54,8 +60,9 @@ def with_stack_links(cluster: Cluster, stack: Stack) -> Cluster:
 
 
 def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
-    """Ranks ``stride`` apart. Across nodes, as many members as share a node share its network ports, and a ring has one hop between
-    each two nodes."""
+    """The group of ranks ``stride`` apart. Across nodes, the members in one node share its network ports, and a ring has one hop
+    between neighbouring nodes.
+    """
     intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)
     inside, reduced = ranks * stride <= cluster.gpus_per_node, intra.reduce_bytes_per_second or intra.bytes_per_second
@@ -64,7 +71,7 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
         return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reducing, hop_seconds=hop)
     members = np.clip(cluster.gpus_per_node / stride, 1.0, ranks)
     nodes = ranks / members
-    crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / FEW_NODES, 1.0))
+    crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / UNDEGRADED_NODES, 1.0))
     across = np.minimum(intra.bytes_per_second, inter.bytes_per_second * members * crowded)
     hops = ((nodes - 1) * inter.latency_seconds + (ranks - nodes) * intra.latency_seconds) / np.maximum(ranks - 1, 1.0)
     return Group(
@@ -77,7 +84,7 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives:
-    """Link seconds of one micro-batch of one stage, tensor, context and expert parallelism per layer; of one transfer for pp.
+    """Link seconds of one micro-batch on one stage: tensor, context and expert parallelism per layer; pp per transfer.
 
     ``gather_forward``, ``gather_backward`` and ``reduce`` are FSDP2's for one layer.
     """
@@ -94,9 +101,12 @@ class Collectives:
 
 @dataclass(frozen=True, kw_only=True)
 class StageCollectives:
-    """Link seconds of what a stage has besides its layers: FSDP2's ``gather`` and ``reduce`` of embedding and head, and
-    ``replica``, the all-reduce between replicas of all its gradients: HSDP's and DDP's. ``update``: Muon on torch's shards gathers
-    each matrix in bf16."""
+    """Link seconds of a stage's other collectives.
+
+    gather, reduce: FSDP2's, of embedding and head.
+    replica: all-reduce of all gradients between replicas (HSDP and DDP).
+    update: all-gather of each matrix in bf16 by Muon on torch's shards.
+    """
 
     gather: Floats
     reduce: Floats
@@ -114,7 +124,7 @@ def collectives(
     v: View,
     cluster: Cluster,
 ) -> Collectives:
-    """Every collective of a layer of the stage, tp fastest; ``work`` says what of the forward pass is done again."""
+    """Every collective of a layer of the stage; tp is the innermost axis. ``work`` gives the shares that recomputation repeats."""
     ones = np.ones_like(v.tp)
     tensor = group(v.tp, ones, cluster)
     context = group(v.cp, v.tp, cluster)
@@ -142,8 +152,9 @@ def collectives(
 
 
 def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
-    """Share of the parameters that is gathered where they are to be: frozen ones never, where a framework keeps whole copies that
-    an update alone changes."""
+    """Share of the parameters that all-gathers move: without frozen ones, if the framework keeps whole copies and only updates
+    change them.
+    """
     whole = per.frozen and stack.memory_traits.parameters == "copies"
     return np.where(v.reshard | v.reshard_subgroup | (not whole), 1.0, per.trained)
 
@@ -151,7 +162,7 @@ def _gathered_share(stack: Stack, per: StateBytes, v: View) -> Floats:
 def stage_collectives(
     model: ModelShape, workload: Workload, stack: Stack, stage: Stage, per: StateBytes, v: View, cluster: Cluster
 ) -> StageCollectives:
-    """What a stage gathers and reduces besides its layers."""
+    """Collectives of a stage that are not of its layers."""
     fsdp = group(v.fsdp_ranks, v.tp, cluster)
     within = np.where(v.replicas_outermost, v.pp, 1.0)
     replicas = group(v.dp_replicate, v.tp * v.fsdp_ranks * within, cluster)
@@ -166,7 +177,7 @@ def stage_collectives(
 
 
 def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, fsdp: Group, v: View, cluster: Cluster) -> Floats:
-    """Shards of a matrix meet over the ranks of FSDP2, then those of tp."""
+    """Seconds in which Muon gathers the shards of its matrices: over the FSDP ranks, then over tp."""
     matrices = muon_matrices(model, workload)
     if not matrices or stack.family != "torch":
         return np.zeros_like(v.tp)
@@ -176,9 +187,9 @@ def _updated(model: ModelShape, workload: Workload, stack: Stack, stage: Stage, 
 
 
 def _layer(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v: View, cluster: Cluster) -> Floats:
-    """All-gather or reduce-scatter of one layer's ``dense`` and ``experts`` bytes as a rank holds them gathered; ``calls`` of each.
+    """All-gather or reduce-scatter of one layer with ``dense`` and ``experts`` bytes (unsharded), in ``calls`` collectives each.
 
-    Experts split by ep or etp are shards of the ranks that are left of fsdp x tp: of none when ep spans them all.
+    Experts that ep or etp split are sharded over the remaining ranks of fsdp x tp: over none if ep spans them all.
     """
     split = v.ep * v.etp
     apart = group(v.fsdp_ranks * v.tp / split, split, cluster)
@@ -186,8 +197,9 @@ def _layer(fsdp: Group, dense: Floats, experts: Floats, calls: Floats | float, v
 
 
 def _replica_bytes(model: ModelShape, v: View) -> Floats:
-    """Bytes a gradient travels in between replicas: that of its type, of a cast, or of two fp32 factors of rank r for a square
-    matrix (arXiv 1905.13727, section 3)."""
+    """Bytes per gradient in all-reduces between replicas: of its type, of a cast, or of two fp32 factors of rank r for a square
+    matrix (arXiv 1905.13727, section 3).
+    """
     low_rank = 2 * POWERSGD_RANK * 4.0 / model.hidden_size
     return np.where(v.half_hook, 2.0, np.where(v.low_rank_hook, low_rank, v.reduce_bytes))
 
@@ -203,11 +215,12 @@ def _tensor(tensor: Group, activation: Floats, model: ModelShape, repeated: Floa
 
 
 def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack, repeated: Floats, v: View, c: float) -> Floats:
-    """What attention to a sequence in slices exchanges; a gather and cp - 1 hops from rank to rank carry the same.
+    """Seconds of context parallelism; an all-gather and cp - 1 hops of a ring move the same bytes.
 
-    torch's ring brings keys and values around forward and again backward, and takes each slice of their gradients past every rank
-    and home in fp32 (torch 2.13: _templated_ring_attention_backward). What it has no mask for is gathered once and kept, and its
-    gradients are scattered (arXiv 2407.21783, section 3.3.2). Other rings take gradients along with the keys and values.
+    torch's ring passes keys and values around in the forward pass and again in the backward pass, and passes the gradient of each
+    slice by every rank and back in fp32 (torch 2.13: _templated_ring_attention_backward). Masks that the ring does not support are
+    computed on gathered keys and values, whose gradients are scattered (arXiv 2407.21783, section 3.3.2). Other rings pass
+    gradients along with keys and values.
     """
     elements = v.tokens * v.cp * model.key_value_width / v.tp
     once = context.gather(elements * c)
@@ -220,7 +233,7 @@ def _context(context: Group, model: ModelShape, workload: Workload, stack: Stack
 
 
 def gathers_keys(model: ModelShape, workload: Workload) -> bool:
-    """Whether attention is more than causal, so that torch's ring does not do: masks of documents or windows, or sinks."""
+    """Whether attention has a mask that torch's ring does not support: of documents, of a sliding window, or with sinks."""
     windowed = 0 < model.sliding_window < workload.seq_len
     return model.attention_sinks or windowed or workload.document_tokens > 0
 
@@ -228,9 +241,10 @@ def gathers_keys(model: ModelShape, workload: Workload) -> bool:
 def _expert(
     expert: Group, model: ModelShape, stack: Stack, activation: Floats, repeated: Floats, v: View, cluster: Cluster
 ) -> Floats:
-    """Tokens travel to their experts and back, forward and backward (arXiv 2006.16668); with etp 1 tp ranks share them out.
+    """Seconds of token dispatch and combine, forward and backward (arXiv 2006.16668); with etp 1 the tokens are distributed over tp
+    ranks.
 
-    What leaves a node does so through each rank's own port, beside what stays.
+    Traffic between nodes uses each rank's own port, beside the traffic inside the node.
     """
     if model.moe is None:
         return np.zeros_like(v.tp)
@@ -246,12 +260,14 @@ def _expert(
 
 
 def _parts(parts: Floats, chosen: int) -> Floats:
-    """Of so many equal parts of all experts, how many hold some of those that a token chooses at random."""
+    """Expected number of groups with at least one of a token's ``chosen`` experts, if all experts are divided into ``parts``
+    equal groups.
+    """
     return parts * (1 - (1 - 1 / parts) ** chosen)
 
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
-    """One activation from a stage to the next; some neighbour is on another node where one node does not hold all stages."""
+    """Seconds of one activation transfer between stages; some neighbour is on another node unless one node holds all stages."""
     stride = np.where(v.replicas_outermost, 1.0, v.dp_replicate) * v.fsdp_ranks * v.tp
     inside = v.pp * stride <= cluster.gpus_per_node
     pair = np.where(inside, cluster.intra.pair_bytes_per_second, cluster.inter.pair_bytes_per_second)
@@ -260,6 +276,8 @@ def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
 
 
 def _head(tensor: Group, model: ModelShape, activation: Floats, v: View, c: float) -> Floats:
-    """Around the head: its input forward and that gradient backward; whole logits are gathered unless the loss is parallel."""
+    """Seconds of the head's collectives: its input forward, and that gradient backward; logits are gathered unless the loss is
+    parallel.
+    """
     logits = tensor.gather(v.tokens * model.vocab_size * c)
     return tensor.reduce(activation) + np.where(v.loss_parallel, 0.0, logits)

@@ -16,7 +16,7 @@ ATTENTION_BACKWARD = 2.5
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSeconds:
-    """One layer: forward, and backward with what is computed again; by part over both."""
+    """Seconds of one layer: forward pass, and backward pass with recomputation; the parts are sums over both."""
 
     forward: Floats
     backward: Floats
@@ -28,11 +28,13 @@ class LayerSeconds:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCompute:
-    """What a device computes of one layer and micro-batch, before any rate is stretched.
+    """Work of one layer and micro-batch, before calibration.
 
-    ``backward_matmuls``: a backward matmul pass is two forward passes, one where the weights are frozen. ``attention_flops``,
-    ``moved_bytes``: of the forward pass. ``moved_backward_bytes``: of the backward pass. ``repeated``, ``repeated_matmuls``,
-    ``repeated_moved``: shares of the forward pass that recomputation repeats.
+    backward_matmuls: FLOPs of matmuls in the backward pass over the forward pass: 2, or 1 if the weights are frozen.
+    attention_flops, moved_bytes: of the forward pass.
+    moved_backward_bytes: of the backward pass.
+    repeated, repeated_matmuls, repeated_moved: shares of the forward pass that are recomputed: of attention, matmuls, elementwise
+        work.
     """
 
     dense: Matmuls
@@ -47,7 +49,7 @@ class LayerCompute:
 
 
 def layer_compute(work: LayerWork, per: StateBytes, dense: Matmuls, experts: Matmuls) -> LayerCompute:
-    """What the work of a layer asks of a device."""
+    """Work of a layer as its device executes it."""
     return LayerCompute(
         dense=dense,
         experts=experts,
@@ -62,7 +64,7 @@ def layer_compute(work: LayerWork, per: StateBytes, dense: Matmuls, experts: Mat
 
 
 def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerSeconds:
-    """Seconds of one layer; ``rates`` are stretched by the ``factors`` already."""
+    """Seconds of one layer; the ``rates`` are calibrated already."""
     matmul = layer.dense.seconds(factors, rates.memory_rate)
     if np.any(layer.experts.flops):
         matmul = matmul + layer.experts.seconds(factors, rates.memory_rate)
@@ -80,9 +82,10 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
 
 
 def launch_seconds(host: Floats, busy: Floats, rates: Rates) -> Floats:
-    """A GPU works while the host launches ahead, so what exceeds its work shows; on a CPU it is the same core.
+    """Exposed seconds of kernel launches. On a GPU the host launches ahead, so only the excess over the device's work is exposed;
+    on a CPU launches use the same core.
 
-    Kernels are not equally long, so near balance some wait: both add up in the fourth power.
+    Kernels differ in length, so near balance some launches are late: host and device time are added in the fourth power.
     """
     longer = np.maximum(np.maximum(host, busy), 1e-30)
     shorter: Floats = np.minimum(host, busy) / longer

@@ -1,4 +1,4 @@
-"""Fits a calibration to measurements, with error bars."""
+"""Fit of a calibration to measurements, with standard errors."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,36 +11,42 @@ import numpy as np
 from strategist.contract.measurement import MODELLED_PARTS, RAN, Kind, Measurement, Outcome
 from strategist.cost.calibration import NEUTRAL, Calibration, Factors, stacked
 from strategist.cost.candidate_arrays import Floats, Parts
-from strategist.cost.memory_timeline import TRANSIENT
+from strategist.cost.memory_timeline import TRANSIENT_PARTS
 from strategist.cost.observation import Observation, Table, tables
 from strategist.cost.step import first_rank_time, step
 from strategist.cost.step_inputs import StepInputs
 from strategist.profiles.history import Record
 from strategist.profiles.stacks import stack_of_plan
 
-NOISE = 0.1
-"""How far a measured step may lie from a right prediction, as a logarithm; beyond it an observation pulls less and less."""
+LOSS_SCALE = 0.1
+"""Scale of the robust loss: deviation of a measured step from a correct prediction (natural logarithm) beyond which an
+observation loses weight.
+"""
 
-EDGE = 1e-6
-"""How far below its bound a factor may be sought: the search starts at some bounds, and stays inside."""
+BOUND_MARGIN = 1e-6
+"""Distance below its bound to which a factor is searched, because some searches start at a bound and the solver stays inside."""
 
-DIFFERENCE = 1.5e-8
-"""Step of forward differences, in spreads of a factor: the square root of a double's precision."""
+DIFFERENCE_STEP = 1.5e-8
+"""Step of forward differences, in units of a factor's spread: the square root of a double's precision."""
 
-FEW = 4
-"""Observations that what was known before counts for in the range of predictions."""
+PRIOR_OBSERVATIONS = 4
+"""Number of observations that the prior counts for in the range of predictions."""
 
-HOST_BOUND = 1.5
-"""Where a second search begins, in spreads of ``launch`` and ``kernels``: with a host so slow that the devices wait for it."""
+HOST_BOUND_START = 1.5
+"""Start of a second search, in spreads of ``launch`` and ``kernels``: a host so slow that devices wait for it."""
 
 COMMUNICATION_WEIGHT = 0.5
-"""Weight of a measured share of communication against a measured step."""
+"""Weight of a measured communication ratio relative to a measured step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """How a factor may move: ``spread`` is how far it strays from the prior before observations, as a logarithm where ``scaled``,
-    else in its own unit, for ``seconds`` of a typical step; ``least`` and ``most`` are what nature allows."""
+    """Prior of a factor.
+
+    spread: standard deviation around the prior: of the logarithm if ``scaled``, else in its own unit, or with ``seconds`` in
+        typical steps.
+    least, most: physical limits.
+    """
 
     spread: float
     scaled: bool = True
@@ -66,12 +72,12 @@ FACTORS: dict[str, Factor] = {
     "overhead_seconds": Factor(spread=0.05, scaled=False, seconds=True),
     "micro_batch_seconds": Factor(spread=0.01, scaled=False, seconds=True),
 }
-"""Everything that stretches a step; what a fit may move."""
+"""All factors of a step, which a fit may change."""
 
-OF_TRIALS = {name: FACTORS[name] for name in ("compute", "communication", "launch", "overhead_seconds")}
-"""What a few trials of one workload can tell apart."""
+TRIAL_FACTORS = {name: FACTORS[name] for name in ("compute", "communication", "launch", "overhead_seconds")}
+"""Factors that a few trials of one workload can separate."""
 
-OF_STACKS: dict[str, Factor] = {
+STACK_FACTORS: dict[str, Factor] = {
     "compute": Factor(spread=0.1, least=0.85),
     "attention": Factor(spread=0.1, least=0.5),
     "memory_bound": Factor(spread=0.15, least=0.85),
@@ -83,8 +89,9 @@ OF_STACKS: dict[str, Factor] = {
     "overhead_seconds": Factor(spread=0.02, scaled=False, most=0.1),
     "micro_batch_seconds": Factor(spread=0.005, scaled=False, most=0.02),
 }
-"""What is a stack's own on any device. Links are no part of it: profiles hold what they were measured at, as they do for devices,
-so that these factors stay near 1."""
+"""Factors that belong to a stack on any device. Links are excluded: profiles hold their measured rates, as they do for devices,
+so these factors stay near 1.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +110,7 @@ def fit(records: Sequence[Record], prior: Calibration = NEUTRAL) -> Calibration:
     factors of communication stay. Without records the prior is returned."""
     observed = [_observation(record) for record in records if record.measurement.kind in (Kind.REAL, Kind.SHADOW)]
     told = [item for item in observed if item.out_of_memory or item.step_seconds]
-    return fitted(told, prior, OF_TRIALS).calibration.within(told[0].cluster) if told else prior
+    return fitted(told, prior, TRIAL_FACTORS).calibration.within(told[0].cluster) if told else prior
 
 
 def _observation(record: Record) -> Observation:
@@ -125,14 +132,14 @@ def _observation(record: Record) -> Observation:
 
 
 def _seconds(shown: Measurement) -> float | None:
-    """What was measured of the step: of a shadow's, all but its modelled parts."""
+    """Measured seconds of the step; of a shadow trial without its modelled parts."""
     if shown.kind is not Kind.SHADOW or shown.time is None:
         return shown.step_seconds
     return sum(seconds for name, seconds in shown.time.items() if name not in MODELLED_PARTS)
 
 
 Predict = Callable[[Sequence[Calibration]], tuple[Floats, Floats]]
-"""Seconds of a step and its exposed share of communication by several calibrations: (calibrations, observations) each."""
+"""Step seconds and exposed communication ratio by several calibrations: (calibrations, observations) each."""
 
 
 def fitted(
@@ -142,10 +149,10 @@ def fitted(
     *,
     start: Calibration | None = None,
 ) -> Fitted:
-    """The factors of ``free`` that bring predictions closest to the measured steps, in relative error, held to ``prior``.
+    """Fits the factors of ``free`` to measured steps by relative error, regularised towards ``prior``.
 
-    The prior counts as one observation of each factor (a ridge); an observation far off counts less than its square (arXiv
-    1701.03077's soft L1). The search begins at ``start``, where given. An out-of-memory bounds the memory factor from below.
+    The prior counts as one observation per factor (ridge); outliers have a soft L1 loss (arXiv 1701.03077). The search begins at
+    ``start``, if given. An out-of-memory bounds the memory factor from below.
     """
     groups = tables(observations)
     memory = _memory_factor(observations, groups, prior)
@@ -167,7 +174,7 @@ def fitted_steps(
     free: Mapping[str, Factor],
     start: Calibration | None = None,
 ) -> Fitted:
-    """As :func:`fitted`, for steps whose inputs are there already; no factor of ``free`` acts on links."""
+    """Like :func:`fitted`, for steps whose inputs exist already; no factor of ``free`` acts on links."""
 
     def predict(calibrations: Sequence[Calibration]) -> tuple[Floats, Floats]:
         seconds = step(inputs, stacked(calibrations)).seconds
@@ -178,7 +185,7 @@ def fitted_steps(
 
 
 def _predict(groups: Sequence[Table], count: int) -> Predict:
-    """Predictions of observations; inputs are made once for all calibrations with the same links."""
+    """The prediction function of observations; inputs are computed once for all calibrations with equal link factors."""
     known: dict[tuple[float, float, float], list[tuple[Sequence[int], bool, StepInputs]]] = {}
 
     def inputs(calibration: Calibration) -> list[tuple[Sequence[int], bool, StepInputs]]:
@@ -201,14 +208,14 @@ def _predict(groups: Sequence[Table], count: int) -> Predict:
 
 
 def _by_links(calibrations: Sequence[Calibration]) -> Iterator[tuple[list[int], list[Calibration]]]:
-    """Neighbours that have the same factors of links, with their places."""
+    """Consecutive calibrations with equal link factors, with their places."""
     for _, alike in groupby(range(len(calibrations)), key=lambda at: calibrations[at].link_factors):
         places = list(alike)
         yield places, [calibrations[at] for at in places]
 
 
 def _time(inputs: StepInputs, factors: Factors, *, alone: bool) -> Parts:
-    """Seconds of the steps by part; of ranks without peers, those that need none."""
+    """Seconds of the steps by part; of ranks without peers only the parts that need none."""
     if not alone:
         return step(inputs, factors).time
     return {name: seconds for name, seconds in first_rank_time(inputs, factors).items() if name not in MODELLED_PARTS}
@@ -238,7 +245,7 @@ def _step_factors(
         seconds, shares = predict([calibration(point) for point in points])
         times, ratios = weights * np.log(seconds / measured), shares - exposed
         known, told = np.isfinite(measured), np.isfinite(exposed)
-        return np.concatenate([times[:, known] / NOISE, COMMUNICATION_WEIGHT / NOISE * ratios[:, told], points], axis=1)
+        return np.concatenate([times[:, known] / LOSS_SCALE, COMMUNICATION_WEIGHT / LOSS_SCALE * ratios[:, told], points], axis=1)
 
     def residuals(steps: Floats) -> Floats:
         found: Floats = residuals_at(steps[None])[0]
@@ -246,19 +253,21 @@ def _step_factors(
 
     def jacobian(steps: Floats) -> Floats:
         """Forward differences, all priced at once."""
-        moves = DIFFERENCE * np.maximum(np.abs(steps), 1.0)
+        moves = DIFFERENCE_STEP * np.maximum(np.abs(steps), 1.0)
         found = residuals_at(np.vstack([steps, steps + np.diag(moves)]))
         slopes: Floats = (found[1:] - found[0]).T / moves
         return slopes
 
     starts = [np.zeros(len(free)) if start is None else _steps(start, base, free, scale)]
     if start is None:  # where the device hides all launching, nothing shows which way to go
-        starts.append(np.where(np.isin(list(free), ("launch", "kernels")), HOST_BOUND, 0.0))
+        starts.append(np.where(np.isin(list(free), ("launch", "kernels")), HOST_BOUND_START, 0.0))
     loss = _soft(len(free))
     least = np.array([-np.inf if free[name].scaled else -getattr(base, name) / by for name, by in zip(free, scale, strict=True)])
     found = min(
         (
-            least_squares(residuals, start, jacobian, loss=loss, bounds=(least - EDGE, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30)
+            least_squares(
+                residuals, start, jacobian, loss=loss, bounds=(least - BOUND_MARGIN, np.inf), ftol=1e-4, xtol=1e-3, max_nfev=30
+            )
             for start in starts
         ),
         key=lambda item: float(item.cost),
@@ -273,17 +282,18 @@ def _step_factors(
 
 
 def _range(left: Floats, before: tuple[float, float]) -> tuple[float, float]:
-    """The 5th and 95th percentile of a new observation: as conformal prediction takes them (arXiv 2107.07511, section 1), with the
-    range known before as so many observations as ``FEW``."""
+    """The 5th and 95th percentile for a new observation, by conformal prediction (arXiv 2107.07511, section 1); the prior range
+    counts for ``PRIOR_OBSERVATIONS`` observations.
+    """
     prior = np.log(np.array(before))
-    spread = np.concatenate([left, np.repeat(prior, FEW // 2)])
+    spread = np.concatenate([left, np.repeat(prior, PRIOR_OBSERVATIONS // 2)])
     margin = 1 / (len(spread) + 1)
     low, high = np.quantile(spread, [max(0.05 - margin, 0.0), min(0.95 + margin, 1.0)])
     return float(np.exp(low)), float(np.exp(high))
 
 
 def _soft(factors: int):  # type: ignore[no-untyped-def]
-    """The loss of squared residuals: soft L1 for observations, plain squares for the ridge, which are the last ones."""
+    """Loss of squared residuals: soft L1 for observations, quadratic for the ridge, whose residuals come last."""
 
     def loss(squared: Floats) -> Floats:
         plain = np.arange(squared.size) >= squared.size - factors
@@ -306,7 +316,7 @@ def _moved(value: float, by: float, factor: Factor) -> float:
 
 
 def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], scale: Floats) -> Floats:
-    """Where the search begins so that it begins at ``start``: what :func:`_moved` undoes."""
+    """Coordinates at which the search starts at ``start``: the inverse of :func:`_moved`."""
 
     def step(name: str) -> float:
         there, here = getattr(start, name), getattr(base, name)
@@ -316,12 +326,12 @@ def _steps(start: Calibration, base: Calibration, free: Mapping[str, Factor], sc
 
 
 def _memory_factor(observations: Sequence[Observation], groups: Sequence[Table], prior: Calibration) -> float:
-    """The median of what was allocated; more where a candidate predicted to fit ran out of memory, which reserved bytes fill."""
+    """Median memory factor of the observations; larger if a candidate that was predicted to fit ran out of memory."""
     neutral = replace(prior, memory=1.0)
     shown, bounds = [], []
     for group in groups:
         priced = group.priced(neutral)
-        moving = sum((priced.memory[name] for name in TRANSIENT), start=np.zeros(len(group.members)))
+        moving = sum((priced.memory[name] for name in TRANSIENT_PARTS), start=np.zeros(len(group.members)))
         staying = priced.peak_memory_bytes - moving - priced.memory["allocator"]
         for at, index in enumerate(group.members):
             item = observations[index]

@@ -1,4 +1,4 @@
-"""Prices on heterogeneous nodes: all ranks run at the speed of the slowest; a pipeline may give it fewer layers."""
+"""Prices on heterogeneous nodes: all ranks run at the speed of the slowest; a pipeline may assign it fewer layers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,19 +15,22 @@ from strategist.cost.candidate_arrays import Counts, Floats, view
 from strategist.cost.price import Priced, price
 from strategist.expr.columns import Columns
 
-ON_STAGE = (
+LAYER_PARTS = (
     "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
 )  # fmt: skip
-"""Parts of a step that grow with the layers of a stage."""
+"""Parts of a step that are proportional to the layers of a stage."""
 
-MARGIN = 1e-9
-"""Keeps a whole number of layers whole after a division."""
+ROUNDING_TOLERANCE = 1e-9
+"""Tolerance for rounding errors of a division that gives a whole number of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeterogeneousPrices(Priced):
-    """``capacities`` (rows,) are of the device that the peak is on: the fullest. ``ranks`` and ``layers`` (groups, rows) of each
-    pipeline on the nodes of a group: how many stages there, and how many layers each; 0 where the stages are even."""
+    """Prices on heterogeneous nodes.
+
+    capacities: (rows,) memory of the device with the peak, the fullest one.
+    ranks, layers: (groups, rows) number of stages on the nodes of a group, and layers of each; 0 if stages are even.
+    """
 
     capacities: Floats
     ranks: Counts
@@ -59,9 +62,11 @@ def price_heterogeneous(
     *,
     confidence: float | None = None,
 ) -> Priced:
-    """Prices every candidate of a complete table, each at the pace of the slowest device and links with the least memory, or with
-    layers by speed where its stages lie each within a group of nodes and that is faster, or fits alone. With a ``confidence``, the
-    time of those that do not fit so surely may be left out, as :func:`price` does."""
+    """Prices every candidate of a complete table on nodes that may differ.
+
+    A candidate runs at the pace of the slowest device and links, with the least memory. If each of its stages lies within one group
+    of nodes, layers are split by speed if that is faster or is needed to fit. ``confidence``: see :func:`price`.
+    """
     confidence = None if cluster.groups else confidence
     slowest = price(model, cluster, workload, columns, calibration, stack, confidence=confidence)
     if not cluster.groups:
@@ -74,9 +79,9 @@ def price_heterogeneous(
 
 
 def _apart(cluster: Cluster, columns: Columns, workload: Workload) -> Counts:
-    """Rows whose stages lie each within one group: pipelines are outermost, and whole stages fill each group.
+    """Rows whose stages each lie within one group: pipelines are the outermost axis, and whole stages fill each group.
 
-    Schedules with several stages a rank are left even.
+    Schedules with several stages per rank stay even.
     """
     v = view(columns, workload)
     stage = cluster.devices / v.pp
@@ -96,7 +101,7 @@ def _with_splits(
     calibration: Calibration,
     stack: Stack,
 ) -> HeterogeneousPrices:
-    """The prices with those ``rows`` split by speed that gain by it."""
+    """The prices, with those ``rows`` split by speed that gain by it."""
     some = columns.take(rows)
     pp = np.asarray(some.values["layout.pp"], dtype=np.int64)
     ranks = np.stack([pp * group.nodes // cluster.nodes for group in cluster.groups])
@@ -123,35 +128,35 @@ def _with_splits(
 
 
 def _alone(cluster: Cluster, number: int) -> Cluster:
-    """The cluster as if all nodes were like those of one group; between nodes it stays as slow as it is."""
+    """The cluster with all nodes like those of one group; its network stays as slow as it is."""
     group = cluster.groups[number]
     return replace(cluster, device=group.paced, intra=group.intra, groups=())
 
 
 def _pace(priced: Priced) -> Floats:
-    """Seconds that a stage works on its layers, of a step with even stages."""
-    total: Floats = sum((priced.time[name] for name in ON_STAGE), start=np.zeros(1))
+    """Seconds that a stage spends on its layers in a step with even stages."""
+    total: Floats = sum((priced.time[name] for name in LAYER_PARTS), start=np.zeros(1))
     return total
 
 
 def split_layers(layers: int, paces: Floats, ranks: Counts) -> Counts:
-    """Layers of each rank of each group (groups, rows) such that the slowest is soonest through, each holding one at least.
+    """Layers of each rank by group (groups, rows) that minimise the slowest rank's time, at least one each.
 
-    ``paces`` are seconds of a layer against each other, ``ranks`` how many there are. What is found may add up to more than the
-    model has: some ranks then may have one less. The best time is that of some group with some number of layers, so all are tried.
+    ``paces`` are relative seconds per layer, ``ranks`` numbers of ranks. The sum may exceed the model's layers: some ranks then
+    have one less. The optimum is the time of some group with some number of layers, so all are tried.
     """
     best = np.full(paces.shape[1], np.inf)
     for pace in paces:
         for count in range(1, layers + 1):
             seconds = count * pace
-            each = np.floor(seconds / paces + MARGIN)
+            each = np.floor(seconds / paces + ROUNDING_TOLERANCE)
             enough = ((each * ranks).sum(axis=0) >= layers) & (each >= 1).all(axis=0)
             best = np.where(enough & (seconds < best), seconds, best)
-    return np.minimum(np.floor(best / paces + MARGIN), layers).astype(np.int64)
+    return np.minimum(np.floor(best / paces + ROUNDING_TOLERANCE), layers).astype(np.int64)
 
 
 def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
-    """Positions of equal degree and equal split, together."""
+    """Row numbers with equal degree and equal split, together."""
     _, kinds = np.unique(np.vstack([pp, layers]), axis=1, return_inverse=True)
     kinds = kinds.reshape(-1)
     for kind in range(kinds.max() + 1):
@@ -159,7 +164,7 @@ def _alike(pp: Counts, layers: Counts) -> Iterator[Counts]:
 
 
 def _take(found: HeterogeneousPrices, rows: Counts, split: list[Priced], ranks: Counts, layers: Counts) -> None:
-    """Writes into fresh columns what gains: the slowest group's time, and the memory of the one that is fullest."""
+    """Writes improvements into the columns of ``found``: the slowest group's time, and the fullest group's memory."""
     steps = np.stack([item.step_seconds for item in split])
     fill = np.stack([item.peak_memory_bytes / item.room_bytes for item in split])
     slow, full, every = steps.argmax(axis=0), fill.argmax(axis=0), np.arange(len(rows))

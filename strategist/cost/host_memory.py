@@ -1,4 +1,4 @@
-"""Memory of a host: what is offloaded to it, in bytes a node."""
+"""Host memory: bytes per node that offload takes."""
 
 from math import log
 
@@ -11,21 +11,23 @@ from strategist.cost.model_states import Stage
 
 
 def host_memory(stage: Stage, c: MemoryContext, cluster: Cluster) -> Floats:
-    """All that is offloaded: model states, and activations of the first ``stage``."""
+    """Bytes per node of all offloaded model states, and of offloaded activations of the first ``stage``."""
     return _states(c, cluster) + _activations(stage, c, cluster)
 
 
 def _activations(stage: Stage, c: MemoryContext, cluster: Cluster) -> Floats:
-    """Offloaded activations, all devices of a node as ``stage``: those of its micro-batches in flight, in page-locked blocks that
-    torch rounds up to powers of two (``CachingHostAllocator``), on average by 1 / ln 2."""
+    """Bytes of offloaded activations of the micro-batches in flight; all devices of a node count as ``stage``. torch rounds
+    page-locked blocks up to powers of two (``CachingHostAllocator``), on average by 1 / ln 2.
+    """
     saved = stage.in_flight * stage.layers * c.layer.saved_bytes * cluster.gpus_per_node
     return np.where(c.v.activations_away, saved / log(2), 0.0)
 
 
 def _states(c: MemoryContext, cluster: Cluster) -> Floats:
-    """All model states, or for ``optimizer`` those that an update on the host works on, with pinned copies of the parameters
-    and gradients that travel (arXiv 2101.06840). A frozen base is never updated. Streamed stages have a copy in the compute type,
-    unless they are stored in it or smaller, and the inputs of all layers wait there for a round of micro-batches."""
+    """Bytes of offloaded model states: all of them, or with ``optimizer`` those that the host updates, with pinned copies of the
+    transferred parameters and gradients (arXiv 2101.06840). A frozen base is not updated. Streamed stages add a copy in the
+    compute type, unless they are stored in it or smaller, and the inputs of all layers for one round of micro-batches.
+    """
     per, v = c.per, c.v
     updated = (per.trained if per.frozen else 1.0) * (4.0 + per.gradient + per.optimizer)
     held = updated + (per.stored if per.frozen else 0.0)

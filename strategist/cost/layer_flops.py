@@ -15,28 +15,32 @@ from strategist.cost.layer_widths import compute_bytes, expert_width, feed_forwa
 from strategist.cost.loss_memory import LossMemory, loss_memory
 
 FORWARD_KERNELS, FUSED_FORWARD_KERNELS, COMPILED_FORWARD_KERNELS = 75, 50, 12
-"""Kernels' worth of host time that the forward pass of a layer takes. Counted: transformers' Llama dispatches 42 operators that
-launch kernels and 39 views (torch 2.13, TorchDispatchMode); a view takes about 0.4 of the time of a launch and the calls of Python
-modules about 17 launches (assumed). Fused norms, rope and gates leave 17 of the 42; compiled, one kernel stands for what lies
-between two matmuls."""
+"""Host time of a layer's forward pass, in kernel launches. Counted: transformers' Llama dispatches 42 operators that launch
+kernels and 39 views (torch 2.13, TorchDispatchMode); a view takes about 0.4 of the time of a launch, and the calls of Python
+modules about 17 launches (assumed). With fused norms, rope and gates 17 of the 42 remain; compiled, one kernel replaces all
+between two matmuls.
+"""
 
 BACKWARD_KERNELS, FUSED_BACKWARD_KERNELS, COMPILED_BACKWARD_KERNELS = 100, 70, 24
-"""The same for the backward pass: 69 operators and 77 views counted."""
+"""Host time of a layer's backward pass, in kernel launches: 69 operators and 77 views counted."""
 
-STREAMS = 4
-"""Matmuls of experts that run side by side where each has kernels of its own (Transformer Engine's grouped linear)."""
+EXPERT_STREAMS = 4
+"""Number of experts' matmuls that run concurrently if each expert has kernels of its own (Transformer Engine's grouped linear)."""
 
 ROUTING_KERNELS, EXPERT_KERNELS = 60, 20
-"""What routing adds to both passes of a layer: router, permutations and exchanges; and each expert of a rank, where every one has
-matmuls and casts of its own instead of one kernel for all."""
+"""Kernel launches of routing in both passes of a layer (router, permutations, exchanges), and of each expert on a rank if
+experts have separate matmuls and casts instead of a grouped kernel.
+"""
 
 COLLECTIVE_KERNELS = 80
-"""What tensor parallelism adds to a layer: ten collectives, each about eight launches' worth of host time in torch.distributed
-(assumed: 50 us a call)."""
+"""Host time of a layer's tensor-parallel collectives, in kernel launches: ten collectives, each about eight launches in
+torch.distributed (assumed: 50 us per call).
+"""
 
 CAST_BYTES, EAGER_CAST_BYTES = 5, 25
-"""Bytes moved to cast one bf16 number to float8 with a fresh scale. Compiled: read for its maximum, read again, written. Eager:
-absolute value and maximum (6), times the scale in fp32 (6), clamped (8), cast (5)."""
+"""Bytes moved to cast one bf16 number to float8 with a new scale. Compiled: read for the maximum, read again, written. Eager:
+absolute value and maximum (6), scaled in fp32 (6), clamped (8), cast (5).
+"""
 
 
 COMPILED_LOSS_BYTES = 8.0
@@ -78,7 +82,7 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadWork:
-    """Last projection and loss: FLOPs of the projection, elementwise traffic, and ``memory`` that the loss takes."""
+    """Last projection and loss: FLOPs of the projection, bytes of elementwise traffic, and ``memory`` of the loss."""
 
     matmul_flops: Floats
     moved_bytes: Floats
@@ -87,14 +91,14 @@ class HeadWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One micro-batch on one rank: a decoder layer's work and the head's."""
+    """Work of one micro-batch on one rank: of a decoder layer, and of the head."""
 
     layer: LayerWork
     head: HeadWork
 
 
 def work_of(model: ModelShape, workload: Workload, stack: Stack, v: View) -> Work:
-    """The work of every candidate."""
+    """The work of each candidate."""
     return Work(layer=layer_work(model, workload, stack, v), head=head_work(model, workload, stack, v))
 
 
@@ -142,7 +146,9 @@ def _kernels(stack: Stack, repeated_moved: Floats, v: View) -> Floats:
 
 
 def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
-    """Kernels of routing: the host has to read how many tokens each expert gets before it launches them, so the device waits."""
+    """Kernel launches of routing during which the device is idle: the host must read the number of tokens per expert before it
+    can launch them.
+    """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
     each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
@@ -200,17 +206,17 @@ def _loss_bytes(loss: Loss, v: View) -> Floats | float:
 
 
 def _expert_size(model: ModelShape, stack: Stack, v: View) -> Floats:
-    """FLOPs of the expert matmuls that run together; the tokens of all ``ep`` ranks share out evenly among all experts."""
+    """FLOPs of the expert matmuls that run concurrently. Tokens of all ``ep`` ranks are distributed evenly over all experts."""
     if model.moe is None:
         return np.ones_like(v.tp)
     own = model.moe.experts / v.ep
     tokens = v.tokens * model.moe.experts_per_token / own
-    together = own if stack.experts == "grouped" else np.minimum(own, STREAMS if stack.experts == "streams" else 1)
+    together = own if stack.experts == "grouped" else np.minimum(own, EXPERT_STREAMS if stack.experts == "streams" else 1)
     return 2 * together * tokens * model.hidden_size * model.moe.expert_ffn_size / v.tp
 
 
 def _reached_experts(model: ModelShape, v: View) -> Floats:
-    """Parameters of the experts of a rank that some token of a micro-batch chooses, mean over layers."""
+    """Parameters of a rank's experts that receive at least one token of a micro-batch, averaged over layers."""
     if model.moe is None:
         return np.zeros_like(v.tp)
     own = model.moe.experts / v.ep
@@ -220,7 +226,7 @@ def _reached_experts(model: ModelShape, v: View) -> Floats:
 
 
 def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
-    """Of training: 6 a parameter that a token meets, and attention (PaLM, arXiv 2204.02311, appendix B).
+    """Model FLOPs of training one token: 6 per active parameter, plus attention (PaLM, arXiv 2204.02311, appendix B).
 
     Frozen weights count 4. The token embedding is a lookup; a tied one counts as the head.
     """
@@ -231,7 +237,7 @@ def model_flops_per_token(model: ModelShape, workload: Workload) -> float:
 
 
 def interpolate(size: Floats, points: tuple[tuple[float, float], ...]) -> Floats:
-    """A curve at ``size``, in log size and flat outside its points."""
+    """Value of a curve at ``size``: linear in log size, constant beyond its end points."""
     sizes, shares = zip(*points, strict=True)
     shares_at: Floats = np.interp(np.log(np.maximum(size, 1.0)), np.log(sizes), shares)
     return shares_at

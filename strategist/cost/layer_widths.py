@@ -1,21 +1,21 @@
-"""Widths of a decoder layer that formulas of work and of memory share."""
+"""Widths of a decoder layer, shared by the formulas of work and of memory."""
 
 from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 
 
 def compute_bytes(workload: Workload) -> float:
-    """Bytes of a value in the type that matmuls compute in."""
+    """Bytes per value of the type in which matmuls compute."""
     return 4.0 if workload.precision == "fp32" else 2.0
 
 
 def expert_width(model: ModelShape) -> float:
-    """Inner width of the routed experts that one token visits in an average layer."""
+    """Sum of the inner widths of the routed experts that process one token, averaged over layers."""
     return model.moe.expert_ffn_size * model.moe.experts_per_token * model.moe_layers / model.layers if model.moe else 0.0
 
 
 def feed_forward_width(model: ModelShape) -> tuple[float, float]:
-    """Inner width that one token uses in an average layer, and the experts that it visits there."""
+    """Inner width that processes one token, and number of routed experts per token, both averaged over layers."""
     if model.moe is None:
         return float(model.ffn_size), 0.0
     moe = model.moe
@@ -25,7 +25,7 @@ def feed_forward_width(model: ModelShape) -> tuple[float, float]:
 
 
 def shared_matmuls(model: ModelShape) -> int:
-    """Matmuls of a layer that all tokens use: of attention, and of a feed-forward that is not of routed experts alone."""
+    """Number of matmuls of a layer that process all tokens: those of attention, and of the dense or shared feed-forward."""
     dense = feed_forward_width(model)[0] - expert_width(model)
     return (5 if model.mla else 4) + (model.ffn_matrices if dense else 0)
 

@@ -1,4 +1,4 @@
-"""Loss memory: bytes of the logits and of the tensors that the loss computes from them."""
+"""Loss memory: bytes of the logits and of what the loss computes from them."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.layer_widths import compute_bytes
 
 LOG_SOFTMAX_BYTES = 4.0
-"""Bytes a logit that an eager cross entropy saves: log-softmax in fp32."""
+"""Bytes per logit that an eager cross entropy saves: its log-softmax in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossMemory:
     """Bytes of the last norm, the projection and the loss, of one micro-batch on one rank.
 
-    input_bytes: what the last norm and the projection save.
-    projected_bytes: logits as the projection makes them.
-    peak_bytes: of logits and what the loss makes of them, as its backward pass begins.
-    saved_bytes: what the loss saves until its micro-batch goes back.
-    lingering_bytes: what stays from one micro-batch to the next.
+    input_bytes: saved by the last norm and the projection.
+    projected_bytes: logits in the compute type.
+    peak_bytes: logits and what the loss computes from them, at the start of its backward pass.
+    saved_bytes: saved by the loss until its backward pass.
+    lingering_bytes: left over from one micro-batch to the next.
     """
 
     input_bytes: Floats
@@ -35,8 +35,9 @@ class LossMemory:
 
 
 def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) -> LossMemory:
-    """Of a loss in pieces, one piece has what the whole loss would have, beside what stays of all pieces. A pipeline with one stage
-    a rank holds the logits, too."""
+    """Memory of the loss. A chunked loss has the tensors of one chunk at a time, beside what it keeps of all chunks. A pipeline
+    with one stage per rank also keeps the logits.
+    """
     c, loss, traits = compute_bytes(workload), stack.loss, stack.memory_traits
     logits = v.tokens * model.vocab_size / v.logit_shards
     inputs = (
@@ -65,7 +66,7 @@ def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) ->
 
 
 def _pieces(loss: Loss, v: View) -> Floats:
-    """In how many pieces the loss takes a micro-batch."""
+    """Number of chunks of the loss in one micro-batch."""
     least = v.tokens / loss.chunk_tokens if loss.chunk_tokens else np.ones_like(v.tokens)
     pieces: Floats = np.maximum(np.maximum(least, loss.chunks), 1.0)
     return pieces

@@ -1,4 +1,4 @@
-"""Lower bounds of the memory and the step time of a family of candidates, whatever its other knobs are."""
+"""Lower bounds of memory and step time of a family of candidates, for all values of its other knobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,22 +22,24 @@ from strategist.cost.step import layer_step_seconds
 from strategist.cost.step_inputs import step_inputs
 from strategist.expr.columns import Columns
 
-FAMILY = (
+FAMILY_KNOBS = (
     "recompute", "saved_operations", "recompute_budget_percent", "sequence_parallel", "compile", "float8", "activation_offload",
 )  # fmt: skip
-"""Knobs that candidates of a family share, beside layout and micro-batch. The bounds leave out or take the least of all others."""
+"""Knobs with one value in a family, beside layout and micro-batch. The bounds omit all other knobs or take their cheapest value."""
 
-LEAST_OF_OTHERS: dict[str, KnobValue] = {
+CHEAPEST_KNOBS: dict[str, KnobValue] = {
     "reshard_after_forward": True, "reshard_group_size": 1, "loss_parallel": True, "reduce_dtype": "bf16",
     "no_sync": False, "offload": "all", "pp_schedule": "1f1b", "pp_virtual_stages": 1, "float8_all_gather": False,
     "comm_hook": "none", "optimizer_in_backward": False, "async_optimizer_step": False, AXIS_ORDER: AXIS_ORDERS[0],
 }  # fmt: skip
-"""Values of the other knobs with which no part of the bounds is more than with any other."""
+"""Values of the other knobs that minimise every part of the bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowerBounds:
-    """One element a family: ``memory_bytes`` by offload, ``room_bytes`` that may be taken of a device, seconds of a step."""
+    """Lower bounds, one element per family: ``memory_bytes`` by offload mode, ``room_bytes`` available on a device, seconds of a
+    step.
+    """
 
     memory_bytes: Mapping[str, Floats]
     room_bytes: Floats
@@ -47,10 +49,11 @@ class LowerBounds:
 def lower_bounds(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack
 ) -> LowerBounds:
-    """The bounds of a table of families, whose other knobs are ``LEAST_OF_OTHERS``. All devices of the cluster are alike.
+    """Lower bounds of a table of families, whose other knobs are ``CHEAPEST_KNOBS``. All devices of the cluster are alike.
 
-    Seconds: what a rank computes and waits for beside its micro-batches, on average over ranks, so of the slowest at least; neither
-    a schedule nor a split of stages takes less. Memory: of the first stage as its last layer goes back.
+    Seconds: computation and exposed waiting of a rank for its micro-batches, averaged over ranks, so at most those of the
+    slowest; no
+    schedule and no split of stages takes less. Memory: of the first stage in the backward pass of its last layer.
     """
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
@@ -75,8 +78,9 @@ def _offloaded(v: View, how: str) -> View:
 
 
 def _transient(stage: Stage, c: MemoryContext) -> Floats:
-    """Activations of as many micro-batches as any schedule holds, what the last layer makes again and its gradients, and two layers
-    that are gathered."""
+    """Transient bytes: activations of the fewest micro-batches that a schedule holds, recomputed activations and gradients of
+    the last layer, and two gathered layers.
+    """
     v, layer = c.v, c.layer
     begins = layer.feed_forward_backward_bytes + np.where(v.recompute_every_second, 0.0, layer.recomputed_bytes)
     each = np.where(v.float8, 1.0, c.per.gathered) if c.traits.float8_parameters else c.per.gathered

@@ -1,10 +1,10 @@
-"""Memory of a device at the peak of a step, by part."""
+"""Device memory at the peak of a step, by part."""
 
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Parts, total
 from strategist.cost.memory_context import MemoryContext, local_parameters
-from strategist.cost.memory_timeline import TRANSIENT, StageTimeline, instants, peak_memory
+from strategist.cost.memory_timeline import TRANSIENT_PARTS, StageTimeline, instants, peak_memory
 from strategist.cost.model_states import Stage
 from strategist.cost.reserved_memory import cached_blocks, fragmentation
 from strategist.expr.columns import Columns
@@ -15,8 +15,9 @@ PARTS = (
 """Names of ``MemoryParts``; all but ``cache`` add up to what a device must have."""
 
 COMMUNICATOR_BYTES = 2**30
-"""What NCCL takes of a device for one communicator, beside torch's allocator: 4 MiB a channel and connection (NCCL_BUFFSIZE), as
-much again for its other protocols, 32 channels, both directions, rings and trees. Usable memory leaves room for one."""
+"""Bytes that NCCL takes for one communicator, outside of torch's allocator: 4 MiB per channel and connection (NCCL_BUFFSIZE), as
+much again for its other protocols, 32 channels, both directions, rings and trees. Usable memory already excludes one.
+"""
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
 
@@ -33,32 +34,35 @@ def device_memory(stage: Stage, context: MemoryContext, slack: float, factor: fl
 
 
 def memory_instants(stage: Stage, context: MemoryContext, slack: float, factor: float) -> dict[str, Parts]:
-    """The same at each candidate peak by its name, in the order of a step; the largest is that of ``device_memory``."""
+    """Bytes by part at each candidate peak, by its name, in the order of a step; the largest is that of ``device_memory``."""
     parameters, timeline = _states(stage, context)
     zero = np.zeros_like(context.v.tp)
     states = {"parameters": parameters, "optimizer": timeline.optimizer}
     found = {}
     for name, there in instants(timeline, factor).items():
-        parts = {part: there.get(part, zero) for part in ("gradients", *TRANSIENT)}
+        parts = {part: there.get(part, zero) for part in ("gradients", *TRANSIENT_PARTS)}
         found[name] = {**states, **parts, "allocator": fragmentation(timeline, parts, slack), "cache": zero}
     return found
 
 
 def kept_states(stage: Stage, context: MemoryContext) -> Floats:
-    """Bytes of parameters and optimizer states that stay on the device all step long."""
+    """Bytes of parameters and optimizer states that stay on the device throughout the step."""
     parameters, timeline = _states(stage, context)
     return parameters + timeline.optimizer
 
 
 def needed_memory(parts: Parts) -> Floats:
-    """What a device must have."""
+    """Bytes that the device must have: all parts without the allocator's cache."""
     return total({name: part for name, part in parts.items() if name != "cache"})
 
 
 def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
-    """Parameters, and a timeline with the gradients and optimizer states that stay on the device between the layers' turns; of
-    gradients those of all stages, and of the first stage to run its backward pass where a rank's stages run one by one: the last
-    one has its own, whole, beside shards of the others."""
+    """Bytes of stored parameters, and a timeline with the gradients and optimizer states that stay on the device between passes of
+    layers.
+
+    Gradients are those of all stages, and separately those present when the first of stages that run one by one begins its backward
+    pass: the last stage has its own gradients unsharded, beside shards of the others.
+    """
     per, traits, v, local = c.per, c.traits, c.v, local_parameters(stage, c)
     on_host = v.offload_all | v.streamed
     away = {"all": on_host, "optimizer": on_host | v.offload_optimizer, "never": v.streamed}[traits.gradients_on_host]
@@ -92,6 +96,6 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
 
 
 def communicator_memory(columns: Columns) -> Floats:
-    """Bytes of a device that communicators take beyond the one that usable memory leaves room for."""
+    """Bytes of the communicators beyond the one that usable memory already excludes."""
     axes = sum((columns.values[f"layout.{name}"] > 1).astype(np.float64) for name in AXES)
     return COMMUNICATOR_BYTES * np.maximum(axes - 1.0, 0.0)

@@ -19,9 +19,11 @@ from strategist.cost.model_states import Stage, StateBytes, state_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryContext:
-    """Shared by all stages: the model, how its stack keeps it, and the activations of one micro-batch on one rank.
+    """Inputs of the memory model that all stages share.
 
-    per: bytes a parameter. layer: activations of one decoder layer. loss: of the last norm, the projection and the loss.
+    per: bytes per parameter.
+    layer: activations of one decoder layer, of one micro-batch on one rank.
+    loss: memory of the last norm, the projection and the loss.
     """
 
     model: ModelShape
@@ -46,15 +48,16 @@ class MemoryContext:
 
     @cached_property
     def frozen_whole(self) -> Mask:
-        """Frozen parameters are whole on each rank of a data-parallel group: stacks that compute with copies shard only what an
-        update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded."""
+        """Whether each rank of a data-parallel group holds all frozen parameters: stacks that compute with copies only shard
+        what an update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded.
+        """
         v = self.v
         whole: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
         return whole if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(whole)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:
-    """The context of a table of candidates, of which ``work`` is known."""
+    """The context of a table of candidates with their ``work``."""
     per = state_bytes(model, workload, stack)
     layer, loss = work.layer.activations, work.head.memory
     return MemoryContext(model=model, workload=workload, stack=stack, per=per, layer=layer, loss=loss, v=v)
@@ -62,10 +65,13 @@ def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Wo
 
 @dataclass(frozen=True, kw_only=True)
 class LocalParameters:
-    """Numbers of parameters of a stage as one rank has them.
+    """Numbers of parameters of a stage on one rank.
 
-    shard: what the rank stores. layer: one layer as it computes with it, cut by tp. root: embedding and head that lie on the stage,
-    gathered; head: of these the head. stage: all layers and the root, gathered.
+    shard: stored by the rank.
+    layer: one gathered layer, sharded by tp.
+    root: embedding and head on this stage, gathered.
+    head: the head alone, gathered.
+    stage: all layers and the root, gathered.
     """
 
     shard: Floats
@@ -76,8 +82,7 @@ class LocalParameters:
 
 
 def local_parameters(stage: Stage, c: MemoryContext) -> LocalParameters:
-    """Parameters are cut by tp and the FSDP group, those of a gathered layer by tp alone. A head that is streamed is a device's
-    for its share of the turns, and then whole."""
+    """Parameters on one rank: sharded by tp and the FSDP group; gathered layers by tp alone. A streamed head is never split."""
     v, layer = c.v, stage.gathered_layer(c.v)
     root = stage.ends / v.tp
     head = np.ceil(stage.has_head) * (c.model.hidden_size * c.model.vocab_size / v.tp)

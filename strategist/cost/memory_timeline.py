@@ -1,4 +1,4 @@
-"""Memory of a pipeline stage at each candidate peak of a step, one function a peak; the largest is the stage's peak."""
+"""Memory of a pipeline stage at each candidate peak of a step, one function per peak; the largest is the stage's peak."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,18 @@ from strategist.cost.unsharded_memory import (
     unsummed_gradients,
 )
 
-TRANSIENT = ("unsharded_parameters", "activations", "logits", "communication")
+TRANSIENT_PARTS = ("unsharded_parameters", "activations", "logits", "communication")
 """Parts of memory that are allocated and freed within a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageTimeline:
-    """One stage through a step. ``gradients`` and ``optimizer`` are bytes that stay between the layers' turns; ``first_gradients``
-    those of the first stage to run its backward pass where a rank's stages run one by one, else all gradients."""
+    """One stage during a step.
+
+    gradients, optimizer: bytes that stay between passes of layers.
+    first_gradients: bytes of gradients when the first of a rank's stages that run one by one begins its backward pass; otherwise
+        equal to ``gradients``.
+    """
 
     stage: Stage
     context: MemoryContext
@@ -52,12 +56,12 @@ class StageTimeline:
 
     @cached_property
     def gathered(self) -> tuple[Floats, Floats]:
-        """Unsharded parameters that stay through a micro-batch, and those of layers that come and go."""
+        """Gathered parameters: resident through a micro-batch, and of layers in transit."""
         return gathered_parameters(self.stage, self.local, self.context)
 
     @cached_property
     def in_backward(self) -> tuple[Floats, Floats]:
-        """Unsharded parameters as the last layer goes back, and once a micro-batch has gone back to the first."""
+        """Gathered parameters in the backward pass of the last layer, and in that of the first."""
         (resident, running), (beside, after) = self.gathered, self.unresharded
         return resident + running + beside, np.maximum(resident + running, after)
 
@@ -67,7 +71,7 @@ class StageTimeline:
 
     @cached_property
     def root(self) -> tuple[Floats, Floats, Floats]:
-        """Embedding and head: as they are gathered, the waiting gradient of the head, and the gradients of both."""
+        """Embedding and head: when gathered, the waiting gradient of the head, and the gradients of both."""
         return root_memory(self.stage, self.local, self.context)
 
     @cached_property
@@ -76,25 +80,25 @@ class StageTimeline:
 
     @cached_property
     def several(self) -> Mask:
-        """Gradients of earlier micro-batches may be there."""
+        """Whether gradients of earlier micro-batches may exist."""
         mask: Mask = self.v.accumulation > 1
         return mask
 
     @cached_property
     def fresh(self) -> Mask:
-        """No micro-batch has gone back when all those in flight are held."""
+        """Whether no micro-batch has run its backward pass yet when the most are in flight."""
         mask: Mask = (self.v.pp > 1) & ~self.v.streamed & (self.stage.in_flight >= self.v.accumulation)
         return mask
 
     @cached_property
     def reduced_last(self) -> Mask:
-        """Gradients are reduced with the last of several micro-batches alone; earlier ones add up what they made."""
+        """Whether gradients are only reduced with the last of several micro-batches; earlier ones accumulate unsharded."""
         mask: Mask = self.v.no_sync & self.several & ~self.v.ddp & ~self.v.streamed & (self.traits.parameters == "shards")
         return mask
 
     @cached_property
     def in_buckets(self) -> Mask:
-        """Gradients lie in buckets, which are there all the time."""
+        """Whether gradients lie in buckets, which exist throughout the step."""
         mask: Mask = (self.v.ddp & (self.v.dp_replicate > 1)) | (self.traits.parameters == "copies")
         return mask
 
@@ -104,30 +108,30 @@ class StageTimeline:
 
     @cached_property
     def early_gradients(self) -> Floats:
-        """Gradients that are there before the layers go back."""
+        """Bytes of gradients that exist before the backward pass of the layers."""
         return np.where((self.several & ~self.fresh) | self.in_buckets, self.first_gradients, 0.0) + self.unsummed
 
     @cached_property
     def streamed_head(self) -> tuple[Floats, Floats]:
-        """Beside a streamed head: the sums of its gradients over earlier micro-batches, and the layer that is copied meanwhile."""
+        """Beside a streamed head: the sums of its gradients over earlier micro-batches, and the layer that is being copied."""
         v, per = self.v, self.context.per
         trained = 0.0 if per.frozen else self.has_head * self.local.head * v.reduce_bytes
         return np.where(v.streamed & self.several, trained, 0.0), np.where(v.streamed, self.gathered[1] / 2, 0.0)
 
     @cached_property
     def waiting_loss(self) -> Floats:
-        """What a loss saves until its micro-batch goes back."""
+        """Bytes that a loss saves until its backward pass."""
         return self.context.loss.saved_bytes + self.context.loss.input_bytes
 
     @cached_property
     def lingering(self) -> Floats:
-        """Logits beside those of the micro-batch at work."""
+        """Bytes of logits of other micro-batches than the current one."""
         left = np.where(self.several, self.context.loss.lingering_bytes, 0.0)
         return self.has_head * (left + (self.stage.losses_in_flight - 1) * self.waiting_loss)
 
     @cached_property
     def layer_gradients(self) -> Floats:
-        """A layer's gradients in the compute type, with the buffer that they are reduced in."""
+        """A layer's gradients in the compute type, with their reduction buffer."""
         return gradient_buffers(self.local.layer, self.context)
 
     @cached_property
@@ -137,20 +141,23 @@ class StageTimeline:
 
     @cached_property
     def reduction(self) -> Floats:
-        """The buffer in which a layer's gradients are reduced."""
+        """The reduction buffer of a layer's gradients."""
         return np.maximum(self.layer_gradients - self.layer_weights, 0.0)
 
     @cached_property
     def layer_backward(self) -> Floats:
-        """What a layer makes again, and the gradients as its feed-forward begins its backward pass."""
+        """Recomputed activations of a layer, and gradients at the start of its feed-forward's backward pass."""
         layer = self.context.layer
         return layer.recomputed_bytes + layer.feed_forward_backward_bytes
 
     @cached_property
     def at_first_layer(self) -> tuple[Floats, Floats]:
-        """Gradients as the first layer goes back, where none of an earlier micro-batch are there all but its own and the root's.
-        Where a second micro-batch is to come, these weigh against what the first layer and its stage's output save, which are gone
-        when that begins: both as they are then, if that is more."""
+        """Gradients in the backward pass of the first layer, and saved bytes that are gone by then.
+
+        Without gradients of an earlier micro-batch, all exist but the first layer's own and the root's. If a second micro-batch
+        follows, that one finds all gradients, but no longer the activations of the first layer and the stage's output: it counts if
+        it takes more.
+        """
         own = self.first_gradients * (self.local.root + self.local.layer) / np.maximum(self.local.stage, 1.0)
         kept = self.activations.first_layer_bytes + self.activations.output_bytes
         second = self.fresh & self.several & (own > kept)
@@ -160,12 +167,12 @@ class StageTimeline:
 
 
 def first_layer_forward(t: StageTimeline) -> Parts:
-    """The first layer runs: root and layer beside the buffers that they were gathered into."""
+    """Forward pass of the first layer: root and layer, with the buffers that they were gathered into."""
     return _parts(t, gradients=np.where(t.v.pp > 1, 0.0, t.early_gradients), unsharded=t.root[0])
 
 
 def forward_end(t: StageTimeline) -> Parts:
-    """The forward pass ends: all activations in flight, the logits, and all copies that autocast has made."""
+    """End of the forward pass: all activations in flight, the logits, and all copies made by autocast."""
     local = t.local
     cast = np.where(t.v.autocast, (t.stage.layers * local.layer + local.head) * t.context.compute_bytes, 0.0)
     logits = t.lingering + t.has_head * t.context.loss.projected_bytes
@@ -173,13 +180,13 @@ def forward_end(t: StageTimeline) -> Parts:
 
 
 def loss(t: StageTimeline) -> Parts:
-    """The loss goes back: logits and what the loss makes of them, beside all activations in flight."""
+    """Backward pass of the loss: logits and what the loss computes from them, with all activations in flight."""
     (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
     return _at_loss(t, t.early_gradients + sums, resident + beside + copied, t.activations.in_flight_bytes, t.lingering)
 
 
 def second_loss(t: StageTimeline) -> Parts:
-    """The second micro-batch's loss goes back where all went forward first: beside the gradients that the first one left."""
+    """Backward pass of the second micro-batch's loss, if all forward passes come first: beside gradients of the first one."""
     (resident, _), (_, after) = t.gathered, t.unresharded
     lasting = np.where(t.stage.losses_in_flight > 1, t.first_gradients, 0.0)
     lingering = t.lingering - t.has_head * np.minimum(t.stage.losses_in_flight - 1, 1.0) * t.waiting_loss
@@ -188,7 +195,7 @@ def second_loss(t: StageTimeline) -> Parts:
 
 
 def head_backward(t: StageTimeline) -> Parts:
-    """The head goes back: the logits' gradient in the compute type, the head and its gradient, and the last layer prefetched."""
+    """Backward pass of the head: the logits' gradient, the head and its gradient, and the prefetched last layer."""
     c, per, held = t.context, t.context.per, t.activations
     (resident, running), (beside, _) = t.gathered, t.unresharded
     head = t.has_head * t.local.head * per.gathered
@@ -205,17 +212,17 @@ def head_backward(t: StageTimeline) -> Parts:
 
 
 def last_layer_backward(t: StageTimeline) -> Parts:
-    """The last layer's feed-forward goes back: all that it saved is there, and no gradient of a layer yet."""
+    """Backward pass of the last layer's feed-forward: all that it saved, and no gradient of a layer yet."""
     layer = t.context.layer
     begins = np.where(t.v.recompute_every_second & (t.stage.again < 1), layer.feed_forward_backward_bytes, t.layer_backward)
     return _backward(t, t.early_gradients, t.in_backward[0], t.activations.in_flight_bytes + begins, None)
 
 
 def second_last_layer_backward(t: StageTimeline) -> Parts:
-    """The layer before it goes back, beside the buffer in which the last one's gradients are reduced.
+    """Backward pass of the layer before the last, beside the reduction buffer of the last one's gradients.
 
-    Where only the last micro-batch is reduced and a rank's stages run one by one, what the last of them has as it begins with its
-    second micro-batch takes its place.
+    If only the last micro-batch is reduced and a rank's stages run one by one, this is instead the moment when the last stage
+    begins with its second micro-batch.
     """
     above, below = t.in_backward
     two, held = np.minimum(t.stage.layers, 2.0) - 1, t.activations
@@ -234,8 +241,9 @@ def second_last_layer_backward(t: StageTimeline) -> Parts:
 
 
 def second_last_attention_backward(t: StageTimeline) -> Parts:
-    """Only attention of that layer is left: its gradients are there. Where only the last micro-batch is reduced, no others are in
-    flight then."""
+    """Backward pass of the attention of the layer before the last, whose other gradients exist. If only the last micro-batch is
+    reduced, no others are in flight then.
+    """
     above, below = t.in_backward
     last = t.reduced_last & (t.stage.in_flight > 1)
     two, held = np.minimum(t.stage.layers, 2.0) - 1, t.activations
@@ -246,15 +254,14 @@ def second_last_attention_backward(t: StageTimeline) -> Parts:
 
 
 def first_layer_backward(t: StageTimeline) -> Parts:
-    """The first layer's feed-forward goes back: nearly all gradients are there. Of micro-batches that all went forward first, the
-    second one finds all that the first left."""
+    """Backward pass of the first layer's feed-forward: nearly all gradients exist, of a second micro-batch all."""
     gradients, fewer = t.at_first_layer
     left = t.activations.after_first_bytes - fewer + t.layer_backward
     return _backward(t, gradients, t.in_backward[1], left, np.where(t.reduced_last, 0.0, t.reduction))
 
 
 def first_layer_attention_backward(t: StageTimeline) -> Parts:
-    """Only attention of the first layer is left."""
+    """Backward pass of the first layer's attention."""
     held = t.activations
     left = held.after_first_bytes - held.first_layer_bytes + t.context.layer.attention_backward_bytes
     moving = np.where(t.reduced_last, t.layer_weights, t.layer_gradients)
@@ -262,28 +269,28 @@ def first_layer_attention_backward(t: StageTimeline) -> Parts:
 
 
 def weight_gradient_pass(t: StageTimeline) -> Parts:
-    """A zero-bubble schedule computes the gradients of weights, for each of which the layers are made again."""
+    """Weight gradients of a zero-bubble schedule, for each of which the layers are recomputed."""
     held = t.activations
     left = held.after_first_bytes + held.weight_pass_bytes + t.context.layer.feed_forward_backward_bytes
     return _backward(t, t.at_first_layer[0], t.in_backward[1], left, None)
 
 
 def embedding_backward(t: StageTimeline) -> Parts:
-    """The embedding goes back: its gradient is whole, beside that of the head."""
+    """Backward pass of the embedding: its unsharded gradient, beside that of the head."""
     at_last = t.root[2]
     unsharded = np.where(at_last > 0, t.local.root * t.context.per.gathered, 0.0)
     return _parts(t, gradients=_without_root(t), unsharded=unsharded, logits=t.lingering, communication=at_last)
 
 
 def root_reduction(t: StageTimeline) -> Parts:
-    """Gradients of embedding and head are reduced."""
+    """Reduction of the gradients of embedding and head."""
     v = t.v
     buffers = np.where(v.ddp | v.streamed | v.no_sync, 0.0, gradient_buffers(t.local.root, t.context))
     return _parts(t, gradients=_without_root(t), logits=t.lingering, communication=buffers)
 
 
 def optimizer_step(t: StageTimeline) -> Parts:
-    """The optimizer's update: all gradients, and a copy of one of the states where it updates all parameters in one go."""
+    """Optimizer step: all gradients, and a copy of one of the states if all parameters are updated in one call."""
     copied = np.where(t.v.update_at_once, 0.0, 0.5 * t.optimizer) if t.traits.foreach else 0.0
     return _parts(t, gradients=t.gradients + copied)
 
@@ -304,12 +311,11 @@ PEAKS: tuple[Callable[[StageTimeline], Parts], ...] = (
     root_reduction,
     optimizer_step,
 )
-"""In the order of a step. Of a stage's micro-batches in flight all hold every layer until the first of them has gone back through
-it."""
+"""Candidate peaks in the order of a step. Micro-batches in flight hold every layer until a backward pass has passed it."""
 
 
 def peak_memory(timeline: StageTimeline, factor: float) -> Parts:
-    """The parts at each candidate's peak, of equal ones the first; transient parts times ``factor``."""
+    """The parts at each candidate's peak (the first of equal ones); transient parts times ``factor``."""
     return _largest(list(instants(timeline, factor).values()), np.zeros_like(timeline.v.tp))
 
 
@@ -318,7 +324,7 @@ def instants(timeline: StageTimeline, factor: float) -> dict[str, Parts]:
     found = {peak.__name__: peak(timeline) for peak in PEAKS if peak is not weight_gradient_pass or timeline.v.zero_bubble.any()}
     if factor == 1.0:
         return found
-    scaled = {name: factor if name in TRANSIENT else 1.0 for name in ("gradients", *TRANSIENT)}
+    scaled = {name: factor if name in TRANSIENT_PARTS else 1.0 for name in ("gradients", *TRANSIENT_PARTS)}
     return {at: {name: part * scaled[name] for name, part in parts.items()} for at, parts in found.items()}
 
 
@@ -334,7 +340,7 @@ def _at_loss(t: StageTimeline, gradients: Floats, unsharded: Floats, activations
 
 
 def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activations: Floats, buffers: Floats | None) -> Parts:
-    """While layers go back: with the gradient of the head, which waits, and the logits until the head's own gradient is made."""
+    """Parts during the backward pass of layers: with the waiting gradient of the head, and the logits until that exists."""
     apart = np.where(t.v.zero_bubble, t.has_head * t.context.loss.projected_bytes, 0.0)
     head = t.root[1]
     return _parts(
@@ -348,7 +354,7 @@ def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activation
 
 
 def _without_root(t: StageTimeline) -> Floats:
-    """Gradients that stay, without those of embedding and head where no earlier micro-batch has left any."""
+    """Gradients that stay, without those of embedding and head if no earlier micro-batch has produced any."""
     return np.where(t.several, t.gradients, t.gradients * (1 - t.local.root / np.maximum(t.local.stage, 1.0)))
 
 
@@ -361,7 +367,7 @@ def _parts(
     logits: Floats | None = None,
     communication: Floats | None = None,
 ) -> Parts:
-    """Parts that are there, one element a candidate."""
+    """The given parts, one element per candidate."""
     parts = {
         "gradients": gradients,
         "unsharded_parameters": unsharded,
@@ -373,7 +379,7 @@ def _parts(
 
 
 def _largest(peaks: Sequence[Parts], zero: Floats) -> Parts:
-    """The parts of each candidate's largest peak, of equal ones the first."""
+    """The parts of each candidate's largest peak (the first of equal ones)."""
     most = sum(peaks[0].values(), start=zero)
     largest = np.zeros(zero.shape, dtype=np.int8)
     for number, peak in enumerate(peaks[1:], start=1):
@@ -382,7 +388,7 @@ def _largest(peaks: Sequence[Parts], zero: Floats) -> Parts:
         higher = total > most
         np.copyto(largest, number, where=higher)
         np.copyto(most, total, where=higher)
-    parts = {name: zero.copy() for name in ("gradients", *TRANSIENT)}
+    parts = {name: zero.copy() for name in ("gradients", *TRANSIENT_PARTS)}
     for number, peak in enumerate(peaks):
         here = largest == number
         if here.any():

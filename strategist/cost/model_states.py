@@ -1,4 +1,4 @@
-"""Model states: how many bytes a parameter takes, and how many parameters a pipeline stage holds."""
+"""Model states: bytes per parameter, and the number of parameters of a pipeline stage."""
 
 from dataclasses import dataclass, replace
 
@@ -12,18 +12,19 @@ from strategist.cost.candidate_arrays import Floats, View
 from strategist.cost.muon import muon_share
 
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_bf16": 4.0, "adamw8bit": 2 * (1 + 4 / 256), "muon": 4.0, "sgd": 0.0}
-"""Bytes of optimizer state a parameter: two fp32 moments; two in bf16; two of 8 bits with an fp32 scale per 256 (arXiv 2110.02861);
-one momentum (arXiv 2502.16982) of what Muon updates; none."""
+"""Bytes of optimizer state per parameter: two moments in fp32; two in bf16; two of 8 bits with an fp32 scale per 256 values
+(arXiv 2110.02861); one momentum for the matrices that Muon updates (arXiv 2502.16982); none.
+"""
 
 NF4_BYTES = 0.5 + 0.127 / 8
-"""A 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
+"""Bytes per 4-bit base weight with double quantization of its constants (arXiv 2305.14314, section 3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateBytes:
-    """Bytes a parameter. ``gathered`` is the type that matmuls compute in; ``embedding`` holds for embedding and head.
+    """Bytes per parameter. ``gathered`` is the type in which matmuls compute; ``embedding`` applies to embedding and head.
 
-    For lora and qlora the base is frozen: no gradient and no optimizer state; ``trained`` is the share of adapter parameters.
+    With lora and qlora the base is frozen: no gradient and no optimizer state; ``trained`` is the share of adapter parameters.
     """
 
     stored: float
@@ -39,7 +40,7 @@ class StateBytes:
 
 
 def state_bytes(model: ModelShape, workload: Workload, stack: Stack = NATIVE) -> StateBytes:
-    """What the workload keeps of each parameter (mixed precision: arXiv 1910.02054, section 3.1)."""
+    """Bytes per parameter that a workload stores (mixed precision: arXiv 1910.02054, section 3.1)."""
     compute = 4.0 if workload.precision == "fp32" else 2.0
     gathered = 4.0 if stack.memory_traits.autocast else compute
     optimizer = OPTIMIZER_BYTES[workload.optimizer]
@@ -59,8 +60,9 @@ def state_bytes(model: ModelShape, workload: Workload, stack: Stack = NATIVE) ->
 
 
 def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
-    """Adapters on every linear of attention and of dense feed-forwards, or on those that a stack adapts (arXiv 2106.09685, section
-    4.1): rank x (in + out) each."""
+    """Number of adapter parameters, rank x (in + out) per linear: every linear of attention and dense feed-forwards, or those
+    that the stack adapts (arXiv 2106.09685, section 4.1).
+    """
     if adapters == "query_value" and model.mla is None:
         return rank * model.layers * (2 * model.hidden_size + (model.heads + model.kv_heads) * model.head_size)
     if adapters != "all":
@@ -71,7 +73,7 @@ def lora_parameters(model: ModelShape, rank: int, adapters: str = "all") -> int:
 
 
 def _attention_ends(model: ModelShape) -> int:
-    """Inputs and outputs of one layer's linears of attention, together."""
+    """Sum of the input and output widths of one layer's attention linears."""
     h = model.hidden_size
     if model.mla is None:
         return 2 * (h + model.heads * model.head_size) + 2 * (h + model.kv_heads * model.head_size)
@@ -83,7 +85,7 @@ def _attention_ends(model: ModelShape) -> int:
 
 
 def model_state_bytes(model: ModelShape, workload: Workload) -> float:
-    """Parameters, gradients and optimizer states of the whole model."""
+    """Bytes of parameters, gradients and optimizer states of the whole model."""
     per = state_bytes(model, workload)
     ends = model.embedding_parameters + model.head_parameters
     stored = (model.parameters - ends) * per.stored + ends * per.embedding
@@ -94,14 +96,19 @@ def model_state_bytes(model: ModelShape, workload: Workload) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Parameters of one pipeline stage before any sharding. ``ends`` are those of embedding and head that lie on it.
+    """One pipeline stage: numbers of parameters before sharding, and micro-batches in flight.
 
-    ``dense`` and ``expert`` count one average layer: what all tokens use, and the routed experts. Of the first, ``whole`` are in no
-    rank cut by tp where etp is 1. ``tied`` are parameters that embedding and head share. ``in_flight`` is how many micro-batches'
-    activations it holds at most, ``losses_in_flight`` of how many the loss waits for its backward pass, ``outputs`` how many
-    outputs of stages wait for their gradients. ``again`` is the share of the layers in flight that are computed again where
-    every second one of the model is, from the first on; ``apart`` that of those whose weights' gradients are a pass of their own
-    where the schedule has such passes: not of the first stage, whose inputs need no gradient.
+    layers: number of layers.
+    dense: parameters of an average layer without routed experts; ``whole`` of these are not sharded by tp if etp is 1.
+    expert: parameters of the routed experts of an average layer.
+    ends: parameters of embedding and head on this stage; ``tied`` are shared by both.
+    has_head: 1 if the head is on this stage.
+    in_flight: most micro-batches whose activations the stage holds at once.
+    losses_in_flight: number of micro-batches whose loss awaits its backward pass.
+    outputs: number of stage outputs that await their gradients.
+    again: share of the layers in flight that are recomputed if every second layer of the model is.
+    apart: share of the layers in flight whose weight gradients are a separate pass, in schedules that have one; the first stage's
+        inputs need no gradient.
     """
 
     layers: Floats
@@ -122,19 +129,19 @@ class Stage:
         return self.layers * (self.dense + self.expert) + self.ends
 
     def repeated(self, v: View) -> Floats:
-        """Parameters of one layer that a rank has beside its share of what tp cuts."""
+        """Parameters of one layer that a rank holds beyond its 1 / tp share."""
         return self.whole * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
 
     def gathered_dense(self, v: View) -> Floats:
-        """Parameters of one layer, but for routed experts, as a rank computes with them."""
+        """Gathered parameters of one layer on one rank, without routed experts."""
         return self.dense / v.tp + self.repeated(v)
 
     def gathered_layer(self, v: View) -> Floats:
-        """Parameters of one layer as a rank computes with them: cut by tp, its experts by ep and etp."""
+        """Gathered parameters of one layer on one rank: sharded by tp, experts by ep and etp."""
         return self.gathered_dense(v) + self.expert / (v.ep * v.etp)
 
     def shard(self, v: View) -> Floats:
-        """Parameters that a rank keeps. Experts are cut by ep and etp instead of tp, in the end as finely."""
+        """Parameters that a rank stores. Experts are sharded by ep and etp instead of tp, in the end as finely."""
         return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
 
 
@@ -188,9 +195,13 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
 
 
 def _again(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
-    """Of the layers that the first or the ``last`` rank holds in flight, the share of even ones of the model: half where its stages
-    have an even number. Of an odd number, a stage that begins with an even layer has one more even layer, else one less. In a V
-    nearly all that the first rank holds in flight is of the first stage."""
+    """Share of recomputed layers among those that the first or the ``last`` rank holds in flight, if every second layer of the
+    model, from the first on, is recomputed.
+
+    It is a half for stages with an even number of layers. With an odd number, a stage that begins with an even layer has one more
+    recomputed layer, another stage one less. In V-shaped schedules nearly all layers in flight of the first rank are of the
+    first stage.
+    """
     each = np.maximum(np.floor(layers / v.virtual_stages), 1.0)
     from_even, of_last = np.ceil(each / 2) / each, (np.ceil(model.layers / 2) - np.ceil((model.layers - each) / 2)) / each
     if last:
@@ -201,8 +212,10 @@ def _again(layers: Floats, model: ModelShape, v: View, *, last: bool = False) ->
 
 
 def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
-    """Streamed layers, embedding and head are dealt to the devices in turn, so that each has an equal share of all of them; on a
-    device are the micro-batch at work and one that comes or goes, the others wait in host memory."""
+    """The stage with streaming applied: layers, embedding and head are assigned to devices in turn, so each device has an equal
+    share. A device holds the activations of the current micro-batch and of one that is being copied; the others wait in host
+    memory.
+    """
     if not v.streamed.any():
         return stage
     return replace(
@@ -217,8 +230,9 @@ def _dealt(stage: Stage, model: ModelShape, v: View) -> Stage:
 
 
 def _layers_of_ends(model: ModelShape, v: View, traits: MemoryTraits) -> tuple[Floats, Floats]:
-    """Layers of the first and of the last stage. Split by parameters, a stage ends with the layer that passes its share of all
-    layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``)."""
+    """Number of layers of the first and of the last stage. If split by parameters, a stage ends with the layer that exceeds its
+    share of all layers and the head (nanotron, ``parallel/pipeline_parallel`` and ``trainer._init_model``).
+    """
     if traits.split == "even":
         return np.ceil(model.layers / v.pp), np.floor(model.layers / v.pp)
     share = (model.layers + model.vocab_size * model.hidden_size / model.dense_layer_parameters) / v.pp

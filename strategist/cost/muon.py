@@ -1,4 +1,4 @@
-"""Muon (arXiv 2502.16982): the matrices that it updates, and what its matmuls of one take."""
+"""Muon (arXiv 2502.16982): the matrices that it updates, and the FLOPs of their updates."""
 
 from collections.abc import Iterator
 
@@ -7,22 +7,22 @@ from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
 
 NEWTON_SCHULZ_STEPS = 5
-"""Of Muon for each matrix (torch.optim.Muon; arXiv 2502.16982, section 2.1)."""
+"""Newton-Schulz iterations per matrix (torch.optim.Muon; arXiv 2502.16982, section 2.1)."""
 
 
 def newton_schulz_flops(rows: int, columns: int) -> float:
-    """FLOPs of one matrix: in each step X X^T, its square, and their product with X, over the shorter side."""
+    """FLOPs of one matrix: each iteration computes X X^T, its square, and their product with X, over the shorter side."""
     short, long = sorted((rows, columns))
     return NEWTON_SCHULZ_STEPS * (4.0 * short * short * long + 2.0 * short**3)
 
 
 def muon_matrices(model: ModelShape, workload: Workload) -> tuple[tuple[float, int, int], ...]:
-    """``layer_matrices`` where Muon updates them, else none."""
+    """``layer_matrices`` if the workload trains with Muon, else none."""
     return tuple(layer_matrices(model)) if workload.optimizer == "muon" and workload.train == "full" else ()
 
 
 def muon_share(model: ModelShape, stack: Stack) -> float:
-    """The share of the parameters that Muon updates; AdamW does the rest. Of routed experts torch's does not update any."""
+    """Share of the parameters that Muon updates; AdamW updates the rest. torch's Muon updates no routed experts."""
     matrices = model.layers * sum(count * rows * columns for count, rows, columns in layer_matrices(model))
     if model.moe and stack.family != "torch":
         matrices += model.moe_layers * model.moe.experts * model.expert_parameters
@@ -30,8 +30,9 @@ def muon_share(model: ModelShape, stack: Stack) -> float:
 
 
 def layer_matrices(model: ModelShape) -> Iterator[tuple[float, int, int]]:
-    """The matrices of an average layer that Muon updates, as (how many, rows, columns): of attention, of routers and of what is
-    no routed expert, whose matrices lie in one tensor."""
+    """Matrices of an average layer that Muon updates, as (number, rows, columns): those of attention, routers, and dense and
+    shared feed-forwards. Routed experts are excluded, because their matrices lie in one tensor.
+    """
     h = model.hidden_size
     if model.mla is None:
         yield 2.0, h, model.heads * model.head_size

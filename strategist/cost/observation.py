@@ -1,4 +1,4 @@
-"""Observations: measurements of a candidate with all inputs of its price."""
+"""Observations: measured candidates with all inputs of their price."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,13 @@ from strategist.expr.columns import Columns, row_of, table
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One measured candidate; None where not measured. Memory in bytes of the fullest device, as tensors take it.
+    """One measured candidate; None for what was not measured.
 
-    ``weight`` is what its error counts for. ``out_of_memory`` says that it ran out; ``exposed_comm_ratio`` is the share of the
-    step in which nothing but collectives ran. ``alone``: it is of a pipeline's first rank without its peers, so ``step_seconds``
-    are those of what it computes.
+    peak_memory_bytes: tensors on the fullest device.
+    weight: weight of its error in a fit.
+    out_of_memory: whether it ran out of memory.
+    exposed_comm_ratio: share of the step in which only collectives ran.
+    alone: whether a pipeline's first rank was measured without its peers; ``step_seconds`` are those of its computation then.
     """
 
     model: ModelShape
@@ -45,9 +47,9 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Observations that share all but their candidates and batches; ``members`` are their places among all.
+    """Observations that share everything but their candidates and batches; ``members`` are their places among all observations.
 
-    How many micro-batches a step has is the candidates' own, so seconds and bytes are right; what is said per token is not.
+    The number of micro-batches belongs to the candidate, so seconds and bytes are right; figures per token are not.
     """
 
     like: Observation
@@ -63,24 +65,24 @@ class Table:
         return work_of(self.like.model, self.like.workload, self.like.stack, self.view)
 
     def inputs(self, calibration: Calibration) -> StepInputs:
-        """What their steps are made of, with links by the calibration."""
+        """Step inputs, with links by the calibration."""
         like = self.like
         return step_inputs(
             like.model, calibration.calibrated_cluster(like.cluster), like.workload, like.stack, self.view, self.work
         )
 
     def step(self, calibration: Calibration) -> Step:
-        """The time of all of them, without their memory."""
+        """Step times only, without memory."""
         return step(self.inputs(calibration), calibration.factors)
 
     def priced(self, calibration: Calibration = NEUTRAL) -> Priced:
-        """All of them at once."""
+        """Prices of all observations at once."""
         like = self.like
         return price(like.model, like.cluster, like.workload, self.columns, calibration, like.stack)
 
 
 def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
-    """Observations by what their prices share."""
+    """Groups observations by what their prices share."""
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(observations):
         alike = replace(item.workload, global_batch=1)
@@ -96,6 +98,6 @@ def tables(observations: Sequence[Observation]) -> tuple[Table, ...]:
 
 
 def inputs_of(groups: Sequence[Table], calibration: Calibration = NEUTRAL) -> StepInputs:
-    """The step inputs of all observations of some tables, in their order among all."""
+    """Step inputs of the observations of several tables, in their original order."""
     order = np.argsort(np.concatenate([group.members for group in groups]), kind="stable")
     return take(concatenate([group.inputs(calibration) for group in groups]), order)

@@ -11,17 +11,24 @@ from strategist.cost.model_states import StateBytes
 from strategist.cost.optimizer_update import NORM_PASSES, scaling_passes
 from strategist.cost.rates import Rates
 
-COUNTED = 16 / 28
-"""Hosts' update rates count 16 bytes a parameter of AdamW's update, which moves 28: of a byte that is moved, so much."""
+COUNTED_SHARE = 16 / 28
+"""Ratio of counted to moved bytes of the update on hosts: their update rates count 16 bytes per parameter of AdamW's update,
+which moves 28.
+"""
 
 ADDING_BYTES = 12.0
-"""What adding a gradient to that of earlier micro-batches moves a parameter: 4 read twice and 4 written."""
+"""Bytes moved per parameter to add a gradient to that of earlier micro-batches: two reads and one write of 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadBytes:
-    """Bytes over a device's link to its host: ``forward`` and ``backward`` of each micro-batch, ``once`` of each step, ``around``
-    the update; ``updated`` on a node's hosts, as their update rate counts."""
+    """Bytes over a device's host link, and bytes of the update on the hosts.
+
+    forward, backward: of each micro-batch.
+    once: of each step.
+    around: of each step, before and after the update.
+    updated: bytes that a node's hosts process in the update, as their update rate counts.
+    """
 
     forward: Floats
     backward: Floats
@@ -32,8 +39,9 @@ class OffloadBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadSeconds:
-    """``forward`` and ``backward`` travel with each micro-batch, beside its computation; ``once`` with each step, beside all of it;
-    ``update`` is the hosts' own work and the traffic around it, beside nothing of these but what ``step`` says."""
+    """Seconds of offload. ``forward`` and ``backward`` of each micro-batch run beside its computation, ``once`` beside the whole
+    step; ``update`` is the hosts' own work with the traffic around it, which only ``step`` may hide.
+    """
 
     forward: Floats
     backward: Floats
@@ -44,19 +52,19 @@ class OffloadSeconds:
 def offload_bytes(
     shard: Floats, stage: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View, gpus_per_node: int
 ) -> OffloadBytes:
-    """``shard`` and ``stage`` are parameters of one rank's shard and of the whole stage.
+    """Bytes of offload; ``shard`` and ``stage`` are the parameters of one rank's shard and of the whole stage.
 
-    FSDP2 copies a shard in its stored type before each gather and its gradient back after each reduction; streamed stages are
-    copied in the compute type once forward and once backward, and their gradients back once, in each round. The host works on all
-    shards of a node at once, after gradients came and before parameters go; a device reads its states over its link while it
-    writes those before back.
+    FSDP2 copies a shard in its stored type before each all-gather, and its gradient back after each reduce-scatter. Streamed stages
+    are copied in the compute type once forward and once backward in each round, and their gradients back once. The host updates all
+    shards of a node at once, after gradients arrived and before parameters leave. A device-side update of offloaded states reads
+    them over the link while it writes the previous ones back.
     """
     trained = per.trained if per.frozen else 1.0
     load, gradient = np.where(v.offload_all, shard * per.stored, 0.0), shard * trained * per.gradient
     streams = v.rounds * stage * (2 * per.gathered + trained * per.gradient)
     away, on_device = v.offload_all | v.offload_optimizer | v.streamed, stack.offloaded_update == "device"
     moved = _moved_beside_update(per, workload, stack, v)
-    held = trained * (4.0 + per.gradient + per.optimizer + COUNTED * moved)
+    held = trained * (4.0 + per.gradient + per.optimizer + COUNTED_SHARE * moved)
     around = np.where(v.offload_optimizer, shard * trained * (per.gradient + 4.0), 0.0)
     if on_device:
         around = np.where(away, shard * trained * (min(per.stored, 4.0) + per.optimizer), 0.0)
@@ -70,8 +78,9 @@ def offload_bytes(
 
 
 def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
-    """Bytes a parameter in host memory: gradients added up, their norm where devices keep none, their factor, and the copy in the
-    compute type that streamed stages travel in."""
+    """Bytes moved in host memory per parameter beside the update: accumulation of gradients, their norm if devices hold none,
+    their clipping, and the copy in the compute type that streamed stages transfer.
+    """
     reductions = np.where(v.no_sync, 1.0, v.accumulation)
     adding = np.where(v.offload_all, (reductions - 1) * ADDING_BYTES, 0.0)
     norm = np.where(v.offload_all | v.streamed, NORM_PASSES, 0.0)
@@ -80,7 +89,7 @@ def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: V
 
 
 def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:
-    """At the rates of a device's link and of its hosts; an update that comes later runs beside what streamed stages copy."""
+    """Seconds at the rates of the host link and of the hosts. An asynchronous update runs beside the copies of streamed stages."""
     rate = rates.host_bytes_per_second
     update = sent.updated / rates.host_optimizer_bytes_per_second + sent.around / rate
     once = sent.once / rate
@@ -93,9 +102,9 @@ def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds
 
 
 def waiting_seconds(copy: Floats, room: Floats, others: Floats) -> Floats:
-    """Seconds of one layer's pass in which the device waits for its activations, on their way to the host or back.
+    """Exposed seconds of one layer's activation copies to or from the host.
 
-    The ``copy`` runs beside as much computation as there is ``room``, after ``others`` that keep the link busy; the rest is waited
-    for (arXiv 1602.08124, section 3.2).
+    The ``copy`` is hidden by computation up to ``room``, after ``others`` that occupy the link; the rest is exposed (arXiv
+    1602.08124, section 3.2).
     """
     return np.maximum(others + copy - room, 0.0) - np.maximum(others - room, 0.0)

@@ -1,4 +1,4 @@
-"""The optimizer's update where the device makes it: its memory traffic, and Muon's matmuls."""
+"""Optimizer update on the device: its memory traffic, and Muon's matmuls."""
 
 import numpy as np
 
@@ -18,16 +18,19 @@ FUSED_BYTES = {"adamw": 28.0, "adamw_bf16": 20.0, "adamw8bit": 40.0, "muon": 20.
 that others' take as long is assumed."""
 
 FOREACH_BYTES = 52.0
-"""Bytes a parameter that AdamW moves more in a kernel an operation: 20 passes over fp32 values instead of 7
+"""Additional bytes per parameter that AdamW moves with one kernel per operation: 20 passes over fp32 values instead of 7
 (torch/optim/adamw.py: ``_multi_tensor_adamw``). Measured: 1.9 billion parameters take 24.6 ms longer on an H200
-(profiles/measurements/rows/h200.jsonl), 4.0 TB/s."""
+(profiles/measurements/rows/h200.jsonl), 4.0 TB/s.
+"""
 
 NORM_PASSES = 1.0
-"""Over gradients that are read for their norm."""
+"""Passes over gradients to compute their norm."""
 
 
 def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View) -> Floats:
-    """Memory traffic of the update, with the clipping of gradients; of what hosts update the norm, where gradients stay for it."""
+    """Memory traffic of the update with gradient clipping; if the hosts update, only the norm's, if the device still has the
+    gradients.
+    """
     norm = NORM_PASSES * per.gradient
     traffic = FUSED_BYTES[workload.optimizer] + norm + scaling_passes(workload, stack, v) * per.gradient
     if stack.memory_traits.foreach and workload.optimizer == "adamw":
@@ -37,13 +40,16 @@ def update_bytes(shard: Floats, per: StateBytes, workload: Workload, stack: Stac
 
 
 def scaling_passes(workload: Workload, stack: Stack, v: View) -> Floats:
-    """Passes over gradients that the factor takes which clips them: read and written (torch.nn.utils.clip_grad_norm_), or written
-    by the kernel that reads them anyway; none where gradients are gone when their norm is known."""
+    """Passes over gradients to scale them for clipping: read and written (torch.nn.utils.clip_grad_norm_), or only written if
+    the update kernel scales them; none if gradients are freed before their norm is known.
+    """
     return np.where(v.update_at_once, 0.0, 1.0 if stack.scales_in_update and workload.optimizer == "adamw" else 2.0)
 
 
 def update_matmuls(model: ModelShape, stage: Stage, workload: Workload, stack: Stack, device: Device, v: View) -> Matmuls:
-    """Muon's on one rank. torch's ranks each compute whole matrices and keep their pieces; Megatron's deal the matrices out."""
+    """Muon's matmuls on one rank. With torch each rank computes whole matrices and keeps its shards; Megatron distributes the
+    matrices over ranks.
+    """
     matrices = muon_matrices(model, workload)
     flops = sum(count * newton_schulz_flops(rows, columns) for count, rows, columns in matrices)
     ranks = np.ones_like(v.tp) if stack.family == "torch" else v.fsdp_ranks * v.tp

@@ -9,7 +9,7 @@ from strategist.contract.pipeline_stages import rank_of_stage
 
 
 class Kind(StrEnum):
-    """Parts of a micro-batch's way over a stage. A full backward pass is that of inputs and of weights at once."""
+    """Kinds of actions. A full backward pass computes gradients of inputs and of weights together."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -29,7 +29,7 @@ class Action(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """What an order of actions depends on; ``schedule`` is one of the knob ``pp_schedule``."""
+    """Settings that determine the order of actions; ``schedule`` is a value of the knob ``pp_schedule``."""
 
     schedule: str
     pp: int
@@ -49,10 +49,10 @@ Actions = list[Action]
 
 
 def actions(pipeline: Pipeline) -> tuple[Actions, ...]:
-    """The order of each rank, for settings that break no law (``contract.knobs``).
+    """The order of actions on each rank, for legal settings (``contract.knobs``).
 
-    Orders are those of torch 2.13's schedules: an overlapped forward and backward runs as one after the other, since no function
-    for both is registered; without it ``Schedule1F1B`` runs what its step does, which its printed table has otherwise.
+    Orders are those of torch 2.13's schedules. An overlapped forward and backward runs one after the other, because no function for
+    both is registered; without overlap ``Schedule1F1B`` follows its step function, which differs from its printed table.
     """
     one_rank = _SCHEDULES[pipeline.schedule]
     return tuple(one_rank(pipeline, rank) for rank in range(pipeline.pp))
@@ -96,7 +96,7 @@ def _interleaved_zero_bubble(p: Pipeline, rank: int) -> Actions:
 
 
 def _warm_up(p: Pipeline, ahead: int) -> int:
-    """Forward passes before the first backward pass: ``ahead`` more than the last rank's."""
+    """Number of forward passes before the first backward pass: ``ahead`` more than on the last rank."""
     return min((p.virtual_stages - 1) * _per_round(p) + ahead, p.micro_batches * p.virtual_stages)
 
 
@@ -105,7 +105,7 @@ def _per_round(p: Pipeline) -> int:
 
 
 def _rounds(p: Pipeline, rank: int, kind: Kind) -> Actions:
-    """All actions of a kind: a round of micro-batches over the rank's first stage, then its second; backward from its last."""
+    """All actions of a kind: a round of micro-batches on the rank's first stage, then on its second; backward from its last."""
     size, order = _per_round(p), []
     locals_ = range(p.virtual_stages) if kind is F else range(p.virtual_stages - 1, -1, -1)
     for begin in range(0, p.micro_batches, size):
@@ -115,13 +115,13 @@ def _rounds(p: Pipeline, rank: int, kind: Kind) -> Actions:
 
 
 def _in_turn(forwards: Actions, backwards: Actions) -> Iterator[Action]:
-    """One forward, one backward, while there are forwards."""
+    """Alternates forward and backward passes while there are forward passes."""
     for pair in zip(forwards, backwards, strict=False):
         yield from pair
 
 
 class _Counted:
-    """An order in the making whose micro-batches count up by stage and kind; a full backward pass counts as both its halves."""
+    """Builds an order; micro-batches count up by stage and kind, and a full backward pass counts as both its halves."""
 
     def __init__(self) -> None:
         self.order: Actions = []
@@ -141,7 +141,7 @@ class _Counted:
         self.add(B, backward)
 
     def add_weights(self, times: int = 1) -> None:
-        """The oldest gradients of weights that are still to be taken, as many as there are."""
+        """Appends the oldest pending weight gradients, at most ``times``."""
         for _ in range(min(times, len(self._weights))):
             stage, micro_batch = self._weights.popleft()
             self.order.append(Action(W, stage, micro_batch))
@@ -210,7 +210,7 @@ def _dual_pipe_v(p: Pipeline, rank: int) -> Actions:
 
 
 def _late(half: int, rank: int) -> Kind:
-    """The backward pass of DualPipeV's last part: in full until the middle of it, which lies one half later on even ranks."""
+    """Kind of backward pass in the last part of DualPipeV: full until the middle, which lies one half later on even ranks."""
     middle = 2 * ((rank + 1) // 2) + (rank + 1) % 2
     return I if half >= middle else B
 

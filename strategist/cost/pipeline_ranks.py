@@ -31,8 +31,9 @@ def rank_memory(
     found: Simulated,
     stack: Stack = NATIVE,
 ) -> tuple[RankMemory, ...]:
-    """Of each rank, first to last, neighbours that are alike together: layers as they were cut, micro-batches in flight as they
-    were simulated."""
+    """Memory of each rank, first to last, equal neighbours together: with the layers of each stage, and micro-batches in flight
+    as simulated.
+    """
     priced, v = price(model, cluster, workload, columns, calibration, stack), view(columns, workload)
     pipeline, waiting = found.timeline.graph.pipeline, found.timeline.waiting().micro_batches
     layers = [0] * pipeline.pp
@@ -40,7 +41,7 @@ def rank_memory(
         layers[pipeline.rank_of(stage)] += int(held)
     memory = [_parts(priced.first_stage)]
     for rank in range(1, pipeline.pp - 1):
-        memory.append(_between(model, cluster, workload, v, calibration, stack, layers[rank], float(waiting[rank])))
+        memory.append(_middle_rank(model, cluster, workload, v, calibration, stack, layers[rank], float(waiting[rank])))
     memory += [_parts(priced.last_stage)] if pipeline.pp > 1 else []
     alike = groupby(range(pipeline.pp), key=lambda rank: (layers[rank], memory[rank]))
     return tuple(RankMemory(ranks=tuple(ranks), layers=count, memory=parts) for (count, parts), ranks in alike)
@@ -49,7 +50,7 @@ def rank_memory(
 def step_memory(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = NATIVE
 ) -> tuple[Instant, ...]:
-    """The fullest of the first and the last rank at the instants of a step that may be its peak, in their order."""
+    """Memory of the fuller of the first and the last rank at each candidate peak of a step, in order."""
     v = view(columns, workload)
     context = memory_context(model, workload, stack, _work(model, cluster, workload, stack, v), v)
     ends = [
@@ -65,7 +66,7 @@ def _work(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack,
     return work_of(model, replace(workload, document_tokens=documents), stack, v)
 
 
-def _between(
+def _middle_rank(
     model: ModelShape,
     cluster: Cluster,
     workload: Workload,
@@ -75,7 +76,7 @@ def _between(
     layers: int,
     in_flight: float,
 ) -> MemoryParts:
-    """A rank with neither embedding nor head: else as the first, and its first stage's inputs need gradients, too."""
+    """Memory of a rank with neither embedding nor head: like the first, but the inputs of its first stage need gradients, too."""
     work = _work(model, cluster, workload, stack, v)
     first = stages(model, v, stack.memory_traits)[0]
     zero = np.zeros_like(v.pp)

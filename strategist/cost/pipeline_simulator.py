@@ -1,4 +1,4 @@
-"""Pipeline simulator: start and end of every action of a step, and the activations in memory meanwhile."""
+"""Pipeline simulator: start and end of every action of a step, and the activations in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,19 +15,21 @@ from strategist.cost.pipeline_actions import Action, Kind, Pipeline, actions
 Numbers = NDArray[np.intp]
 
 FORWARD, BACKWARD, WEIGHT = range(3)
-"""Rows of all that is counted by action: forward pass; backward pass, in full or of inputs; gradients of weights by themselves."""
+"""Rows of arrays by action: forward pass; backward pass, full or of inputs; separate pass for weight gradients."""
 
 _ROW = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.BACKWARD_INPUT: BACKWARD, Kind.BACKWARD_WEIGHT: WEIGHT}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCosts:
-    """What one micro-batch costs on each stage: arrays of (candidates, stages), stages from the embedding to the head.
+    """Costs of one micro-batch on each stage: arrays of (candidates, stages), from the embedding to the head.
 
-    A full backward pass takes ``backward_input + backward_weight``. ``hop_seconds`` (candidates,) is one transfer to a stage on
-    another rank, which runs beside computation where the device ``overlaps`` and else keeps the sender busy. ``kept_bytes`` wait
-    from the forward pass until all gradients are there. ``tail_seconds`` (candidates, ranks) follow a rank's last action:
-    reductions and update.
+    A full backward pass takes ``backward_input + backward_weight``.
+
+    hop_seconds: (candidates,) one transfer to a stage on another rank; it runs beside computation if the device ``overlaps``, else
+        it occupies the sender.
+    kept_bytes: held from the forward pass until all gradients exist.
+    tail_seconds: (candidates, ranks) after a rank's last action: reductions and update.
     """
 
     forward: Floats
@@ -41,13 +43,15 @@ class StageCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Dependencies of actions. An action's number is its index in an array of (3 rows, stages, micro-batches); one more is none.
+    """Dependencies of actions. An action's number is its index in an array of (3 rows, stages, micro-batches); one number more
+    means none.
 
-    ``turns`` are the numbers of all actions, none at the end, in an order in which each follows what it waits for. ``waves`` cut
-    them into actions that do not wait for each other: where they begin and end, and the places in ``turns`` of the action before
-    each on its rank and of the one that makes its input. ``orders`` (ranks, longest order) holds each rank's actions one after the
-    other, filled up with none; ``full`` says which backward passes are full, ``crossing`` by number whose result goes to another
-    rank.
+    turns: numbers of all actions, none at the end, in an order in which each follows its dependencies.
+    waves: slices of ``turns`` with independent actions: begin, end, and places in ``turns`` of each one's predecessor on its rank
+        and of the action that produces its input.
+    orders: (ranks, longest order) each rank's actions in order, padded with none.
+    full: whether the backward pass of a stage and micro-batch is full.
+    crossing: by number, whether the result goes to another rank.
     """
 
     pipeline: Pipeline
@@ -60,7 +64,7 @@ class Graph:
 
 @lru_cache(maxsize=128)
 def graph(pipeline: Pipeline) -> Graph:
-    """The graph of a pipeline's actions; candidates of equal pipelines share it."""
+    """The dependency graph of a pipeline; candidates with equal pipelines share it."""
     stages, every = pipeline.stages, pipeline.micro_batches
     none, rows = 3 * stages * every, {kind: row * stages for kind, row in _ROW.items()}
     lists = [[(rows[kind] + stage) * every + i for kind, stage, i in order] for order in actions(pipeline)]
@@ -91,7 +95,9 @@ def graph(pipeline: Pipeline) -> Graph:
 
 
 def _needs(stages: int, micro_batches: int) -> Numbers:
-    """The action that makes each action's input: of the stage before, or behind for a backward pass; none where the rank has it."""
+    """The action that produces each action's input: of the previous stage, or of the next for a backward pass; none if there is
+    none.
+    """
     numbers = np.arange(3 * stages * micro_batches).reshape(3, stages, micro_batches)
     needs = np.full_like(numbers, numbers.size)
     needs[FORWARD, 1:] = numbers[FORWARD, :-1]
@@ -100,7 +106,7 @@ def _needs(stages: int, micro_batches: int) -> Numbers:
 
 
 def _waves(orders: list[list[int]], needs: list[int], none: int) -> Numbers:
-    """How many actions each action waits for one after the other, itself counted; 0 for those that no rank runs."""
+    """Length of the longest chain of dependencies up to each action, including it; 0 for actions that no rank runs."""
     waves, places, clocks = [0] * (none + 1), [0] * len(orders), [0] * len(orders)
     waves[none] = 1
     left = sum(map(len, orders))
@@ -125,7 +131,9 @@ def _waves(orders: list[list[int]], needs: list[int], none: int) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """When actions begin and end, in seconds from the step's begin: (numbers + none, candidates); actions not run stay at 0."""
+    """Start and end of actions, in seconds from the start of the step: (numbers + none, candidates); 0 for actions that do not
+    run.
+    """
 
     graph: Graph
     costs: StageCosts
@@ -134,19 +142,20 @@ class Timeline:
 
     @property
     def busy_seconds(self) -> Floats:
-        """(candidates, ranks) that a rank works in its actions."""
+        """(candidates, ranks) seconds of a rank's actions."""
         return np.asarray((self.end - self.start)[self.graph.orders].sum(axis=1).T)
 
     @property
     def step_seconds(self) -> Floats:
-        """(candidates,): until the last rank is through with its tail. Ranks begin a step together: clipping gradients by
-        their norm, or reads the loss, makes them wait for each other."""
+        """(candidates,) until the last rank has finished its tail. Ranks begin a step together, because clipping by the norm, or
+        reading the loss, synchronises them.
+        """
         last = self.end[self.graph.orders].max(axis=1).T
         return np.asarray((last + self.costs.tail_seconds).max(axis=1))
 
     @property
     def bubble_seconds(self) -> Floats:
-        """(candidates, ranks) that a rank neither works nor has its tail to do."""
+        """(candidates, ranks) seconds in which a rank runs neither an action nor its tail."""
         return np.asarray(self.step_seconds[:, None] - self.busy_seconds - self.costs.tail_seconds)
 
     def waiting(self) -> "Waiting":

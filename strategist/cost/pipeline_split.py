@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from strategist.contract.pipeline_stages import even_layers
 from strategist.cost.pipeline_actions import Pipeline
 
-GAIN = 1e-9
+MIN_GAIN = 1e-9
 """A split that is not faster by more than this share is no reason to leave the even one."""
 
 
@@ -52,6 +52,6 @@ def split(
     slowest = max(after(rank, 0) for rank in range(pipeline.pp))
     best, given = tuple(given), list(even_layers(layers, pipeline.stages))
     even = max(after(rank, 0) for rank in range(pipeline.pp))
-    if even <= slowest * (1 + GAIN):
+    if even <= slowest * (1 + MIN_GAIN):
         best, slowest = tuple(given), even
     return Split(layers=best, slowest_seconds=slowest, even_seconds=even)

@@ -33,8 +33,9 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Some candidates: the memory of a pipeline's ``first`` and ``last`` stage, of which ``memory`` is the larger, what lies in
-    host memory of a node, and the step."""
+    """Prices of some candidates: memory of a pipeline's ``first`` and ``last`` stage, the larger of both (``memory``), host
+    memory per node, and the step.
+    """
 
     first: Parts
     last: Parts
@@ -45,8 +46,12 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """Columns of predictions, one element a candidate. ``memory`` and ``time`` hold the parts of the contract's names; ``chunks``
-    what they were put together from. ``stage_layers`` of a row are the layers of its stages, where they are not even."""
+    """Predictions as columns, one element per candidate.
+
+    memory, time: parts, by the contract's names.
+    chunks: the chunks that were joined.
+    stage_layers: by row, number of layers of each stage if these are uneven.
+    """
 
     memory: Parts
     chunks: tuple[Chunk, ...]
@@ -79,33 +84,33 @@ class Priced:
 
     @property
     def room_bytes(self) -> Floats:
-        """What each candidate may take of the device: of its usable memory what further communicators leave."""
+        """Device memory that each candidate may use: usable memory without further communicators."""
         return _room(self.capacity_bytes, self.communicator_bytes)
 
     @property
     def fits_device(self) -> Mask:
-        """Whether it fits, as likely as not."""
+        """Whether each candidate fits the device with a probability of at least one half."""
         return self.fits_with(0.5)
 
     def fits_with(self, confidence: float) -> Mask:
-        """Whether it fits so surely: measured memory is spread around the prediction like a logarithmic normal distribution."""
+        """Whether each candidate fits with the probability ``confidence``; measured memory is log-normal around the prediction."""
         needed = self.peak_memory_bytes * memory_margin(self.memory_spread, confidence)
         return np.asarray(needed <= self.room_bytes, dtype=np.bool_)
 
     def fit_confidence(self, row: int) -> float:
-        """How sure it is that one candidate fits."""
+        """Probability that one candidate fits."""
         room = float(self.room_bytes[row])
         return NormalDist().cdf(log(room / float(self.peak_memory_bytes[row])) / self.memory_spread)
 
     @property
     def fits_host(self) -> Mask:
-        """All true where the memory of the hosts is not known: then it is a need, not a bound."""
+        """Whether each candidate fits the hosts; all true if the hosts' memory is unknown."""
         bound = np.inf if self.host_capacity_bytes is None else self.host_capacity_bytes
         return np.asarray(self.host_memory_bytes_per_node <= bound, dtype=np.bool_)
 
     @property
     def energy_joules_per_step(self) -> Floats | None:
-        """None where the power limit of a board is not known."""
+        """Energy of a step; None if the board's power limit is unknown."""
         return None if self.limit_watts is None else step_joules(self.limit_watts, self.time)
 
     def estimate(self, row: int) -> Estimate:
@@ -145,9 +150,9 @@ def price(
     *,
     confidence: float | None = None,
 ) -> Priced:
-    """Prices every candidate of a complete table. Illegal candidates get figures as well, which mean nothing.
+    """Prices every candidate of a complete table. Figures of illegal candidates are meaningless.
 
-    With a ``confidence``, the time of those that do not fit so surely may be left out: it is then NaN.
+    With a ``confidence``, the time of candidates that do not fit with that probability may be left out: it is NaN then.
     """
     most = None if confidence is None else memory_margin(calibration.memory_spread, confidence)
     chunks = [
@@ -187,7 +192,7 @@ def price(
 
 
 def memory_margin(spread: float, confidence: float) -> float:
-    """How much memory must be left over the prediction, as a factor, for a candidate to fit so surely."""
+    """Factor on predicted memory that makes a candidate fit with the probability ``confidence``."""
     return float(np.exp(spread * NormalDist().inv_cdf(confidence)))
 
 
@@ -196,7 +201,7 @@ def _room(capacity_bytes: float, communicator_bytes: Floats) -> Floats:
 
 
 def fitting_bytes(device: Device, columns: Columns) -> Floats:
-    """What each candidate may take of a device: of its usable memory what further communicators leave."""
+    """Device memory that each candidate may use: usable memory without further communicators."""
     return _room(float(device.usable_memory_bytes), _communicators(device, columns))
 
 
@@ -237,6 +242,6 @@ def _price_chunk(
 
 
 def work_on(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View) -> Work:
-    """The work of every candidate on the devices of a cluster."""
+    """The work of each candidate on the devices of a cluster."""
     documents = workload.document_tokens if cluster.device.kind == "cuda" else 0  # a CPU masks pair by pair
     return work_of(model, replace(workload, document_tokens=documents), stack, v)

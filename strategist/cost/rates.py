@@ -1,4 +1,4 @@
-"""Rates: what devices, their hosts and their matmuls reach, as columns or single figures, before and after a calibration."""
+"""Rates that devices, hosts and matmuls reach, as columns or single figures, before and after a calibration."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -19,8 +19,11 @@ from strategist.cost.layer_widths import compute_bytes
 class Matmuls:
     """Matmuls of one forward pass.
 
-    ``flops``: all of them together. ``peak_flops``: the peak rate of their type. ``size``: FLOPs of one, as efficiency curves count
-    it. ``efficiency``: share of the peak at that size. ``weight_bytes``: weights that they read.
+    flops: FLOPs of all of them.
+    peak_flops: peak rate of their type (FLOP/s).
+    size: FLOPs of one matmul, the abscissa of efficiency curves.
+    efficiency: share of the peak at that size.
+    weight_bytes: bytes of the weights that they read.
     """
 
     flops: Floats
@@ -30,7 +33,7 @@ class Matmuls:
     weight_bytes: Number = 0.0
 
     def seconds(self, factors: Factors, memory_rate: Number) -> Floats:
-        """Matmuls of few tokens take as long as their weights take to be read (the roofline; doi 10.1145/1498765.1498785)."""
+        """Seconds by the roofline: matmuls of few tokens take as long as reading their weights (doi 10.1145/1498765.1498785)."""
         small = np.minimum(1.0, self.size / LARGE_MATMUL_FLOPS) ** factors.small if np.any(factors.small) else 1.0
         reached = np.minimum(self.efficiency * small / factors.compute, np.maximum(self.efficiency, 1.0))
         seconds: Floats = np.maximum(self.flops / (self.peak_flops * reached), self.weight_bytes / memory_rate)
@@ -39,10 +42,10 @@ class Matmuls:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a device and its host reach; efficiencies are shares of a peak, rates in bytes/s or FLOP/s.
+    """Rates that a device and its host reach; efficiencies are shares of a peak, rates are in bytes/s or FLOP/s.
 
-    ``intra_bytes_per_second``: the link inside the node where it shares the host's lanes, else 0. ``slowest_launch_seconds``:
-    the most that an eager launch takes on any host.
+    intra_bytes_per_second: the link inside the node if it shares lanes with the host link, else 0.
+    slowest_launch_seconds: upper limit of an eager kernel launch on any host.
     """
 
     attention_flops: Number
@@ -60,7 +63,7 @@ class Rates:
     overlaps: Number
 
     def calibrated(self, factors: Factors) -> "Rates":
-        """The rates with a calibration's factors, none beyond its peak or line rate."""
+        """The rates divided by a calibration's factors; none exceeds its peak or line rate."""
         line = np.maximum(self.host_line_bytes_per_second, self.host_bytes_per_second)
         return replace(
             self,
@@ -83,18 +86,20 @@ class Rates:
 
     @property
     def shared_link(self) -> Number:
-        """Share of a device's link to its host that collectives inside the node take: none over NVLink. Rings without peer access
-        are slower than the link is, and leave room."""
+        """Share of a device's host link that collectives inside the node use: none over NVLink. Rings without peer access are
+        slower than the link and leave room.
+        """
         return np.minimum(1.0, self.intra_bytes_per_second / self.host_bytes_per_second)
 
 
 TENSOR_CORE_BYTES = 16
-"""Alignment of their operands that matmuls on tensor cores need (cuBLAS documentation, "Tensor Core Usage";
-github.com/NVIDIA/cutlass issue 75)."""
+"""Operand alignment in bytes that matmuls need to run on tensor cores (cuBLAS documentation, "Tensor Core Usage";
+github.com/NVIDIA/cutlass issue 75).
+"""
 
 
 def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelShape) -> Rates:
-    """Rates of a cluster's devices as a stack's kernels find them."""
+    """Rates of a cluster's devices with the kernels of a stack."""
     device = with_stack_kernels(cluster.device, stack)
     return Rates(
         attention_flops=_attention_peak(device, stack, workload, model),
@@ -114,15 +119,18 @@ def rates_of(cluster: Cluster, stack: Stack, workload: Workload, model: ModelSha
 
 
 def _attention_peak(device: Device, stack: Stack, workload: Workload, model: ModelShape) -> float:
-    """FLOP/s at which attention is counted. Unfused attention multiplies each head by itself: one that is not aligned leaves the
-    tensor cores. Flash attention pads its heads."""
+    """Peak FLOP/s of attention. Unfused attention multiplies each head separately, and heads that are not aligned cannot use
+    tensor cores. Flash attention pads its heads.
+    """
     peak = device.peak(workload.compute_dtype)
     aligned = model.head_size * compute_bytes(workload) % TENSOR_CORE_BYTES == 0
     return peak if aligned or stack.attention == "flash" else min(peak, device.peak("fp32"))
 
 
 def with_stack_kernels(device: Device, stack: Stack) -> Device:
-    """The device as a stack's kernels find it: its attention; and sums in fp16 are faster on consumer cards, but not there."""
+    """The device with the kernels of a stack: tuned attention, and fp16 accumulation, which is faster on consumer cards (but not
+    for attention).
+    """
     if stack.attention_kernels == "tuned":
         device = replace(device, attention_efficiency=device.attention_efficiency * device.tuned_attention_gain)
     if not stack.fp16_sums or "fp16_sums" not in device.peak_flops:
@@ -133,24 +141,26 @@ def with_stack_kernels(device: Device, stack: Stack) -> Device:
 
 
 def dense_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) -> Matmuls:
-    """A layer's matmuls that all tokens use."""
+    """Matmuls of a layer that process all tokens."""
     return _matmuls(work.matmul_flops, work.matmul_flops / work.matmuls, work.weight_bytes, workload, device, v)
 
 
 def expert_matmuls(work: LayerWork, workload: Workload, device: Device, v: View) -> Matmuls:
-    """A layer's matmuls of routed experts."""
+    """Matmuls of a layer's routed experts."""
     return _matmuls(work.expert_flops, work.expert_size, work.expert_bytes, workload, device, v)
 
 
 def head_matmuls(work: HeadWork, workload: Workload, device: Device) -> Matmuls:
-    """The last projection, which no recipe computes in float8."""
+    """The last projection, which is never in float8."""
     efficiency = interpolate(work.matmul_flops, device.matmul.points)
     peak = device.peak(workload.compute_dtype)
     return Matmuls(flops=work.matmul_flops, peak_flops=peak, size=work.matmul_flops, efficiency=efficiency)
 
 
 def _matmuls(flops: Floats, size: Floats, weight_bytes: Floats, workload: Workload, device: Device, v: View) -> Matmuls:
-    """At the rate of float8 a matmul is over sooner, so it counts as smaller by as much."""
+    """Matmuls at their peak rate. In float8 a matmul ends sooner, so its size on the efficiency curve is smaller by the same
+    ratio.
+    """
     peak: Number = device.peak(workload.compute_dtype)
     if v.float8.any():
         gain = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak("bf16")

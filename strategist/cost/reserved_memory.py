@@ -1,43 +1,47 @@
-"""Reserved memory: what torch's caching allocator holds beyond the tensors at the peak of a step.
+"""Reserved memory: bytes that torch's caching allocator holds beyond the tensors at the peak of a step.
 
-A block serves again on the stream that it was made on (c10/cuda/CUDACachingAllocator.cpp), so what FSDP allocates on streams of its
-own lies beside the peak of the stream that computes, and that stream's blocks are cut by tensors of other sizes.
+A block is only reused on the stream that allocated it (c10/cuda/CUDACachingAllocator.cpp). Blocks that FSDP allocates on its own
+streams therefore add to the peak of the compute stream, whose blocks are split by tensors of other sizes.
 """
 
 import numpy as np
 
 from strategist.cost.candidate_arrays import Floats, Mask, Parts
-from strategist.cost.memory_timeline import TRANSIENT, StageTimeline
+from strategist.cost.memory_timeline import TRANSIENT_PARTS, StageTimeline
 
 FLOOR_BYTES = 0.25 * 2**30
-"""What an allocator that caches holds at least beside tensors: workspaces of cuBLAS, and segments of which a part is used (fitted
-to nanotron's smallest runs, 1.6 to 6 GiB)."""
+"""Least overhead of a caching allocator: workspaces of cuBLAS, and partly used segments (fitted to nanotron's smallest runs, 1.6
+to 6 GiB).
+"""
 
 FRAGMENTS_EXPONENT = 0.75
-"""How blocks that are cut grow with transient memory: as its power. With 0.2 GiB for 1 GiB, what 134 ranks of the plans of
-benchmarks/memory.py reserve in the simulator is met within 2.4 % (median of those above 10 GiB), and in the mean of all sizes."""
+"""Exponent with which fragmentation grows with transient memory. With 0.2 GiB for 1 GiB it meets what 134 ranks of the plans of
+benchmarks/memory.py reserve in the simulator within 2.4 % (median of those above 10 GiB), and on average at all sizes.
+"""
 
 
 def fragmentation(t: StageTimeline, peak: Parts, slack: float) -> Floats:
-    """Bytes that lie unused between the tensors at the ``peak``: ``slack`` GiB of 1 GiB of transient tensors."""
+    """Bytes lost to fragmentation at the ``peak``: ``slack`` GiB for 1 GiB of transient tensors."""
     if not slack or t.traits.allocates_once:
         return np.zeros_like(t.v.tp)
     waiting = np.where(t.reduced_last, peak["gradients"], 0.0)
-    transient = sum((peak[name] for name in TRANSIENT), start=waiting)
+    transient = sum((peak[name] for name in TRANSIENT_PARTS), start=waiting)
     fragments = slack * 2**30 * (transient / 2**30) ** FRAGMENTS_EXPONENT
     return np.maximum(fragments, FLOOR_BYTES)
 
 
 def cached_blocks(t: StageTimeline, peak: Parts, slack: float) -> Floats:
-    """Bytes of blocks on other streams that no tensor uses at the ``peak``: the allocator gives them back where it would run out
-    (``release_cached_blocks``)."""
+    """Bytes of unused cached blocks of other streams at the ``peak``. The allocator frees them before it would run out of memory
+    (``release_cached_blocks``).
+    """
     return gather_pool(t) + reduce_pool(t, peak) if slack and not t.traits.allocates_once else np.zeros_like(t.v.tp)
 
 
 def gather_pool(t: StageTimeline) -> Floats:
-    """Buffers that FSDP2 gathers into, on a stream of its own for each stage of a pipeline
-    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: ``foreach_all_gather``): a layer with the shard that it sends, beside
-    the layer after it, or beside embedding and head."""
+    """Bytes of FSDP2's all-gather buffers, which lie on a separate stream per pipeline stage
+    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: ``foreach_all_gather``): a layer with the shard that it sends,
+    beside the next layer or embedding and head.
+    """
     v, layer = t.v, t.local.layer
     root = t.local.root if t.traits.root == "both" else t.local.root / 2
     first = layer * (1 + 1 / v.fsdp_ranks) + np.maximum(root, layer)
@@ -46,8 +50,10 @@ def gather_pool(t: StageTimeline) -> Floats:
 
 
 def reduce_pool(t: StageTimeline, peak: Parts) -> Floats:
-    """Shards of gradients, which reductions make on a stream of their own: those that are not at the peak. Where several
-    micro-batches are reduced, what the last of them adds lies beside the sums: of embedding and head, with replicas of all."""
+    """Bytes of reduced gradient shards, allocated on the stream of reductions, that are not part of the peak. With several
+    reduced micro-batches, the last one's addition lies beside the sums: of embedding and head, or with replicas of all
+    parameters.
+    """
     v, per = t.v, t.context.per
     each = per.gradient * (per.trained if per.frozen else 1.0)
     shards, added = t.local.shard * each, np.where(v.dp_replicate > 1, t.local.shard, t.local.root / v.fsdp_ranks) * each

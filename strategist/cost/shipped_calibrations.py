@@ -11,14 +11,14 @@ from strategist.paths import data_dir
 
 ANY_STACK = "any"
 PUBLISHED_NATIVE = "torchtitan"
-"""Whose published runs stand for the native stack: torchtitan's, which uses torch's own parallel APIs as a plan does and nothing
-else."""
+"""The stack whose published runs represent the native stack: torchtitan, which uses torch's own parallel APIs as a plan does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTo:
-    """Factors of one software stack, with their standard errors, the rows and ``devices`` that they come from and the ``noise``
-    left: the spread of the logarithm of measured over predicted steps."""
+    """Factors of one software stack with standard errors, the ``rows`` and ``devices`` that they were fitted to, and the
+    residual ``noise``: the standard deviation of the logarithm of measured over predicted steps.
+    """
 
     stack: str
     devices: tuple[str, ...]
@@ -32,9 +32,9 @@ class FittedTo:
 class Shipped:
     """All shipped calibrations.
 
-    source: what they were fitted to, and how to fit them again.
-    memory_spreads: spread of measured memory around the prediction, by stack, by family, and for any.
-    step_ranges: 90 % interval of measured over predicted steps, of sources that no fit had seen, by family, and for any.
+    source: the data that they were fitted to, and the command that repeats the fit.
+    memory_spreads: standard deviation of log(measured / predicted memory), by stack, by family, and for any stack.
+    step_ranges: 90 % interval of measured over predicted steps of sources that no fit had seen, by family, and for any stack.
     """
 
     source: str
@@ -45,24 +45,26 @@ class Shipped:
 
 @cache
 def shipped() -> Shipped:
-    """The file in ``profiles``."""
+    """The calibrations in ``profiles/calibrations.json``."""
     path = data_dir("profiles") / "calibrations.json"
     return codec.load(Shipped, path) if path.exists() else Shipped(source="none")
 
 
 def shipped_for(stack: Stack, fits: Shipped | None = None) -> FittedTo | None:
-    """The fit of a stack, else of its family, else of all stacks; None where there is none."""
+    """The fit of a stack, else of its family, else of all stacks; None if there is none."""
     known = {item.stack: item for item in (fits or shipped()).fits}
     return next((known[name] for name in _names(stack) if name in known), None)
 
 
 def family_name(family: str) -> str:
-    """The name under which the common factors of a family are kept."""
+    """The name of the common factors of a family."""
     return f"any {family}"
 
 
 def factors(measured: Calibration | None, cluster: Cluster, stack: Stack | None = None) -> Calibration:
-    """What was measured on the cluster, else what was published of the stack on GPUs; without one, of torch's own parallel APIs."""
+    """The measured calibration, if there is one; else the shipped calibration of the stack on GPUs (without a stack, of torch's
+    own parallel APIs).
+    """
     if measured is not None:
         return measured
     found = _shipped_calibration(stack or NATIVE)
@@ -76,7 +78,7 @@ def _shipped_calibration(stack: Stack) -> Calibration:
 
 
 def calibration_for(stack: Stack, fits: Shipped | None = None) -> Calibration:
-    """Its factors, neutral ones where there are none, and how far memory is spread; ``fits`` instead of the shipped ones."""
+    """The shipped factors of a stack (neutral without any) and its memory spread; ``fits`` replace the shipped ones."""
     known = fits or shipped()
     found, spreads = shipped_for(stack, known), known.memory_spreads
     base, ranges = found.calibration if found else NEUTRAL, known.step_ranges

@@ -1,4 +1,4 @@
-"""Simulated steps: the step time of a few pipeline candidates from the simulator instead of the closed form."""
+"""Simulated steps: step times of pipeline candidates from the simulator instead of the closed form."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,24 +23,26 @@ from strategist.cost.price import Priced
 from strategist.cost.step import RankSteps, rank_steps
 from strategist.expr.columns import Columns
 
-ON_STAGE = (
+STAGE_PARTS = (
     "matmul", "attention", "memory_bound", "recompute", "launch", "tp_communication", "cp_communication", "ep_communication",
 )  # fmt: skip
 """Parts of a step that every micro-batch takes on every stage."""
 
-TAIL = ("dp_communication", "offload", "optimizer")
-"""Parts that count after a rank's last action: what nothing hides of gathers and reductions, copies, and the update."""
+TAIL_PARTS = ("dp_communication", "offload", "optimizer")
+"""Parts after a rank's last action: exposed gathers and reductions, copies, and the update."""
 
 
-MOST_PASSES = 2**15
-"""Forward passes of a step (stages x micro-batches) up to which a pipeline is simulated. Beyond, its bubble is a vanishing share of
-the step, and the price in closed form stands."""
+MAX_PASSES = 2**15
+"""Maximum number of forward passes of a step (stages x micro-batches) for which a pipeline is simulated. Beyond it the bubble is
+a vanishing share of the step, and the closed form stands.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward for
-    inputs, and backward for weights. ``layer_bytes`` are kept of a layer on the device meanwhile."""
+    """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward
+    for inputs, and backward for weights. ``layer_bytes`` are the activations of a layer held on the device.
+    """
 
     layer: Floats
     head: Floats
@@ -49,8 +51,13 @@ class Passes:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Rows of one pipeline: ``layers`` (rows, stages), ``tails`` by part (rows, ranks), the timeline of all, then of all without
-    transfers, and seconds by part of the rank that paces each row."""
+    """Simulation of the rows with one pipeline.
+
+    layers: (rows, stages).
+    tails: (rows, ranks) by part.
+    timeline: of all rows, then of all rows without transfers.
+    time: seconds by part of the rank that paces each row.
+    """
 
     rows: tuple[int, ...]
     layers: Floats
@@ -70,10 +77,10 @@ def simulated(
     weighted: bool = False,
     least_pp: int = 2,
 ) -> tuple[Simulated, ...]:
-    """The candidates of a complete table with a pipeline of at least so many ranks, those of equal pipelines together.
+    """Simulates the candidates of a complete table whose pipelines have at least ``least_pp`` ranks; equal pipelines together.
 
-    Stages have equally many layers or, ``weighted``, as many as make the slowest rank fastest. Stages that are streamed from the
-    hosts follow no schedule of torch's and are left out; nodes that differ are left to ``cost.mixed``.
+    Stages have equal numbers of layers or, if ``weighted``, the numbers that minimise the slowest rank's time. Streamed stages,
+    which follow none of torch's schedules, and heterogeneous nodes (``cost.heterogeneous_nodes``) are left out.
     """
     if cluster.groups:
         return ()
@@ -81,7 +88,7 @@ def simulated(
     steps = rank_steps(model, cluster, workload, stack, v, calibration)
     each = _passes(model, workload, stack, v, steps)
     alike: dict[Pipeline, list[int]] = defaultdict(list)
-    few = v.pp * v.virtual_stages * v.accumulation <= MOST_PASSES
+    few = v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES
     for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed & few).tolist():
         alike[pipeline_of(columns, row)].append(row)
     found = []
@@ -95,9 +102,10 @@ def simulated(
 def streamed_round(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, calibration: Calibration, stack: Stack = NATIVE
 ) -> Simulated:
-    """One round of a streamed candidate, and what follows the last one: stages of a layer, the embedding before and the head behind
-    them, are dealt to the ranks in turn, each with all micro-batches of the round, as breadth-first pipelines order them. The head
-    goes forward when it goes backward."""
+    """Simulates one round of a streamed candidate and what follows the last round: the embedding, stages of one layer and the
+    head are assigned to the ranks in turn, each with all micro-batches of the round, as in breadth-first pipelines. The
+    head's forward pass is part of its backward pass.
+    """
     v = view(columns, workload)
     steps, pp, head = rank_steps(model, cluster, workload, stack, v, calibration), int(v.pp[0]), model.layers + 1
     own = _passes(model, workload, stack, v, steps)
@@ -108,14 +116,16 @@ def streamed_round(
 
 
 def pipeline_of(columns: Columns, row: int) -> Pipeline:
-    """The pipeline of one candidate; alone, a rank does what the last one of 1F1B does."""
+    """The pipeline of one candidate; a single rank runs the order of the last rank of 1F1B."""
     values = columns.row(row)
     pp, stages, micro_batches = (int(values[name]) for name in ("layout.pp", "knobs.pp_virtual_stages", "knobs.accumulation"))
     return Pipeline(str(values["knobs.pp_schedule"]) if pp > 1 else "1f1b", pp, stages, micro_batches)
 
 
 def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[int]) -> Priced:
-    """The prices with the time of some rows as it was simulated; ``rows`` are those of the table that was simulated."""
+    """The prices with the simulated time of some rows; ``rows`` are the numbers in ``priced`` of the rows of the simulated
+    table.
+    """
     time = {name: column.copy() for name, column in priced.time.items()}
     uneven = dict(priced.stage_layers)
     for some in found:
@@ -132,13 +142,14 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
 
 
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:
-    """Parts of a micro-batch shared out to its passes: matrices are multiplied once forward and once for each gradient; what the
-    forward pass computes or communicates again counts in the backward pass; a loss is half and half."""
+    """Divides parts of a micro-batch among its passes: matmuls into three equal passes; recomputation and its communication
+    belong to the backward pass; a loss is half and half.
+    """
     per, work = state_bytes(model, workload, stack), layer_work(model, workload, stack, v)
-    middle, head = (np.stack([parts[name] for name in ON_STAGE]) / v.accumulation for parts in (steps.middle, steps.head))
-    shares, half = _forward_shares(per, work, v), np.full((len(ON_STAGE), 1), 0.5)
+    middle, head = (np.stack([parts[name] for name in STAGE_PARTS]) / v.accumulation for parts in (steps.middle, steps.head))
+    shares, half = _forward_shares(per, work, v), np.full((len(STAGE_PARTS), 1), 0.5)
     half[0] = 1 / 2 if per.frozen else 1 / 3
-    weights = np.zeros((len(ON_STAGE), 1))
+    weights = np.zeros((len(STAGE_PARTS), 1))
     weights[0] = 0.0 if per.frozen else 1 / 3
     layer, head = middle / np.ceil(model.layers / v.pp), head - middle
     return Passes(
@@ -149,7 +160,7 @@ def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps:
 
 
 def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
-    """Of each part of ON_STAGE, what the forward pass takes: (parts, rows)."""
+    """Share of each part of ON_STAGE that the forward pass takes: (parts, rows)."""
     moved, zero = work.moved_bytes + work.cast_bytes, np.zeros_like(v.pp)
     return np.stack([
         zero + (1 / 2 if per.frozen else 1 / 3),
@@ -166,9 +177,12 @@ def _forward_shares(per: StateBytes, work: LayerWork, v: View) -> Floats:
 def _simulated(
     pipeline: Pipeline, rows: list[int], own: Passes, steps: RankSteps, given: Floats, *, overlaps: bool, head: int = -1
 ) -> Simulated:
-    """Runs each row twice, with transfers and without: the difference is what they add. ``head`` is the stage that has it."""
+    """Runs each row twice, with and without transfers: the difference is the cost of transfers. ``head`` is the stage with the
+    head.
+    """
     tails = {
-        name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp) for name in TAIL
+        name: _by_rank([getattr(steps, kind)[name][rows] for kind in ("first", "middle", "last")], pipeline.pp)
+        for name in TAIL_PARTS
     }
     tail = np.asarray(sum(tails.values()))
     forward, inputs, weights = (np.tile(_by_stage(own, number, given, head), (2, 1)) for number in range(3))
@@ -195,20 +209,20 @@ def _layers(pipeline: Pipeline, layers: int, own: Passes, row: int, *, weighted:
 
 
 def _by_stage(own: Passes, number: int, given: Floats, head: int) -> Floats:
-    """(rows, stages) of one of the passes."""
+    """(rows, stages) seconds of one of the passes."""
     found: Floats = given * own.layer[number].sum(axis=0)[:, None]
     found[:, head] += own.head[number].sum(axis=0)
     return found
 
 
 def _by_rank(three: list[Floats], ranks: int) -> Floats:
-    """(rows, ranks) of the first rank's, the last one's, and the middle one's for all others."""
+    """(rows, ranks): the first rank's, the last rank's, and the middle rank's for all others."""
     first, middle, last = three
     return np.stack([first, *[middle] * (ranks - 2), last][:ranks], axis=1)
 
 
 def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline, head: int) -> Parts:
-    """Seconds by part on the rank that waits least, which paces the others; what it waits for is the bubble."""
+    """Seconds by part on the rank that waits least, which paces the others; its waiting time is the bubble."""
     pipeline, rows = timeline.graph.pipeline, np.arange(len(given))
     bubble, steps = timeline.bubble_seconds[len(given) :], timeline.step_seconds
     pace = bubble.argmin(axis=1)
@@ -216,7 +230,7 @@ def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline, head: in
     layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
     heads = (ranks[head] == pace).astype(np.float64)
     parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + heads * own.head.sum(axis=0))
-    time: Parts = dict(zip(ON_STAGE, parts, strict=True))
+    time: Parts = dict(zip(STAGE_PARTS, parts, strict=True))
     time |= {name: column[rows, pace] for name, column in tails.items()}
     time["pp_communication"] = steps[: len(given)] - steps[len(given) :]
     time["bubble"] = np.maximum(bubble[rows, pace], 0.0)

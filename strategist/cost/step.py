@@ -1,4 +1,4 @@
-"""Step time: micro-batches on the slowest stage, pipeline bubble, and exposed communication."""
+"""Step time: computation of the micro-batches on the slowest stage, pipeline bubble, and exposed communication."""
 
 from dataclasses import dataclass, replace
 
@@ -18,28 +18,31 @@ from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_sec
 from strategist.cost.rates import Rates
 from strategist.cost.step_inputs import StageInputs, StepInputs, stage_inputs, step_inputs
 
-SLOWED = 0.16
-"""Seconds that computing loses for each second of collectives beside it, which take multiprocessors and memory bandwidth: on
-average it takes 18.9 % longer (arXiv 2507.03114, on A100, H100, MI250)."""
+CONTENTION = 0.16
+"""Seconds that computation loses per second of concurrent collectives, which take multiprocessors and memory bandwidth: it takes
+18.9 % longer on average (arXiv 2507.03114, on A100, H100, MI250).
+"""
 
-TINY = 1e-30
-"""Keeps a share of nothing at nothing."""
+EPSILON = 1e-30
+"""Avoids division by zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and those in which some collective runs, hidden or not."""
+    """Seconds of a step by the parts of ``contract.estimate.TimeParts``, and seconds in which some collective runs, hidden or
+    exposed.
+    """
 
     time: Parts
     communication_seconds: Floats
 
     @property
     def seconds(self) -> Floats:
-        """All parts together."""
+        """Sum of all parts."""
         return sum(self.time.values(), start=np.zeros(1))
 
     def spread(self, rows: Counts, count: int) -> "Step":
-        """As these rows of a table of so many, of which the others have no time."""
+        """The step as ``rows`` of a table of ``count`` rows; NaN in the others."""
 
         def column(figures: Floats) -> Floats:
             found = np.full(count, np.nan)
@@ -51,7 +54,7 @@ class Step:
 
 
 def step(inputs: StepInputs, factors: Factors) -> Step:
-    """The step on its slowest stage, which paces the pipeline."""
+    """The step as the slowest stage sees it, which paces the pipeline."""
     shared = _shared(inputs, factors)
     first = _stage_step(inputs.first, shared, inputs, factors)
     if (inputs.v.pp == 1).all():
@@ -64,14 +67,19 @@ def step(inputs: StepInputs, factors: Factors) -> Step:
 
 
 def first_rank_time(inputs: StepInputs, factors: Factors) -> Parts:
-    """Seconds of the step by part as the first rank of a pipeline sees it."""
+    """Seconds of the step by part, as the first rank of a pipeline sees it."""
     return _stage_step(inputs.first, _shared(inputs, factors), inputs, factors).time
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSteps:
-    """Seconds of a step by part as ranks of a pipeline see it: the first, one with as many layers but neither embedding nor head,
-    and the last; ``head`` has those layers and the head. ``hop_seconds`` is one transfer between ranks."""
+    """Seconds of a step by part, as ranks of a pipeline see it.
+
+    first, last: the ranks at both ends.
+    middle: a rank with as many layers as the first, without embedding and head.
+    head: the same with the head.
+    hop_seconds: one transfer between ranks.
+    """
 
     first: Parts
     middle: Parts
@@ -83,7 +91,7 @@ class RankSteps:
 def rank_steps(
     model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
 ) -> RankSteps:
-    """What an event-level simulation needs to know of each rank, from the parts that the step is made of."""
+    """Inputs of the pipeline simulator: seconds of each kind of rank."""
     per, cluster = state_bytes(model, workload, stack), calibration.calibrated_cluster(cluster)
     work = work_of(model, workload, stack, v)
     inputs = step_inputs(model, cluster, workload, stack, v, work)
@@ -98,8 +106,11 @@ def rank_steps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Shared:
-    """One micro-batch on what stages are made of: a layer, and the head. ``waits`` are a layer's, for the host to launch it;
-    ``taken`` is the share of its computing beside which tensor and expert collectives run, on links that sharding uses, too."""
+    """Seconds of one micro-batch that all stages share: of a layer and of the head.
+
+    waits: exposed launch seconds of a layer.
+    taken: share of a layer's computation that hides tensor and expert collectives on links that FSDP uses, too.
+    """
 
     rates: Rates
     layer: LayerSeconds
@@ -116,7 +127,7 @@ class _Shared:
 
 
 def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
-    """What all stages have in common: their layers are alike."""
+    """Seconds that all stages share: their layers are alike."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
     links, taken = _beside_layers(inputs, layer, factors)
@@ -134,7 +145,7 @@ def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
 
 
 def layer_step_seconds(inputs: StepInputs, factors: Factors) -> Floats:
-    """Seconds of one layer and micro-batch: what it computes, and what it waits for that no schedule hides."""
+    """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides."""
     shared = _shared(inputs, factors)
     layer, links = shared.layer, shared.links
     computed = layer.matmul + layer.attention + layer.memory_bound + layer.recompute + shared.waits
@@ -142,16 +153,17 @@ def layer_step_seconds(inputs: StepInputs, factors: Factors) -> Floats:
 
 
 def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
-    """What shows of tensor and expert collectives, and the share of a layer's computing that hides the rest: no more fits beside
-    it than it takes. Rings inside the node leave the ports to shards that lie across nodes."""
+    """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
+    the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
+    """
     links = inputs.links
     hidden = links.tp * (1 - factors.tensor) + links.ep * (1 - factors.expert)
     computing = layer.forward + layer.backward
-    fits = np.minimum(computing / np.maximum(hidden, TINY), 1.0)
+    fits = np.minimum(computing / np.maximum(hidden, EPSILON), 1.0)
     shown = replace(
         links,
-        tp=links.tp * (1 - (1 - SLOWED) * (1 - factors.tensor) * fits),
-        ep=links.ep * (1 - (1 - SLOWED) * (1 - factors.expert) * fits),
+        tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * fits),
+        ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * fits),
     )
     return shown, (1 - inputs.apart) * fits * hidden / computing
 
@@ -175,9 +187,9 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     data, copied = _data_parallel(stage, shared, host, inputs)
     computing = layer.forward + layer.backward
     beside = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0) * computing / (computing + shared.waits)
-    data = data + inputs.slows_beside * SLOWED * beside
+    data = data + inputs.slows_beside * CONTENTION * beside
     others = _others(busy, stage.has_head * shared.head, shared.head, n, inputs.model_layers)
-    bubble = others / np.maximum(busy, TINY) * _bubble(busy, n * layer.matmul / 3, v)
+    bubble = others / np.maximum(busy, EPSILON) * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data + stage.links.update,
@@ -240,14 +252,15 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     replicas = np.where(v.no_sync, 1.0, v.accumulation) * np.maximum(replica - n * left, replica / np.maximum(n, 1.0))
     counts = _gather_counts(v)
     carried = counts.forward * gathers + counts.backward * going_back
-    copies = 1 - carried / np.maximum(counts.forward * forward + counts.backward * backward, TINY)
+    copies = 1 - carried / np.maximum(counts.forward * forward + counts.backward * backward, EPSILON)
     total = counts.forward * onward + counts.backward * back + counts.ends * besides.gather
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
 def _away(n: Floats, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) -> Floats:
-    """Seconds of one micro-batch in which a stage waits for activations on their way to the host and back. A stage of a pipeline
-    that is not the last one waits for the whole way back of its last layer: its backward pass begins when others say so."""
+    """Exposed seconds of activation offload of one micro-batch on a stage. A pipeline stage that is not the last waits for the
+    whole copy of its last layer, because other stages decide when its backward pass begins.
+    """
     v, rates = inputs.v, shared.rates
     if not v.activations_away.any():
         return np.zeros_like(n)
@@ -261,14 +274,15 @@ def _away(n: Floats, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) 
 
 
 def _beside(collectives: Floats, copies: Floats, rates: Rates) -> Floats:
-    """Seconds of collectives and of copies between host and device at once, where collectives take a share of the copies' link:
-    over PCIe at full rate all of it; none over NVLink."""
+    """Seconds of concurrent collectives and host copies, where collectives take a share of the host link: over PCIe at full rate
+    all of it, over NVLink none.
+    """
     return np.where(copies > 0, np.maximum(collectives, rates.shared_link * collectives + copies), collectives)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _GatherCounts:
-    """How often a step gathers parameters of layers in forward and in backward passes, and those of embedding and head."""
+    """Number of all-gathers of a step: of layers in forward and in backward passes, and of embedding and head."""
 
     forward: Floats
     backward: Floats
@@ -276,9 +290,10 @@ class _GatherCounts:
 
 
 def _gather_counts(v: View) -> _GatherCounts:
-    """With each micro-batch; once where parameters stay gathered all step long. torch's stages free none after a backward pass
-    until the last one, so of those that are freed after the forward pass one gather serves a backward pass and the forward pass
-    after it, or all backward passes where these come last."""
+    """One per micro-batch, or one per step if parameters stay gathered. torch's pipeline stages free no parameters after a
+    backward pass but the last; of those freed after the forward pass, one all-gather serves a backward pass and the next
+    forward pass, or all backward passes if these come last.
+    """
     once = _gathered_once(v)
     each = np.where(once, 1.0, v.accumulation)
     kept = (v.pp > 1) & ~v.streamed & v.no_sync
@@ -291,23 +306,27 @@ def _gather_counts(v: View) -> _GatherCounts:
 
 
 def _gathered_once(v: View) -> Mask:
-    """Neither resharded nor reduced before the last micro-batch: parameters are gathered for the first one only (ZeRO-1)."""
+    """Whether parameters are gathered for the first micro-batch only: neither resharded nor reduced before the last one
+    (ZeRO-1).
+    """
     return ~v.reshard & ~v.reshard_subgroup & v.no_sync
 
 
 def _others(busy: Floats, own_head: Floats, head: Floats, n: Floats, layers: Number) -> Floats:
-    """Seconds of one micro-batch on all stages but this one, which waits for them while the pipeline fills and drains."""
+    """Seconds of one micro-batch on all other stages, for which this one waits while the pipeline fills and drains."""
     each = (busy - own_head) / np.maximum(n, 1.0)
     return np.maximum(each * layers + head - busy, 0.0)
 
 
 def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
-    """Idle seconds of a step that each further rank adds; ``busy`` a micro-batch, ``weights`` of it in gradients of weights.
+    """Idle seconds of a step per further rank; ``busy`` are the seconds of one micro-batch, ``weights`` of these compute weight
+    gradients.
 
-    1F1B and GPipe F + B + W, looped ones that over their stages (arXiv 2104.04473, section 2.2). Zero-bubble schedules fill idle
-    time with W: F + I - W looped (arXiv 2401.10241, table 1, with I for the gradients of inputs). In a V it is half of I, or I - W
-    where that is more, and DualPipe's half of F + I - W: what simulating torch's own order of actions gives (``cost.events``); the
-    papers count each rank from its own first action (arXiv 2401.10241, section 6; arXiv 2412.19437, table 2).
+    With F, I, W for forward pass and gradients of inputs and of weights: 1F1B and GPipe F + I + W, looped schedules that over their
+    stages (arXiv 2104.04473, section 2.2). Zero-bubble schedules fill idle time with W: looped F + I - W (arXiv 2401.10241, table
+    1). V-shaped schedules have half of I, or I - W if that is more, and DualPipe half of F + I - W: results of simulating torch's
+    own order of actions (``cost.pipeline_simulator``); the papers count each rank from its own first action (arXiv 2401.10241,
+    section 6; arXiv 2412.19437, table 2).
     """
     idle = busy / v.virtual_stages
     if not v.zero_bubble.any():
@@ -319,10 +338,11 @@ def _bubble(busy: Floats, weights: Floats, v: View) -> Floats:
 
 
 def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> Floats:
-    """Stages of about a layer are dealt to the devices in turn, each for all micro-batches of a round: a device waits for its first
-    stage, and after its last one, as long as the others' first and last micro-batches take. Where the update comes later, the next
-    step's first stages fill that in (arXiv 2604.27085). Fewer micro-batches than devices leave it waiting before each further
-    stage, too, until the first of them has passed the other devices."""
+    """Idle seconds of streamed stages. Stages of about a layer are assigned to the devices in turn, each for all micro-batches
+    of a round: a device waits before its first and after its last stage for the others' first and last micro-batches. An
+    asynchronous update lets the next step's first stages fill that time (arXiv 2604.27085). With fewer micro-batches than
+    devices it also waits before each further stage until the first micro-batch has passed the other devices.
+    """
     ends = np.where(v.async_optimizer_step, 0.0, v.pp - 1)
     between = np.maximum(n - 1, 0.0) * np.maximum(v.pp - v.round_batches, 0.0)
     idle: Floats = v.rounds * (ends + between) * (layer.forward + layer.backward + waits)
@@ -330,38 +350,41 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
 
 
 def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
-    """Transfers between stages: those of filling and draining are exposed; the rest only where nothing overlaps."""
+    """Seconds of transfers between stages: exposed while the pipeline fills and drains, all exposed if the device cannot
+    overlap.
+    """
     exposed = _filling(v) + (1 - rates.overlaps) * passing(v)
     return np.where(v.pp > 1, exposed * links.pp, 0.0)
 
 
 def _filling(v: View) -> Floats:
-    """Transfers that a stage waits for: before its first and after its last micro-batch and, unless breadth first, at the turn of
-    each round of as many micro-batches as stages (simulated: 124 of 1F1B with 8 stages and 64 micro-batches)."""
+    """Number of exposed transfers: before a stage's first and after its last micro-batch and, unless breadth first, at the turn
+    of each round of pp micro-batches (simulated: 124 for 1F1B with 8 stages and 64 micro-batches).
+    """
     rounds = np.where(v.breadth_first, 1.0, np.maximum(v.accumulation / v.pp, 1.0))
     return 2 * (v.pp - 1) * rounds
 
 
 def passing(v: View) -> Floats:
-    """A stage's own transfers: one forward and one backward a micro-batch and virtual stage."""
+    """Number of a stage's own transfers: one forward and one backward per micro-batch and virtual stage."""
     return 2 * v.accumulation * v.virtual_stages
 
 
 def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time: Parts, v: View) -> Floats:
-    """All seconds in which some collective runs."""
+    """Seconds in which some collective runs."""
     hops = np.where(v.pp > 1, (_filling(v) + passing(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
     return blocking + (_sharding_seconds(n, links, besides, v) + hops)
 
 
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
-    """All seconds of a step in which a collective between data-parallel ranks runs, hidden or not."""
+    """Seconds of a step in which a collective between data-parallel ranks runs, hidden or exposed."""
     reduced = n * links.reduce + besides.reduce + besides.replica
     return gather_seconds(n, links, besides, v) + besides.update + np.where(v.no_sync, 1.0, v.accumulation) * reduced
 
 
 def gather_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:
-    """All seconds of a step in which a stage of ``n`` layers gathers parameters."""
+    """Seconds of a step in which a stage of ``n`` layers gathers parameters."""
     counts = _gather_counts(v)
     layers = counts.forward * links.gather_forward + counts.backward * links.gather_backward
     return n * layers + counts.ends * besides.gather

@@ -1,6 +1,6 @@
-"""Step inputs: all inputs of a step's time except calibration factors, one element a candidate.
+"""Step inputs: everything a step's time depends on except calibration factors, one element per candidate.
 
-They hold no model, cluster or stack, only figures, so that those of candidates of any kind can be joined and timed in one call.
+They hold no model, cluster or stack, only figures, so that candidates of any kind can be joined and timed in one call.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,9 +48,12 @@ class StageInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class StepInputs:
-    """Columns of candidates. ``hides_reductions``, ``slows_beside`` and ``apart`` are 0 or 1: gradients are reduced beside the
-    backward pass; collectives take multiprocessors from computing; tensor and expert collectives leave the ports between nodes to
-    shards."""
+    """Step inputs of candidates, as columns.
+
+    hides_reductions: 1 if gradients are reduced during the backward pass.
+    slows_beside: 1 if collectives take multiprocessors from computation.
+    apart: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
+    """
 
     v: View
     rates: Rates
@@ -75,12 +78,12 @@ class StepInputs:
 
 
 def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work) -> StepInputs:
-    """Inputs of candidates that share all but their settings; the links are those of the cluster."""
+    """Inputs of candidates that share everything but their settings; links are those of the given cluster."""
     per, cluster = state_bytes(model, workload, stack), with_stack_links(cluster, stack)
     device, layer = with_stack_kernels(cluster.device, stack), work.layer
     dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
     first, last = stages(model, v, stack.memory_traits)
-    ends = [stage_inputs(stage, model, cluster, workload, stack, per, v, work) for stage in _told_apart(first, last, v)]
+    ends = [stage_inputs(stage, model, cluster, workload, stack, per, v, work) for stage in _distinct_stages(first, last, v)]
     inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
     return StepInputs(
         v=v,
@@ -101,8 +104,8 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
     )
 
 
-def _told_apart(first: Stage, last: Stage, v: View) -> tuple[Stage, ...]:
-    """Stages without pipelines are one."""
+def _distinct_stages(first: Stage, last: Stage, v: View) -> tuple[Stage, ...]:
+    """The stages to time; without pipelines the first is the only one."""
     return (first,) if (v.pp == 1).all() else (first, last)
 
 
@@ -127,7 +130,7 @@ def stage_inputs(
 
 
 def concatenate(items: Sequence[StepInputs]) -> StepInputs:
-    """The candidates of all, one after the other."""
+    """The candidates of all items, one after the other."""
     rows = [item.rows for item in items]
     found: StepInputs = _each(lambda columns, rows: np.concatenate(list(map(_column, columns, rows))), items, rows)
     return found
@@ -141,7 +144,7 @@ def take(inputs: StepInputs, index: Sequence[int] | NDArray[np.intp]) -> StepInp
 
 
 def _each(change: Callable[[Sequence[Any], Sequence[int]], Any], items: Sequence[Any], rows: Sequence[int]) -> Any:
-    """A value like ``items`` with each column changed; columns lie in dataclasses of dataclasses."""
+    """A value like ``items`` with ``change`` applied to each column, recursively through dataclasses."""
     first, *_ = items
     if not is_dataclass(first):
         return change(items, rows)
@@ -150,5 +153,5 @@ def _each(change: Callable[[Sequence[Any], Sequence[int]], Any], items: Sequence
 
 
 def _column(value: Any, rows: int) -> Any:
-    """One element a row."""
+    """The value as a column of ``rows`` elements."""
     return value if np.ndim(value) else np.full(rows, value)

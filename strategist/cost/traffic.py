@@ -1,6 +1,6 @@
-"""Traffic of a step: bytes that a rank of the first stage sends over its links, by axis of the mesh and collective.
+"""Traffic of a step: bytes that a rank of the first stage sends over its links, by mesh axis and collective.
 
-The formulas of ``cost.comm`` give seconds; on links that move one byte a second, without latency, these are bytes.
+The formulas of ``cost.comm`` give seconds; on links of one byte per second without latency these are bytes.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_r
 def step_traffic(
     model: ModelShape, cluster: Cluster, workload: Workload, columns: Columns, stack: Stack = NATIVE
 ) -> tuple[Traffic, ...]:
-    """What one candidate moves in a step, as a ring sends it, the most first; stages count as cut evenly."""
+    """Bytes that one candidate sends in a step with ring algorithms, largest first; stages count as split evenly."""
     v = view(columns, workload)
     rows = [
         Traffic(axis=axis, collective=collective, message_bytes=float(size[0]))

@@ -10,12 +10,14 @@ from strategist.contract.plan import Plan
 from strategist.contract.workload import Workload
 from strategist.cost.model_states import state_bytes
 
-MOST = 300.0
-"""The largest exponent that is looked at: e^300 times the work is never."""
+MAX_EXPONENT = 300.0
+"""Largest exponent that is evaluated: e^300 times the work never ends."""
 
 
 def training(plan: Plan, tokens: int) -> Training:
-    """What that many tokens take with the plan, the last step whole; devices cost, and draw power, while they wait and repeat."""
+    """Time, price and energy of training on that many tokens, rounded up to whole steps; devices cost and draw power while they
+    wait and repeat steps.
+    """
     estimate, steps = plan.estimate, ceil(tokens / plan.workload.tokens_per_step)
     price, joules = estimate.price_per_step, estimate.energy_joules_per_step
     seconds = expected_seconds(estimate.step_seconds, steps, plan.candidate.options, plan.cluster, plan.model, plan.workload)
@@ -31,7 +33,7 @@ def training(plan: Plan, tokens: int) -> Training:
 
 
 def checkpoint_bytes(model: ModelShape, workload: Workload) -> int:
-    """Parameters in fp32 and optimizer states, of adapters alone where the rest is frozen."""
+    """Bytes of a checkpoint: parameters in fp32 and optimizer states, of adapters only if the rest is frozen."""
     per = state_bytes(model, workload)
     return int(model.parameters * (4.0 + per.optimizer) * (per.trained if per.frozen else 1.0))
 
@@ -39,11 +41,11 @@ def checkpoint_bytes(model: ModelShape, workload: Workload) -> int:
 def expected_seconds(
     step_seconds: float, steps: int, options: Options, cluster: Cluster, model: ModelShape, workload: Workload
 ) -> float:
-    """Time that so many steps take with their checkpoints, and with failures that come at any moment.
+    """Expected seconds of ``steps`` steps with checkpoints and with failures at random moments.
 
-    Work is done in stretches of one checkpoint interval, each again from its start until it gets through: Daly, A higher order
-    estimate of the optimum checkpoint interval (doi.org/10.1016/j.future.2004.11.016), section 3. After a failure everything is
-    started again and reads the last checkpoint; a copy that was still being written is lost.
+    Work is done in segments of one checkpoint interval, each repeated from its start until it succeeds: Daly, A higher order
+    estimate of the optimum checkpoint interval (doi.org/10.1016/j.future.2004.11.016), section 3. After a failure all ranks restart
+    and read the last checkpoint; an unfinished copy is lost.
     """
     between = cluster.seconds_between_failures
     size = checkpoint_bytes(model, workload)
@@ -52,5 +54,7 @@ def expected_seconds(
     waits = stored if options.checkpoint == "sync" else copied
     again = cluster.restart_seconds + stored + (0.0 if options.checkpoint == "sync" else stored)
     stretch = min(options.checkpoint_interval, steps)
-    through = between * exp(min(again / between, MOST)) * expm1(min((stretch * step_seconds + waits) / between, MOST))
+    through = (
+        between * exp(min(again / between, MAX_EXPONENT)) * expm1(min((stretch * step_seconds + waits) / between, MAX_EXPONENT))
+    )
     return through * steps / stretch

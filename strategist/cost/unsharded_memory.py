@@ -1,4 +1,4 @@
-"""Unsharded memory: parameters that are gathered to compute with, and gradients before they are reduced."""
+"""Unsharded memory: gathered parameters, and gradients before they are reduced."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from strategist.cost.model_states import Stage
 
 
 def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:
-    """Bytes of parameters in the compute type that stay through a micro-batch, the root and what is not resharded, of a streamed
-    root the head alone; and those of layers that come and go: this one and the prefetched one.
+    """Bytes of gathered parameters in the compute type: those resident through a micro-batch (embedding and head, and layers that
+    are not resharded; of a streamed root only the head), and those of layers in transit (the current and the prefetched one).
 
-    Some frameworks compute in whole copies. Autocast copies what matmuls multiply with, so not the embedding, and autograd keeps
-    the copies that a layer's backward pass needs; a layer that is computed again makes its own again. In fp32 none are needed.
+    Some frameworks compute with whole copies. Autocast copies the inputs of matmuls, so not the embedding, and autograd keeps these
+    copies for the backward pass; a recomputed layer makes its own again. In fp32 there are no copies.
     """
     per, v = c.per, c.v
     two_layers = np.minimum(stage.layers, 2.0) * local.layer
@@ -39,14 +39,18 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
 
 
 def _held_root(local: LocalParameters, c: MemoryContext) -> Floats:
-    """Of embedding and head, what stays gathered between forward and backward pass."""
+    """Parameters of embedding and head that stay gathered between forward and backward pass."""
     return {"both": local.root, "head": local.head, "neither": np.zeros_like(local.root)}[c.traits.root]
 
 
 def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats]:
-    """Of a pipeline's stages torch reshards nothing after a backward pass but the last, only what the next forward pass has been
-    through (``stage.backward_maybe_with_nosync``), and keeps three stages at a time. So at the loss those that last went back lie
-    beside, of stages in turn half of the others; and after a backward pass all of them."""
+    """Bytes of gathered parameters that other stages of a rank leave behind: at the loss, and after a backward pass.
+
+    After a backward pass torch reshards nothing but the last stage, and otherwise only what the next forward pass has used
+    (``stage.backward_maybe_with_nosync``); three stages stay gathered at a time. At the loss the stages whose backward pass ran
+    last are
+    gathered: half of the others if stages take turns.
+    """
     v, gathered = c.v, c.per.gathered
     if c.traits.parameters != "shards":
         return np.zeros_like(v.tp), np.zeros_like(v.tp)
@@ -58,11 +62,13 @@ def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -
 
 
 def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple[Floats, Floats, Floats]:
-    """What FSDP2 does with embedding and head, which it gathers and reduces together (``FSDPParamGroup``).
+    """Bytes of embedding and head, which FSDP2 gathers and reduces together (``FSDPParamGroup``), at three moments.
 
-    As the first layer runs: the root and the layer, each beside the buffer that it was gathered into. While layers go back: the
-    gradient of the head, which waits for that of the embedding; where micro-batches add up in the same type it is counted with
-    them. At last: the gradients of both, of tied ones their sum, too, beside the buffer of the last layer's reduction.
+    First layer's forward pass: root and layer, each with the buffer that it was gathered into. Backward passes of layers: the
+    gradient of
+    the head, which waits for that of the embedding; it is counted with the accumulated gradients if these have the same type.
+    End: the
+    gradients of both, for tied ones also their sum, beside the buffer of the last layer's reduction.
     """
     per, v, traits = c.per, c.v, c.traits
     alone = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
@@ -76,8 +82,9 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
 
 
 def gradient_buffers(parameters: Floats, c: MemoryContext) -> Floats:
-    """Bytes of the gradients of ``parameters`` in the compute type, and in the type that they are reduced in: FSDP2 frees the input
-    of one reduce-scatter before it makes that of the next (``FSDPParamGroup.post_backward``)."""
+    """Bytes of the gradients of ``parameters`` in the compute type and in the type of the reduction. FSDP2 frees the input of
+    one reduce-scatter before it allocates the next (``FSDPParamGroup.post_backward``).
+    """
     per, v = c.per, c.v
     if per.frozen:
         return np.zeros_like(v.tp)
@@ -88,8 +95,9 @@ def gradient_buffers(parameters: Floats, c: MemoryContext) -> Floats:
 
 
 def unsummed_gradients(stage: Stage, local: LocalParameters, c: MemoryContext) -> Floats:
-    """Where gradients of weights are a pass of their own, FSDP2 adds them to those of earlier micro-batches only in the stage's
-    next pass; until then they wait in the type that they are computed in."""
+    """Bytes of weight gradients that a separate pass computed (zero-bubble schedules) and FSDP2 has not added to those of
+    earlier micro-batches yet; it does so in the stage's next pass.
+    """
     per, v = c.per, c.v
     if per.frozen:
         return np.zeros_like(v.tp)

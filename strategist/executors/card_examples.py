@@ -1,4 +1,4 @@
-"""Runs example scripts of cards in a supervised process with torch; no process of theirs outlives this one."""
+"""Runs example scripts of cards in a supervised process with torch; none of their processes outlives this one."""
 
 import json
 import os
@@ -21,14 +21,14 @@ OnResult = Callable[[int, ScriptResult], None]
 
 TIMEOUT_SECONDS = 60.0
 START_SECONDS = 120.0
-"""How long importing torch may take, on a loaded machine with a cold disk."""
+"""Time limit for importing torch, on a loaded machine with a cold disk."""
 POLL_SECONDS = 0.05
 
 
 def run_scripts(
     scripts: Sequence[Script], *, timeout_seconds: float = TIMEOUT_SECONDS, on_result: OnResult | None = None
 ) -> tuple[ScriptResult, ...]:
-    """What came of each script, in their order; ``on_result`` hears of each as soon as it has ended.
+    """Results of the scripts, in their order; ``on_result`` is called with each as soon as its script has ended.
 
     Raises:
         InputError: no Linux or no torch; nothing was started.
@@ -53,7 +53,7 @@ def run_scripts(
 
 
 class _Results:
-    """The results in a file that grows by whole lines."""
+    """Results read from a file that grows line by line."""
 
     def __init__(self, path: Path, on_result: OnResult | None) -> None:
         self.path, self._on_result = path, on_result

@@ -1,4 +1,4 @@
-"""Tests of cards: cases by the rules alone, examples as programs."""
+"""Tests of cards: their cases by the rules alone, their examples as programs."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,7 +18,7 @@ def run_examples(
     timeout_seconds: float = TIMEOUT_SECONDS,
     on_result: Callable[[ExampleKey, ScriptResult], None] | None = None,
 ) -> dict[ExampleKey, ScriptResult]:
-    """What came of every example of the cards that is a script.
+    """Results of all examples of the cards that are scripts.
 
     Raises:
         InputError: there are scripts, and no Linux or no torch to run them.
@@ -37,7 +37,7 @@ def run_examples(
 def run_tests(
     cards: Iterable[Card], *, timeout_seconds: float = TIMEOUT_SECONDS, on_card: OnCard | None = None
 ) -> tuple[CardTest, ...]:
-    """The tests of all cards, in their order; ``on_card`` hears of each card as soon as its last example has ended.
+    """Test results of the cards, in their order; ``on_card`` is called with each as soon as its last example has ended.
 
     Raises:
         InputError: there are scripts, and no Linux or no torch to run them.
@@ -54,7 +54,7 @@ def run_tests(
 
     advance()
     ran = run_examples(tuple(waiting), timeout_seconds=timeout_seconds, on_result=advance)
-    for key, result in ran.items():  # those that the runner did not come to
+    for key, result in ran.items():  # scripts that the runner did not reach
         advance(key, result)
     return tuple(tests)
 

@@ -1,4 +1,4 @@
-"""Command executor: trials of an external program, started by its own command, with figures read from its output."""
+"""Command executor: runs trials of an external program by its own command, and reads figures from its output."""
 
 import os
 import shutil
@@ -35,27 +35,29 @@ from strategist.programs.template import ENVIRONMENT
 from strategist.search.facts import plan_facts
 
 START_SECONDS = 600.0
-"""Until a program's first step, where its file says nothing: frameworks read data and compile before it."""
+"""Time limit for a program's first step if its file states none: frameworks read data and compile before it."""
 
-SHORTEST_SECONDS = 1e-4
-"""Steps that come faster were written all at once."""
+MIN_STEP_SECONDS = 1e-4
+"""Shorter steps mean that the program wrote all lines at once."""
 
 DEADLINES = ("init_timeout_seconds", "step_timeout_seconds", "save_timeout_seconds", "wall_timeout_seconds")
-OWN = ("steps", "warmup_steps", "seed", *DEADLINES)
-"""What of a trial's settings a program hears; the others are for our own trainer."""
+PROGRAM_SETTINGS = ("steps", "warmup_steps", "seed", *DEADLINES)
+"""Fields of a trial's settings that apply to a program; the others apply to the built-in trainer only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandExecutor:
-    """Runs ``program``, here or on each node of an ``engine``, one process that starts the others. ``study`` marks the processes
-    of one study."""
+    """Runs ``program`` on this machine, or on each node of an ``engine``, as one process that starts the ranks.
+
+    ``study`` marks the processes of one study.
+    """
 
     program: Program
     study: str = "study"
     engine: Engine = TORCHRUN
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
-        """Runs the program as ``plan`` says in ``folder``; see :class:`strategist.executors.executor.Executor`."""
+        """Runs the program for ``plan`` in ``folder``; see :class:`strategist.executors.executor.Executor`."""
         self.preflight(plan)
         self.check_settings(settings)
         settings = self._patient(settings)
@@ -78,7 +80,7 @@ class CommandExecutor:
         return self.program.arguments(plan_facts(plan), self._words(plan, folder, settings))
 
     def reading(self, plan: Plan, folder: Path, settings: TrialSettings) -> Reading:
-        """How this run is read, for the process that follows it."""
+        """How the monitor reads the output of this run."""
         facts, words, metrics = plan_facts(plan), self._words(plan, folder, settings), self.program.metrics
         return Reading(
             lines=metrics.lines,
@@ -94,16 +96,18 @@ class CommandExecutor:
         )
 
     def _environment(self, facts: Facts, words: Mapping[str, str]) -> dict[str, str]:
-        """Variables of the program's file; by one more torchrun hears that this machine is all, where it may run on several."""
+        """Variables of the program's file; a further variable tells torchrun that there is no other machine, for programs that
+        could use several.
+        """
         alone = self.program.runs_on_each_node and not self.engine.elsewhere
         own = {name: template.filled(facts, words) for name, template in self.program.environment.items()}
         return {**({"PET_STANDALONE": "1"} if alone else {}), **own}
 
     def preflight(self, plan: Plan) -> None:
-        """What would fail every trial is said before the first.
+        """Raises an error for anything that would fail every trial.
 
         Raises:
-            InputError: no Linux, fewer devices than the plan has ranks, a variable that is not set, or nothing to run.
+            InputError: no Linux, fewer devices than ranks, a variable that is not set, or a program that is not installed.
         """
         require_supervision()
         for name in self.program.variables:
@@ -130,7 +134,7 @@ class CommandExecutor:
             raise InputError(f"program {self.program.name}", law, "correct its command, or start where the script lies")
 
     def _preflight_elsewhere(self, plan: Plan) -> None:
-        """Raises InputError where the command would start a training of its own on each machine."""
+        """Raises InputError if the command would start a separate training on each machine."""
         self.engine.launcher(plan, Path(), each=True)
         words = self.command(plan, Path(), TrialSettings())
         if not self.program.runs_on_each_node or "--standalone" in words:
@@ -139,10 +143,10 @@ class CommandExecutor:
             raise InputError(f"program {self.program.name}", law, do)
 
     def check_settings(self, settings: TrialSettings) -> None:
-        """Raises InputError where something is asked for that only our own trainer does."""
+        """Raises InputError if a setting is given that only the built-in trainer supports."""
         plain = TrialSettings()
         for name in TrialSettings.__dataclass_fields__:
-            if name not in OWN and getattr(settings, name) != getattr(plain, name):
+            if name not in PROGRAM_SETTINGS and getattr(settings, name) != getattr(plain, name):
                 law = f"is for strategist's own trainer, and {self.program.name} is another"
                 raise InputError(name.replace("_", " "), law, "leave it out, or write it into the program's command")
 
@@ -163,12 +167,14 @@ class CommandExecutor:
         }
 
     def _warmup(self, settings: TrialSettings) -> int:
-        """Steps that are not counted."""
+        """Number of warm-up steps, which are not measured."""
         stated = self.program.metrics.warmup_steps
         return settings.warmup_steps if stated is None else stated
 
     def _patient(self, settings: TrialSettings) -> TrialSettings:
-        """The deadlines that the program's file states, else time to start; one that shows no steps has all its time to start."""
+        """Settings with the deadlines of the program's file, or with ``START_SECONDS`` to start. A program without log patterns
+        shows no steps, so its whole run counts as its start.
+        """
         stated = self.program.deadlines
         start = max(settings.init_timeout_seconds, START_SECONDS) if stated.start_seconds is None else stated.start_seconds
         total = settings.wall_timeout_seconds
@@ -185,16 +191,16 @@ class CommandExecutor:
 
 
 def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:
-    """The figures of a Measurement out of the record of a program.
+    """Fields of a Measurement from the record of a program.
 
     Raises:
-        Impossible: it showed no step's time, or one that cannot be.
+        Impossible: the record has no step time, or an impossible one.
     """
     (record,) = records
     if not record.step_seconds:
         raise Impossible(0, "nothing that it wrote gives the time of a step after warm-up")
     shortest = min(record.step_seconds)
-    if shortest < SHORTEST_SECONDS:
+    if shortest < MIN_STEP_SECONDS:
         raise Impossible(0, f"a step of {shortest:.2g} s is impossible; were its lines written all at once?")
     if sum(record.step_seconds) > wall_seconds:
         raise Impossible(0, f"its steps add up to {sum(record.step_seconds):.3g} s, the whole trial took {wall_seconds:.3g} s")

@@ -1,7 +1,7 @@
 """Progress of a trial's ranks, and whether one of its deadlines has passed.
 
-A rank rewrites ``rank-<r>.phase`` when it enters a section and at every step. That a file changed counts, not the time it carries,
-and time is monotonic: a clock that is set while the trial runs decides nothing.
+A rank rewrites ``rank-<r>.phase`` when it enters a phase and at every step. Only the change of the file counts, not the time in
+it. All times are monotonic, so that setting the clock during a trial has no effect.
 """
 
 from collections.abc import Sequence
@@ -12,26 +12,30 @@ from typing import Any
 
 from strategist.contract.measurement import STOPPED, TrialSettings
 from strategist.contract.progress import Progress
-from strategist.executors.host_agents import MEETING
+from strategist.executors.host_agents import RENDEZVOUS_FILE
 from strategist.executors.progress_file import read_steps
 
 PHASES = ("", "spawn", "init", "build", "warm-up", "measure", "profile", "evaluate", "save", STOPPED, "done")
 STARTING, RUNNING = PHASES[:4], PHASES[4:]
 FIGURES = ("loss", "grad_norm", "evaluation_loss", "seconds", "memory_bytes")
 LAST_BYTES = 4096
-"""Of the progress file, as much as shows how far a trial is."""
+"""Bytes read from the end of the progress file; enough for the latest steps."""
 
 FAILURE_GRACE_SECONDS = 5.0
-"""How long the other ranks may go on after one failed: enough to write their records, less than the launcher would wait."""
+"""Seconds that the other ranks may run after one failed: enough to write their records, less than the launcher would wait."""
 
 LAUNCHER_GRACE_SECONDS = 40.0
-"""The same where the launcher sees to it: a scheduler that lost a machine takes its time to know, and torchrun its 30 s to end the
-others before it starts all again, or reports which one it lost."""
+"""The same if the launcher handles failures: a scheduler needs time to notice a lost machine, and torchrun needs 30 s to end the
+other ranks before it restarts all or reports the lost one.
+"""
 
 
 class Deadline(StrEnum):
-    """Why a trial was ended from outside; ``peers`` when a rank had failed and others went on, ``memory`` when it had taken
-    the machine's last, ``crowded`` when others had."""
+    """Why a trial was ended from outside.
+
+    ``peers``: a rank had failed and others went on. ``memory``: the trial had used up the machine's memory. ``crowded``: other
+    programs had used it up.
+    """
 
     INIT = "init"
     STEP = "step"
@@ -45,9 +49,12 @@ class Deadline(StrEnum):
 class Ending:
     """How the launcher of a trial ended.
 
-    ``deadline`` is None when it ended by itself; ``ended`` are the ranks that had ended when the deadline passed and ``straggler``
-    the rank furthest behind. ``oom_kills`` counts processes that the kernel killed for memory on this machine meanwhile,
-    ``restarts`` how often the launcher started the ranks again.
+    exit_code: negative for a signal.
+    deadline: the deadline that had passed; None if the launcher ended by itself.
+    ended: ranks that had ended before the launcher was.
+    straggler: the rank furthest behind.
+    oom_kills: processes that the kernel killed for memory during the trial, on this machine.
+    restarts: how often the launcher restarted the ranks.
     """
 
     exit_code: int
@@ -68,13 +75,17 @@ class _Rank:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Orders ranks by how far they are."""
+        """Sort key: ranks that are further behind come first."""
         return (PHASES.index(self.phase) if self.phase in PHASES else 0), self.mark[0]
 
 
 class Watch:
-    """The view on one running trial; ``now`` is monotonic seconds. It has ``begun`` when its ranks could: one that ``queues`` waits
-    for machines until its ranks have a place to meet. Its launcher may start the ranks again, ``restarts`` times."""
+    """Watches a running trial; all times are monotonic seconds.
+
+    begun: time at which the ranks could start.
+    queues: the trial waits for machines; it begins when the rendezvous file exists.
+    restarts: how often the launcher may restart the ranks.
+    """
 
     def __init__(
         self, folder: Path, ranks: int, settings: TrialSettings, now: float, *, queues: bool = False, restarts: int = 0
@@ -86,9 +97,9 @@ class Watch:
         self._failed_at: float | None = None
 
     def look(self, now: float) -> Deadline | None:
-        """Reads what changed; the deadline that has passed, if one has."""
+        """Reads the changed files; returns the deadline that has passed, or None."""
         if self._queued:
-            self._queued = not (self._folder / MEETING).exists()
+            self._queued = not (self._folder / RENDEZVOUS_FILE).exists()
             self.begun = self._attempt = now
             return None
         for number, rank in enumerate(self._ranks):
@@ -112,7 +123,7 @@ class Watch:
         return LAUNCHER_GRACE_SECONDS if waits else FAILURE_GRACE_SECONDS
 
     def _first_step(self) -> bool:
-        """Whether all ranks are at their first step, which connects them, loads kernels, and compiles layers."""
+        """Whether all ranks are in their first step, which takes longer: it connects ranks, loads kernels and compiles layers."""
         return (
             all(rank.phase == "warm-up" for rank in self._ranks)
             and _last_step(read_steps(self._folder, last_bytes=LAST_BYTES)) is None
@@ -126,13 +137,13 @@ class Watch:
             if mark != rank.mark:
                 words = path.read_text(encoding="utf-8", errors="replace").split()
                 rank.mark, rank.phase, rank.moved = mark, words[0] if words else "", now
-        except OSError:  # not there yet
+        except OSError:  # the file does not exist yet
             pass
         if (restarts := read_restarts(self._folder, number)) > rank.restarts:
             rank.restarts, rank.phase, rank.moved, self._attempt = restarts, "", now, now
 
     def _look_for_failures(self, now: float) -> None:
-        """A rank that is started again has not failed any more."""
+        """Notes the time of the first failure; a restarted rank no longer counts as failed."""
         ends = [read_exit(self._folder, number) for number in range(len(self._ranks))]
         if not any(end is not None and end[0] != 0 for end in ends):
             self._failed_at = None
@@ -141,24 +152,24 @@ class Watch:
 
     @property
     def restarts(self) -> int:
-        """How often ranks have begun again."""
+        """How often the ranks were restarted."""
         return max(rank.restarts for rank in self._ranks)
 
     @property
     def straggler(self) -> int:
-        """The rank that is furthest behind: has not ended, in the earliest phase, and there the one that moved the longest ago."""
+        """The rank furthest behind: not ended, in the earliest phase, and within it with the oldest change."""
         ended = self.ended()
         return min(range(len(self._ranks)), key=lambda number: (number in ended, *self._ranks[number].place))
 
     def ended(self) -> frozenset[int]:
-        """The ranks that have left a record or an exit code."""
+        """Ranks that have written a record or an exit code."""
         ranks = range(len(self._ranks))
         return frozenset(
             rank for rank in ranks if (self._folder / f"rank-{rank}.json").exists() or read_exit(self._folder, rank) is not None
         )
 
     def progress(self, now: float) -> Progress:
-        """How far the trial is."""
+        """Progress of the trial."""
         steps = read_steps(self._folder, last_bytes=LAST_BYTES)
         return Progress(
             phase="queued" if self._queued else self._ranks[self.straggler].phase or "spawn",
@@ -179,7 +190,7 @@ def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
 
 
 def read_restarts(folder: Path, rank: int) -> int:
-    """How often the rank was started again."""
+    """How often the rank was restarted."""
     try:
         return int((folder / f"rank-{rank}.restarts").read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -187,11 +198,11 @@ def read_restarts(folder: Path, rank: int) -> int:
 
 
 def latest(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The latest value of each figure in lines of the progress file."""
+    """The latest value of each figure in these lines of the progress file."""
     return {name: float(value) for step in steps for name, value in step.items() if name in FIGURES and value is not None}
 
 
 def _last_step(steps: Sequence[dict[str, Any]]) -> int | None:
-    """The number of the last one."""
+    """Number of the last step; None if there is none."""
     step = steps[-1].get("step") if steps else None
     return step if isinstance(step, int) else None

@@ -1,6 +1,6 @@
 """Doctor: problems of the machine or the installation, each with its reason and the next step.
 
-A check is a function from the facts to findings; ``CHECKS`` holds all of them.
+A check is a function from facts to findings; ``CHECKS`` holds all of them.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -13,26 +13,26 @@ from strategist.units import GIB, MIB, show_bytes
 
 Check = Callable[[MachineFacts], Iterator[Diagnostic]]
 
-PYTHON = (3, 11)
-TORCH, TORCH_TESTED = (2, 11), (2, 13)
-"""The oldest torch that runs, and the newest that the tests have run with."""
+OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH, TORCH_TESTED = (2, 11), (2, 13)
+"""The oldest supported torch, and the newest that the tests have run with."""
 
-DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
+OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 """The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility)."""
 
-LEAST_SHARED_BYTES, LEAST_DISK_BYTES = GIB, 10 * GIB
+MIN_SHARED_BYTES, MIN_DISK_BYTES = GIB, 10 * GIB
 FULL_SHARED_BYTES = 4 * MIB
-LEAST_FILES, FEWEST_FILES = 4096, 128
-"""A rank holds a connection to each peer and an open file for each shard of data."""
+MIN_FILES, FATAL_FILE_LIMIT = 4096, 128
+"""Open files per process: a rank holds a connection to each peer and an open file for each shard of data."""
 
 
 def diagnose(folder: Path) -> tuple[Diagnostic, ...]:
-    """All findings of this machine, the gravest first."""
+    """All findings about this machine, most severe first."""
     return findings(examine(folder))
 
 
 def findings(facts: MachineFacts) -> tuple[Diagnostic, ...]:
-    """What all checks have to say, the gravest first."""
+    """Findings of all checks, most severe first."""
     grave = [Level.ERROR, Level.WARNING, Level.INFO]
     found = [finding for check in CHECKS for finding in check(facts)]
     return tuple(sorted(found, key=lambda finding: grave.index(finding.level)))
@@ -51,19 +51,21 @@ def _info(code: str, message: str, do: str = "") -> Diagnostic:
 
 
 def system(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """Trials are supervised with what Linux shows of processes."""
+    """Operating system and Python: the supervision of trials needs Linux."""
     if facts.system != "linux":
         yield _error(
             "system", f"{facts.system}: trials cannot be supervised here, so none is run; plans can be made", "run on Linux"
         )
-    if facts.python < PYTHON:
+    if facts.python < OLDEST_PYTHON:
         yield _error(
-            "python", f"Python {_dotted(facts.python)} is older than {_dotted(PYTHON)}, the oldest supported", "install a newer one"
+            "python",
+            f"Python {_dotted(facts.python)} is older than {_dotted(OLDEST_PYTHON)}, the oldest supported",
+            "install a newer one",
         )
 
 
 def packages(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """What plans need, and torch, which only trials need."""
+    """Packages that plans need, and torch, which only trials need."""
     for name in ("numpy", "pyyaml"):
         if name not in facts.packages:
             yield _error("package-missing", f"{name} is not installed: no plan can be made", "pip install torch-strategist")
@@ -77,10 +79,10 @@ def packages(facts: MachineFacts) -> Iterator[Diagnostic]:
             f"torch cannot be imported ({facts.torch_error}): no trial can start",
             f"pip install --force-reinstall {INSTALL}",
         )
-    elif _numbers(facts.packages["torch"]) < TORCH:
+    elif _numbers(facts.packages["torch"]) < OLDEST_TORCH:
         yield _error(
             "torch-old",
-            f"torch {facts.packages['torch']} is older than {_dotted(TORCH)}, whose APIs trials use",
+            f"torch {facts.packages['torch']} is older than {_dotted(OLDEST_TORCH)}, whose APIs trials use",
             f"pip install -U {INSTALL}",
         )
     elif _numbers(facts.packages["torch"]) > TORCH_TESTED:
@@ -91,7 +93,7 @@ def packages(facts: MachineFacts) -> Iterator[Diagnostic]:
 
 
 def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """Whether torch and the driver go together."""
+    """Whether torch, the driver and the GPUs are compatible."""
     if facts.smi_error:
         yield _error(
             "driver", f"{facts.smi_error}: no GPU can be used", "reinstall or reload the driver, then run nvidia-smi by hand"
@@ -134,7 +136,8 @@ def gpus(facts: MachineFacts) -> Iterator[Diagnostic]:
 
 def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
     """Whether kernels of a build run on a device: those of its own compute capability, or of an earlier one with the same major
-    number (CUDA C++ Programming Guide, "Binary Compatibility")."""
+    version (CUDA C++ Programming Guide, "Binary Compatibility").
+    """
     major, minor = capability[:-1], int(capability[-1])
     return any(name[:-1] == major and name[-1].isdigit() and int(name[-1]) <= minor for name in architectures)
 
@@ -184,7 +187,7 @@ def boards(facts: MachineFacts) -> Iterator[Diagnostic]:
 
 
 def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """What gloo and NCCL need."""
+    """Requirements of gloo and NCCL."""
     torch = facts.torch
     if torch is not None and not torch["gloo"]:
         yield _error(
@@ -223,16 +226,16 @@ def communication(facts: MachineFacts) -> Iterator[Diagnostic]:
 
 
 def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """What the system lets a process have."""
+    """Limits of the system on a process."""
     shared = facts.shared_memory_bytes
-    if shared is not None and shared < LEAST_SHARED_BYTES:
+    if shared is not None and shared < MIN_SHARED_BYTES:
         yield (_error if shared < FULL_SHARED_BYTES else _warning)(
             "shared-memory",
             f"/dev/shm has {show_bytes(shared)}: NCCL and data loaders pass data through it, and die with a bus error",
             "make room there, or docker run --shm-size=8g, or --ipc=host",
         )
-    if facts.file_limit is not None and 0 <= facts.file_limit < LEAST_FILES:
-        yield (_error if facts.file_limit < FEWEST_FILES else _warning)(
+    if facts.file_limit is not None and 0 <= facts.file_limit < MIN_FILES:
+        yield (_error if facts.file_limit < FATAL_FILE_LIMIT else _warning)(
             "file-limit", f"a process may open {facts.file_limit} files: many ranks or shards need more", "ulimit -n 65536"
         )
     if facts.infiniband and facts.locked_memory_limit is not None and 0 <= facts.locked_memory_limit < 64 * MIB:
@@ -255,7 +258,7 @@ def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
             "plan for as many ranks, or raise the limit",
         )
     free = facts.disk_free_bytes
-    if free is not None and free < LEAST_DISK_BYTES:
+    if free is not None and free < MIN_DISK_BYTES:
         level = _error if free < GIB else _warning
         yield level(
             "disk",
@@ -265,7 +268,7 @@ def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
 
 
 def surroundings(facts: MachineFacts) -> Iterator[Diagnostic]:
-    """What makes measurements stray."""
+    """Conditions that distort measurements."""
     if facts.clock_synchronised is False:
         yield _info(
             "clock",
@@ -295,8 +298,8 @@ CHECKS: tuple[Check, ...] = (system, packages, gpus, boards, communication, limi
 
 
 def _too_old(driver: str, cuda: str) -> str:
-    """The driver that this CUDA needs, where the one there is older; else empty."""
-    needed = DRIVERS.get(int(cuda.split(".")[0]))
+    """The driver that this CUDA needs, if the installed one is older; otherwise empty."""
+    needed = OLDEST_DRIVERS.get(int(cuda.split(".")[0]))
     return _dotted(needed) if needed is not None and _numbers(driver) < needed else ""
 
 

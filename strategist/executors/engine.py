@@ -1,4 +1,4 @@
-"""Engines: launchers of a trial's ranks, local or remote."""
+"""Engines: launchers of a trial's ranks, on this machine or on others."""
 
 import json
 import shlex
@@ -16,33 +16,37 @@ SSH = "ssh -o BatchMode=yes {host} {command}"
 
 
 class Engine:
-    """``elsewhere`` says that ranks may run on other machines, with which the trial's folder is shared; ``queues`` that they may
-    have to wait for machines before they start; ``passes`` how the names of variables begin that the launcher needs, beside those
-    that a trial may see."""
+    """Launcher of a trial's ranks.
+
+    elsewhere: ranks may run on other machines, which must share the trial's folder.
+    passes: prefixes of environment variables that the launcher needs in addition to those that a trial gets.
+    queues: ranks may have to wait for machines before they start.
+    """
 
     elsewhere: ClassVar[bool] = True
     queues: ClassVar[bool] = False
     passes: ClassVar[tuple[str, ...]] = ()
 
     def nodes(self, plan: Plan) -> int:
-        """On how many machines the plan's ranks run."""
+        """Number of machines that the plan's ranks run on."""
         return plan.cluster.nodes
 
     def launcher(self, plan: Plan, folder: Path, restarts: int = 0, *, each: bool = False) -> tuple[str, ...]:
-        """The command that starts the plan's ranks of the command after it, and again so often when one fails.
+        """The command that starts the plan's ranks; the command of a rank follows it.
 
         Args:
-            each: the command after it is run once on each machine, and starts the ranks there by itself.
+            restarts: how often all ranks are restarted when one fails.
+            each: the command that follows runs once on each machine, and starts the ranks there itself.
 
         Raises:
-            InputError: the plan is none for these machines.
+            InputError: the plan does not match these machines.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Torchrun(Engine):
-    """All ranks on this machine."""
+    """torchrun: all ranks on this machine."""
 
     elsewhere = False
 
@@ -57,8 +61,11 @@ class Torchrun(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts(Engine):
-    """Equally many ranks on each of several hosts. ``names`` are what the remote shell knows hosts by, each with its address behind
-    ``=`` where that is another; ``remote`` runs a command on one: words, with {host} and {command}."""
+    """The same number of ranks on each of several hosts, started through a remote shell.
+
+    names: hosts by the names that the remote shell knows, each optionally followed by ``=`` and its address.
+    remote: command line of the remote shell, with {host} and {command}.
+    """
 
     names: tuple[str, ...]
     remote: str = SSH
@@ -66,7 +73,9 @@ class Hosts(Engine):
     def __post_init__(self) -> None:
         known = [name.partition("=")[0] for name in self.names]
         if len(set(known)) < len(known) or not all(known):
-            raise InputError(f"--hosts {','.join(self.names)}", "names each host once", "write e.g. --hosts node1,node2=10.0.0.2")
+            raise InputError(
+                f"--hosts {','.join(self.names)}", "each host is named once", "write e.g. --hosts node1,node2=10.0.0.2"
+            )
         if "{command}" not in self.remote or "{host}" not in self.remote:
             raise InputError(f"--remote-shell {self.remote}", "has no place for {host} and {command}", f"write e.g. '{SSH}'")
 
@@ -82,8 +91,10 @@ class Hosts(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm(Engine):
-    """Nodes of a Slurm cluster: those of the allocation that this process is in, else of one for each trial. ``options`` are more
-    of srun's own, such as ``--partition=gpu``."""
+    """Nodes of a Slurm cluster: those of the allocation of this process; without one, an allocation for each trial.
+
+    options: further options of srun, such as ``--partition=gpu``.
+    """
 
     queues = True
     passes = (TOKEN,)
@@ -98,14 +109,16 @@ class Slurm(Engine):
         try:
             more = shlex.split(self.options)
         except ValueError as error:
-            raise InputError(f"--slurm {self.options}", f"are no words: {error}", "close what is quoted") from None
+            raise InputError(f"--slurm {self.options}", f"are not shell words: {error}", "close what is quoted") from None
         return _order(plan, folder, nodes, restarts, srun=(*wanted, *more), each=each).words("start")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(Engine):
-    """Nodes of a Ray cluster, of which this machine is one: as many as the plan has, with as many of their devices. ``address`` is
-    the cluster's, as Ray takes it."""
+    """Nodes of a Ray cluster that this machine belongs to: as many nodes and devices as the plan has.
+
+    address: address of the cluster, as Ray accepts it.
+    """
 
     queues = True
     passes = (RAY,)
@@ -126,9 +139,9 @@ class Ray(Engine):
 
 
 def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
-    """The launcher of one machine, for commands of any kind. A trial has no restarts: a second attempt is a fresh launch.
+    """The launcher for one machine, for any command. A trial has no restarts: a second attempt is a new launch.
 
-    Its own rendezvous is a file: with ``--standalone`` it would be a store that listens on every interface.
+    Its rendezvous is a file: with ``--standalone`` it would be a store that listens on every interface.
     """
     return (
         sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file",
@@ -137,7 +150,7 @@ def torchrun(ranks: int, restarts: int = 0) -> tuple[str, ...]:
 
 
 def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **where: Any) -> Order:
-    """What agents are to start."""
+    """The order that tells agents what to start."""
     ranks = plan.candidate.layout.world_size
     if ranks % nodes:
         raise InputError(f"{ranks} ranks on {nodes} hosts", "are not equally many on each", "plan for these hosts")
@@ -148,9 +161,9 @@ def _order(plan: Plan, folder: Path, nodes: int, restarts: int, **where: Any) ->
 
 
 def hosts(names: str, shell: str = "") -> Hosts:
-    """Hosts as people write them, with commas between; ``ssh`` gets there where no shell is named.
+    """Hosts from their names, separated by commas; without a shell, they are reached by ``ssh``.
 
     Raises:
-        InputError: a name is none or stands twice, or the shell has no place for host and command.
+        InputError: a name is empty or occurs twice, or the shell lacks {host} or {command}.
     """
     return Hosts(names=tuple(name.strip() for name in names.split(",")), remote=shell or SSH)

@@ -1,4 +1,4 @@
-"""Executor interface: turns a plan into a measurement, whatever fails."""
+"""Executor interface: turns a plan into a measurement, also when the trial fails."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +9,14 @@ from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 
 OnEvent = Callable[[Progress], None]
-"""Called at every move and at least once a second, so a lease can be renewed in it; what it raises ends the trial."""
+"""Called at every progress and at least once a second, so that it can renew a lease; an exception from it ends the trial."""
 
 
 class Executor(Protocol):
-    """Runs plans. One trial at a time per call; calls do not share anything but the machine."""
+    """Runs plans as trials, one per call. Concurrent calls share nothing but the machine."""
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
-        """Runs ``plan`` and leaves what it wrote in ``folder``; when this returns or raises, no process of the trial is left.
+        """Runs ``plan`` as a trial with its files in ``folder``. When this returns or raises, no process of the trial is left.
 
         Raises:
             InputError: this machine can never run the plan.
@@ -25,9 +25,9 @@ class Executor(Protocol):
         ...
 
     def preflight(self, plan: Plan) -> None:
-        """What would fail every attempt at the plan is said before the first.
+        """Raises an error for anything that would fail every trial of the plan.
 
         Raises:
-            InputError: this machine can never run it.
+            InputError: this machine can never run the plan.
         """
         ...

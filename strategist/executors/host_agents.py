@@ -1,10 +1,10 @@
-"""Host agents: one torchrun a host, started through a remote shell, Slurm or Ray, and ended with it.
+"""Host agents: one torchrun per host, started through a remote shell, Slurm or Ray, and ended together with it.
 
-``python -m strategist.executors.host_agents start`` stands where torchrun stands for one machine: it has an agent started on every
-host, and ends with the first that fails. ``... agent`` runs on a host: it starts torchrun there, tells gloo and NCCL which network
-leads to the others, and ends all that it started, with its temporary files, when its standard input closes, which it does however
-the other end goes. The first host's agent says in the trial's folder, which all hosts share, where ranks meet; the others wait for
-that. Standard library only: an agent must start fast.
+``python -m strategist.executors.host_agents start`` takes the place of torchrun on one machine: it starts an agent on every
+host, and ends all when the first one fails. ``... agent`` runs on a host: it starts torchrun there, and tells gloo and NCCL
+which network interface leads to the other hosts. When its standard input closes, which happens however the other end terminates,
+it ends everything that it started and removes the temporary files. The agent of the first host writes the rendezvous address
+into the trial's folder, which all hosts share; the other agents wait for it. Standard library only: an agent must start fast.
 """
 
 import fcntl
@@ -27,32 +27,40 @@ from strategist.executors import temporary_files
 from strategist.executors.process_supervisor import PARENT
 from strategist.executors.processes import TAG, adopt_orphans, die_with_parent, end, new_tag
 
-MEETING = "launcher.meeting"
-"""The file in which the first host's agent says where ranks meet: its address and a free port."""
+RENDEZVOUS_FILE = "launcher.meeting"
+"""Rendezvous file: the agent of the first host writes its address and a free port into it."""
 
 OUTPUT = "host-{}.log"
-"""What a command that is run once on each host writes on others than the first, whose output is the launcher's."""
+"""Log of a command that runs once per host, on every host but the first, whose output goes to the launcher's log."""
 
 RUNNING = "agent-{}.running"
-"""The file of an agent that has not ended what it started."""
+"""File that exists while an agent has processes running."""
 
-MEETING_SECONDS = 120.0
+RENDEZVOUS_SECONDS = 120.0
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-STAYS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
-"""Variables that a host has of its own."""
+HOST_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "VIRTUAL_ENV")
+"""Variables that each host keeps from its own environment."""
 
 TOKEN = "SLURM_JWT"
-"""What srun may have to show Slurm; no rank needs it."""
+"""Authentication token of srun; it is not passed to ranks."""
 
 RAY = "RAY_"
-"""Variables for Ray, of which one may be a token, begin with it: a launcher's, not a rank's."""
+"""Prefix of Ray's variables, one of which may be a token; they are for the launcher, not for ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be started where: on ``hosts`` that are reached by ``remote``, or on nodes, by ``srun`` with these arguments. An
-    agent gets its ``number`` (from Slurm where it is negative), its ``address`` where that is known, and the trial's ``tag``. It
-    starts ``ranks_per_node`` ranks of the command, or, with ``each``, the command itself, which starts them."""
+    """What agents start, and where.
+
+    ranks_per_node: ranks of the command on each node.
+    restarts: how often torchrun restarts the ranks.
+    hosts, remote: the hosts, and the remote shell that reaches them.
+    srun: arguments of srun, if Slurm starts the agents.
+    number: number of the agent's host; negative if Slurm gives it.
+    address: address of the agent's host; empty if unknown.
+    tag: tag of the trial's processes.
+    each: the command runs once per host, and starts the ranks itself.
+    """
 
     folder: str
     nodes: int
@@ -68,47 +76,49 @@ class Order:
     each: bool = False
 
     def words(self, role: str) -> tuple[str, ...]:
-        """The command of the process that fills the role; what it is to start follows."""
+        """The command of the process with this role; the command to start follows it."""
         return (sys.executable, "-m", "strategist.executors.host_agents", role, json.dumps(asdict(self)))
 
 
 def _start(order: Order, command: Sequence[str]) -> int:
-    """Has agents started; the exit code of the first that fails, once all have ended."""
-    woken = _wakes(signal.SIGCHLD, signal.SIGTERM)
+    """Starts the agents; returns the exit code of the first that fails, once all have ended."""
+    woken = _signal_pipe(signal.SIGCHLD, signal.SIGTERM)
     order = replace(order, tag=os.environ[TAG])
     if order.srun:
-        starts = [_begun(["srun", *order.srun, *order.words("agent"), *command])]
+        starts = [_spawn(["srun", *order.srun, *order.words("agent"), *command])]
     else:
-        starts = [_agent_on(number, order, command) for number in range(len(order.hosts))]
+        starts = [_start_agent(number, order, command) for number in range(len(order.hosts))]
     code = 0
     while any(start.poll() is None for start in starts):
         select.select([woken], [], [])
         code = code or (128 + signal.SIGTERM if signal.SIGTERM in os.read(woken, 4096) else 0)
         code = code or next((start.returncode for start in starts if start.poll()), 0)
-        for start in starts if code else ():  # ranks of the others would wait for those that are gone until a deadline passes
+        for start in starts if code else ():  # ranks on the other hosts would wait for the lost ones until a deadline passes
             _end_start(start, by_signal=bool(order.srun))
     code = code or next((start.returncode for start in starts if start.returncode), 0)
     return code if code >= 0 else 128 - code
 
 
 def _end_start(start: "subprocess.Popen[bytes]", *, by_signal: bool) -> None:
-    """Ends what was started on hosts: Slurm's command by a signal, a remote shell by closing its input."""
+    """Ends what was started on hosts: srun by a signal, a remote shell by closing its standard input."""
     if start.stdin is not None:
         start.stdin.close()
     if by_signal and start.poll() is None:
         start.terminate()
 
 
-def _agent_on(number: int, order: Order, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """The remote shell of one host."""
+def _start_agent(number: int, order: Order, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """The remote shell that runs the agent of one host."""
     name, _, address = order.hosts[number].partition("=")
     agent = replace(order, number=number, address=address or name).words("agent")
     places = {"{host}": name, "{command}": shlex.join(["env", *variables(os.environ), *agent, *command])}
-    return _begun([places.get(word, word.replace("{host}", name)) for word in shlex.split(order.remote)])
+    return _spawn([places.get(word, word.replace("{host}", name)) for word in shlex.split(order.remote)])
 
 
-def _begun(words: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """A process that ends with this one, not with everything that has the trial's tag: it has others to end first."""
+def _spawn(words: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """Starts a process without the trial's tag, which ends with this one: it must not end with the tagged processes, because it
+    has to end others first.
+    """
     ours = {name: value for name, value in os.environ.items() if name != TAG}
     return subprocess.Popen(words, stdin=subprocess.PIPE, env=ours, preexec_fn=_asked_to_end_with_parent)
 
@@ -118,36 +128,36 @@ def _asked_to_end_with_parent() -> None:
 
 
 def variables(environment: Mapping[str, str]) -> list[str]:
-    """What a host's ranks are to have in their environment, which holds only what a trial may see."""
-    ours = (*STAYS, TAG, PARENT)
+    """Environment of the ranks on a host, as NAME=VALUE; it holds only variables that a trial may get."""
+    ours = (*HOST_VARIABLES, TAG, PARENT)
     return [f"{name}={value}" for name, value in environment.items() if name not in ours and not name.startswith(RAY)]
 
 
 def _agent(order: Order, command: Sequence[str]) -> int:
-    """Runs torchrun on this host until it ends, or until its input is closed."""
+    """Runs torchrun on this host until it ends, or until the agent's standard input closes."""
     adopt_orphans()
-    woken = _wakes(signal.SIGCHLD, signal.SIGTERM)
+    woken = _signal_pipe(signal.SIGCHLD, signal.SIGTERM)
     number = order.number if order.number >= 0 else int(os.environ["SLURM_NODEID"])
     mark = Path(order.folder, RUNNING.format(number))
     mark.touch()
-    peer, port = _meeting(Path(order.folder), number, order.address)
+    peer, port = _rendezvous(Path(order.folder), number, order.address)
     address = order.address or _address_towards(peer)
     tag = f"host-{number}-of-{order.tag}"
     theirs = {name: value for name, value in os.environ.items() if name != TOKEN}
     place = _temporary(order.tag.rsplit(".", 3)[0])
     environment = {
-        **_network(address),
+        **_interface_variables(address),
         **theirs,
-        **_place(order, number, peer, port),
+        **_rendezvous_variables(order, number, peer, port),
         **temporary_files.environment(place),
         TAG: tag,
     }
     launched = [*(() if order.each else _torchrun(order, number, address, peer, port)), *command]
     if order.each and number:
-        _say_into(Path(order.folder, OUTPUT.format(number)))
+        _redirect_output(Path(order.folder, OUTPUT.format(number)))
     try:
         ranks = subprocess.Popen(launched, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_dies_with_agent)
-        return _followed(ranks, woken)
+        return _wait_for(ranks, woken)
     finally:
         end(tag, grace_seconds=0.5)
         temporary_files.clear(place)
@@ -155,13 +165,13 @@ def _agent(order: Order, command: Sequence[str]) -> int:
 
 
 def _temporary(study: str) -> Path:
-    """A folder of this agent for temporary files; those of agents of the study that were killed, as Slurm does, are removed."""
+    """A folder for the temporary files of this agent. Folders of killed agents of the study are removed: Slurm kills agents."""
     temporary_files.sweep(study)
     return temporary_files.make(new_tag(study))
 
 
-def _followed(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
-    """The exit code of what was started, once it has ended; 1 when its input is closed, or its end is requested."""
+def _wait_for(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
+    """Exit code of the started process once it has ended; 1 if standard input closes or SIGTERM arrives first."""
     listening = sys.stdin.fileno()
     while ranks.poll() is None:
         ready, _, _ = select.select([listening, woken], [], [])
@@ -171,20 +181,20 @@ def _followed(ranks: "subprocess.Popen[bytes]", woken: int) -> int:
     return ranks.returncode if ranks.returncode >= 0 else 128 - ranks.returncode
 
 
-def _say_into(path: Path) -> None:
-    """Output of this process and of those that it starts goes into a file."""
+def _redirect_output(path: Path) -> None:
+    """Redirects the output of this process and its children into a file."""
     with path.open("wb") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
 
 
-def _meeting(folder: Path, number: int, address: str) -> tuple[str, int]:
-    """Where ranks meet, as the first host's agent says it; that one chooses a port that is free.
+def _rendezvous(folder: Path, number: int, address: str) -> tuple[str, int]:
+    """Rendezvous address and port; the agent of the first host chooses a free port and writes both, the others wait for them.
 
     Raises:
-        TimeoutError: it says nothing.
+        TimeoutError: the first agent did not write them in time.
     """
-    place = folder / MEETING
+    place = folder / RENDEZVOUS_FILE
     if number == 0:
         with socket.socket() as free:
             free.bind(("", 0))
@@ -192,7 +202,7 @@ def _meeting(folder: Path, number: int, address: str) -> tuple[str, int]:
         draft = place.with_suffix(".draft")
         draft.write_text(f"{address or _own_address()} {port}", encoding="ascii")
         draft.replace(place)
-    patience = time.monotonic() + MEETING_SECONDS
+    patience = time.monotonic() + RENDEZVOUS_SECONDS
     while not place.exists():
         if time.monotonic() > patience:
             raise TimeoutError(f"{place}: is not there; all hosts must see the trial's folder")
@@ -202,7 +212,7 @@ def _meeting(folder: Path, number: int, address: str) -> tuple[str, int]:
 
 
 def _own_address() -> str:
-    """The address under the name that Slurm knows this node by, else under its own."""
+    """Address of this node by its name in Slurm, otherwise by its host name."""
     for name in (os.environ.get("SLURMD_NODENAME", ""), socket.gethostname()):
         try:
             return socket.gethostbyname(name) if name else ""
@@ -215,22 +225,22 @@ def _dies_with_agent() -> None:
     die_with_parent(signal.SIGKILL)
 
 
-def _wakes(*numbers: signal.Signals) -> int:
-    """The reading end of a pipe that gets the number of each of these signals."""
+def _signal_pipe(*numbers: signal.Signals) -> int:
+    """Read end of a pipe that receives the number of each of these signals."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     for number in numbers:
-        signal.signal(number, _heard)
+        signal.signal(number, _ignore_signal)
     return reader
 
 
-def _heard(number: int, frame: object) -> None:
-    """The pipe has it."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """Does nothing; the signal is in the wakeup pipe."""
 
 
-def _place(order: Order, number: int, peer: str, port: int) -> dict[str, str]:
-    """Variables that tell a command which of the hosts this is and where ranks meet; those in PET are torchrun's own."""
+def _rendezvous_variables(order: Order, number: int, peer: str, port: int) -> dict[str, str]:
+    """Variables that tell a command its host's number and the rendezvous; those with the prefix PET are torchrun's."""
     if not order.each:
         return {}
     told = {"NNODES": str(order.nodes), "NODE_RANK": str(number), "MASTER_ADDR": peer, "MASTER_PORT": str(port)}
@@ -242,7 +252,7 @@ def _torchrun(order: Order, number: int, address: str, peer: str, port: int) -> 
     meeting = (
         (
             "--rdzv-backend=c10d", f"--rdzv-endpoint={peer}:{port}", f"--rdzv-id={order.tag}",
-            f"--rdzv-conf=is_host={int(number == 0)}",  # torch would look for the address under the machine's name
+            f"--rdzv-conf=is_host={int(number == 0)}",  # torch would compare the address with that of the host name
         )
         if order.rendezvous == "c10d"
         else (f"--node-rank={number}", f"--master-addr={peer}", f"--master-port={port}")
@@ -254,20 +264,20 @@ def _torchrun(order: Order, number: int, address: str, peer: str, port: int) -> 
 
 
 def _address_towards(peer: str) -> str:
-    """This host's own address on the way to another; nothing is sent."""
+    """Address of the interface of this host that leads to the peer; no packet is sent."""
     family, _, _, _, place = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         asked.connect(place)
         return str(asked.getsockname()[0])
 
 
-def _network(address: str) -> dict[str, str]:
-    """Variables that name the network with this address: gloo would take the one that the host's name has, often the loopback."""
+def _interface_variables(address: str) -> dict[str, str]:
+    """Variables that name the interface with this address: gloo would use the one of the host name, which is often the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             try:
                 known = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # a network without an address
+            except OSError:  # an interface without an address
                 continue
             if socket.inet_ntoa(known[20:24]) == address:
                 return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}

@@ -1,4 +1,4 @@
-"""Host memory during a trial: memory left, and processes that use it. Linux only."""
+"""Host memory during a trial: available memory, and the processes that use it. Linux only."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,32 +9,36 @@ from strategist.profiles.local_machine import host_memory_bytes
 from strategist.units import GIB
 
 FLOOR_BYTES = 3 * GIB
-"""What a trial leaves to everybody else: ranks fill memory by some GiB a second, so 2 GiB are still free when they are gone."""
+"""Memory that a trial leaves to other programs. Ranks fill memory at some GiB per second, so 2 GiB are still free when they have
+ended.
+"""
 
 FLOOR_SHARE = 1 / 8
-"""Of a small machine's memory it is so much instead."""
+"""Share of a small machine's memory that is left instead."""
 
 
 def floor_bytes() -> int:
-    """What of this machine's memory stays free."""
+    """Bytes of this machine's memory that a trial must leave free."""
     return min(FLOOR_BYTES, int(FLOOR_SHARE * host_memory_bytes()))
 
 
 def available_bytes() -> int:
-    """What processes here may still take without swapping (proc(5), /proc/meminfo)."""
+    """Bytes that processes here can still allocate without swapping (proc(5), /proc/meminfo)."""
     with open("/proc/meminfo", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
 
 
 def held_bytes(tag: str) -> int:
-    """Resident memory of a trial's processes, what they share with others by parts."""
+    """Resident memory of a trial's processes; shared pages count proportionally."""
     return sum(_share(pid) for pid, name in tagged(tag).items() if name == tag)
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """How many processes of this one's control group the kernel has killed for memory (Linux, cgroup-v2, memory.events), so that
-    what happens to other containers does not count; where it does not tell, of the machine (proc(5), /proc/vmstat)."""
-    for path in (_group(root) / "memory.events", root / "proc/vmstat"):
+    """Number of processes of this process's control group that the kernel has killed for memory (Linux, cgroup-v2,
+    memory.events), so that other containers do not count; if it is unknown, the number on the whole machine (proc(5),
+    /proc/vmstat).
+    """
+    for path in (_control_group(root) / "memory.events", root / "proc/vmstat"):
         with suppress(OSError):
             return sum(
                 int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")
@@ -42,7 +46,7 @@ def oom_kills(root: Path = Path("/")) -> int:
     return 0
 
 
-def _group(root: Path) -> Path:
+def _control_group(root: Path) -> Path:
     """The folder of this process's control group."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -52,14 +56,16 @@ def _group(root: Path) -> Path:
 
 
 class MemoryWatch:
-    """Sees that a trial leaves this machine enough memory. Where it does not, the cause is judged by the fall since the trial
-    began: a trial that holds half of it has run out of memory, and any other has met a crowded machine."""
+    """Checks that a trial leaves enough memory free.
+
+    If it does not, the trial is at fault if it holds at least half of the decrease since it began; otherwise other programs are.
+    """
 
     def __init__(self, tag: str) -> None:
         self._tag, self._floor, self._before = tag, floor_bytes(), available_bytes()
 
     def look(self) -> Deadline | None:
-        """Why the trial must end; None where there is memory left."""
+        """Why the trial must end; None if enough memory is free."""
         left = available_bytes()
         if left >= self._floor:
             return None
@@ -67,7 +73,7 @@ class MemoryWatch:
 
 
 def _share(pid: int) -> int:
-    """0 of a process that has ended."""
+    """Proportional resident memory of a process; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)

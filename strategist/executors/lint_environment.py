@@ -9,7 +9,7 @@ from strategist.lint.environment import LintEnvironment
 
 
 def inspect_environment(cards: Sequence[Card], *, look_up_sources: bool, run_the_examples: bool) -> LintEnvironment:
-    """The world of these cards: their sources in the installed torch, and what became of their examples.
+    """The environment for these cards: their sources in the installed torch, and the results of their examples.
 
     Raises:
         InputError: torch is not installed, or the system cannot supervise processes.

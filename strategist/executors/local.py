@@ -1,4 +1,4 @@
-"""The local executor: one trial on this machine, with torchrun as its launcher."""
+"""Local executor: runs one trial, by default on this machine with torchrun as its launcher."""
 
 import os
 import subprocess
@@ -28,35 +28,49 @@ from strategist.units import MIB, show_bytes
 TORCHRUN = Torchrun()
 RUNTIME = (sys.executable, "-m", "strategist_runtime")
 RANK_START_BYTES = 400 * MIB
-"""What a rank holds once torch is imported: about 300 MiB with torch 2.13 on CPU, and some room."""
+"""Host memory of a rank after importing torch: about 300 MiB with torch 2.13 on CPU, plus a margin."""
 
-KEPT = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME", "HF_HOME"}
+KEPT_VARIABLES = {
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+}
 KEPT_PREFIXES = (
     "LC_", "PYTHON", "SLURM", "CUDA", "NVIDIA_", "NCCL", "GLOO", "OMP", "MKL", "KMP", "TORCH", "PYTORCH", "TRITON", "CUBLAS",
 )  # fmt: skip
-"""All that a trial sees of the environment: tokens and passwords that lie about in it stay out of its logs."""
+"""With ``KEPT_VARIABLES``, the only environment variables that a trial gets, so that tokens and passwords stay out of its logs."""
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
 
 HOSTS_GRACE_SECONDS = 10.0
-"""What agents on other hosts get to end what they started, and to say that they have."""
+"""Seconds for agents on other hosts to end their processes and report it."""
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Has each attempt of the ranks make a store of its own: what the one before left in a shared one stops most second attempts, and
-torchrun's listens on every interface."""
+"""Makes each attempt of the ranks create its own store: the remains of the last attempt in a shared store stop most second
+attempts, and torchrun's store listens on every interface.
+"""
 
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
-"""gloo would listen where the machine's name leads."""
+"""Without it, gloo would listen on the interface of the host name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalExecutor:
-    """Runs trials here, one process a rank. What a plan says about the environment overrides what is there.
+    """Runs trials, one process per rank. Environment variables of a plan override existing ones.
 
-    ``study`` marks the processes of one study, so that what a killed tuner left behind can be found. ``engine`` starts the ranks;
-    ``program`` is run by each, with plan, folder and settings. ``lost`` are devices of this machine that are not used any more, by
-    their numbers.
+    study: marks the processes of one study, so that those of a killed tuner can be found.
+    engine: starts the ranks.
+    program: command of each rank; plan, folder and settings follow it.
+    lost: numbers of devices of this machine that are not used any more.
     """
 
     study: str = "study"
@@ -79,33 +93,33 @@ class LocalExecutor:
         return measurement
 
     def _environment(self, plan: Plan, restarts: int) -> dict[str, str]:
-        """What the launcher and its ranks see: what the plan says over what is there."""
+        """Environment of the launcher and its ranks; the plan's variables override existing ones."""
         elsewhere = self.engine.elsewhere
         kept = trial_environment(os.environ, 1 if elsewhere else threads(plan))
         ours = {**({} if elsewhere else LOOPBACK), **launcher_environment(self.engine), **kept}
         return {**ours, **environment(plan), **self._left(), **(OWN_STORE if restarts or not elsewhere else {})}
 
     def command(self, plan: Plan, folder: Path, restarts: int = 0) -> tuple[str, ...]:
-        """The command of a trial: launcher, then for each rank a keeper, then the program."""
+        """The command of a trial: the launcher, then for each rank a process supervisor and the program."""
         return (*self.engine.launcher(plan, folder, restarts), *supervised_rank(folder, self.program))
 
     def without(self, ranks: Collection[int]) -> "LocalExecutor":
-        """The same, on what is left when the devices of these ranks are gone; a rank has the device of its place."""
+        """The executor without the devices of these ranks; rank n uses the n-th device that is left."""
         left = [device for device in range(devices_here()) if device not in self.lost]
         return replace(self, lost=self.lost | {left[rank] for rank in ranks if rank < len(left)})
 
     def _left(self) -> dict[str, str]:
-        """Hides the lost devices from the ranks."""
+        """CUDA_VISIBLE_DEVICES without the lost devices."""
         if not self.lost:
             return {}
         shown = _visible() or [str(device) for device in range(_most_devices())]
         return {"CUDA_VISIBLE_DEVICES": ",".join(name for device, name in enumerate(shown) if device not in self.lost)}
 
     def preflight(self, plan: Plan) -> None:
-        """What would fail every trial is said before the first.
+        """Raises an error for anything that would fail every trial.
 
         Raises:
-            InputError: no Linux, no torch, fewer devices than the plan has ranks, or what the doctor would say.
+            InputError: no Linux, no torch, fewer devices than ranks, or an error of the doctor.
         """
         require_supervision()
         if self.program == RUNTIME:
@@ -155,29 +169,33 @@ def supervised_rank(folder: Path, program: Sequence[str]) -> tuple[str, ...]:
 
 
 def grace_seconds(engine: Engine) -> float:
-    """What processes get to end by themselves when their trial is ended."""
+    """Seconds that processes get to end by themselves when their trial is ended."""
     return HOSTS_GRACE_SECONDS if engine.elsewhere else TERM_GRACE_SECONDS
 
 
 def launcher_environment(engine: Engine) -> dict[str, str]:
-    """What the engine's launcher needs to hear."""
+    """Environment variables that the engine's launcher needs."""
     return {name: value for name, value in os.environ.items() if name.startswith(engine.passes)}
 
 
 def threads(plan: Plan) -> int:
-    """Those of a rank: ranks on a CPU have a core each; beside a GPU the host updates what is offloaded with all it has."""
+    """Threads of a rank: 1 on a CPU, where each rank has a core; on a GPU machine, its share of all cores, which update
+    offloaded states.
+    """
     here = min(plan.candidate.layout.world_size, plan.cluster.gpus_per_node)
     return 1 if plan.cluster.device.kind == "cpu" else max(1, len(os.sched_getaffinity(0)) // here)
 
 
 def trial_environment(ours: Mapping[str, str], threads: int = 1) -> dict[str, str]:
-    """What of ``ours`` a trial gets; with it, so many threads a rank unless set otherwise."""
-    kept = {name: value for name, value in ours.items() if name in KEPT or (name.startswith(KEPT_PREFIXES) and name != TOKEN)}
+    """The variables of ``ours`` that a trial gets, with this number of OpenMP threads per rank unless set otherwise."""
+    kept = {
+        name: value for name, value in ours.items() if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIXES) and name != TOKEN)
+    }
     return {"OMP_NUM_THREADS": str(threads), **kept, "PYTHONUNBUFFERED": "1"}
 
 
 def wandb_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a run at Weights & Biases needs of ``ours``: its key and settings, and the way out."""
+    """The variables of ``ours`` that a run at Weights & Biases needs: its key, its settings and the proxies."""
     return {name: value for name, value in ours.items() if name.startswith("WANDB_") or name.lower() in PROXIES}
 
 
@@ -199,7 +217,7 @@ def prepared(folder: Path, plan: Plan, settings: TrialSettings) -> Path:
 
 
 def shortage(ranks: int) -> str | None:
-    """Why this machine cannot start so many ranks right now; None when it can."""
+    """Why this machine has too little free memory now to start the ranks; None if it has enough."""
     free = available_bytes() - floor_bytes()
     if free >= ranks * RANK_START_BYTES:
         return None
@@ -208,27 +226,29 @@ def shortage(ranks: int) -> str | None:
 
 
 def not_started(plan: Plan, message: str) -> Measurement:
-    """Of a trial that this machine could not begin."""
+    """Measurement of a trial that this machine could not start."""
     return Measurement(
         plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.INFRASTRUCTURE, evidence=Evidence(message=message), wall_seconds=0.0
     )
 
 
 def allowed_restarts(plan: Plan, settings: TrialSettings) -> int:
-    """How often the ranks are started again when one fails: those of a training, which goes on; a trial would begin anew."""
+    """How often the ranks are restarted when one fails. 0 for a trial, which would start from the beginning; only a training
+    resumes.
+    """
     if settings.total_steps is None:
         return 0
     return plan.candidate.options.max_restarts if settings.max_restarts is None else settings.max_restarts
 
 
 def devices_here() -> int:
-    """GPUs that a process here may use; 0 when there is no driver or it does not answer."""
+    """Number of GPUs that a process here may use; 0 if there is no driver or it does not respond."""
     count, visible = _most_devices(), _visible()
     return count if visible is None else min(count, len(visible))
 
 
 def _most_devices() -> int:
-    """GPUs of this machine, visible or not."""
+    """Number of GPUs of this machine, visible or not."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -237,6 +257,6 @@ def _most_devices() -> int:
 
 
 def _visible() -> list[str] | None:
-    """The devices chosen by the user, by number or name; None where there is no choice."""
+    """Devices in CUDA_VISIBLE_DEVICES, by number or name; None if it is not set."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if chosen is None else [item.strip() for item in chosen.split(",") if item.strip()]

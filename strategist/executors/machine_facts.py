@@ -1,4 +1,4 @@
-"""The machine and the install as the doctor sees them: plain facts, gathered without importing torch."""
+"""Facts about the machine and the installation for the doctor, collected without importing torch."""
 
 import ctypes
 import json
@@ -23,18 +23,21 @@ GPU_FIELDS = (
     "clocks_throttle_reasons.hw_thermal_slowdown", "clocks_throttle_reasons.sw_thermal_slowdown",
     "clocks_throttle_reasons.hw_power_brake_slowdown", "pcie.link.width.current", "pcie.link.width.max", "memory.used",
 )  # fmt: skip
-"""What nvidia-smi is asked of each GPU (nvidia-smi --help-query-gpu)."""
+"""Fields that nvidia-smi is queried for, per GPU (nvidia-smi --help-query-gpu)."""
 
 PORT = 29500
 """torchrun's default port."""
 
-UNSYNCHRONISED = 5  # TIME_ERROR, what adjtimex(2) answers then
+ADJTIMEX_ERROR = 5  # TIME_ERROR, the return value of adjtimex(2) if the clock is not synchronised
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """Facts; None where the system does not tell. Sizes in bytes; a limit of -1 is none. ``torch`` is what torch says of itself,
-    or why it says nothing, in ``torch_error``; ``gpus`` are nvidia-smi's answers by field, or ``smi_error``."""
+    """Facts about this machine. None means unknown. Sizes are in bytes; a limit of -1 means unlimited.
+
+    torch: what torch reports about itself; if it reports nothing, ``torch_error`` is the reason.
+    gpus: nvidia-smi's values by field, for each GPU; if it fails, ``smi_error`` is the reason.
+    """
 
     system: str
     python: tuple[int, int]
@@ -63,7 +66,7 @@ class MachineFacts:
 
 
 def examine(folder: Path, *, torch: bool = True) -> MachineFacts:
-    """This machine, with checkpoints to be written below ``folder``; ``torch`` is asked as well, which takes a second or two."""
+    """Facts about this machine, with the disk space of ``folder``. With ``torch``, torch is queried, too, which takes 1 to 2 s."""
     told, torch_error = _torch() if torch else (None, "")
     gpus, smi_error = _gpus()
     return MachineFacts(
@@ -80,16 +83,16 @@ def examine(folder: Path, *, torch: bool = True) -> MachineFacts:
         smi_error=smi_error,
         interfaces=tuple(name for _, name in socket.if_nameindex()),
         hostname_resolves=_resolves(),
-        shared_memory_bytes=_room("/dev/shm"),
+        shared_memory_bytes=_free_bytes("/dev/shm"),
         file_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         locked_memory_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         infiniband=any(Path("/sys/class/infiniband").glob("*")),
         can_listen=_can_listen(0, CONNECT_SECONDS),
         port_is_free=_can_listen(PORT),
-        clock_synchronised=_clock(),
-        disk_free_bytes=_room(str(folder)),
-        memory_limit_bytes=_limit("/sys/fs/cgroup/memory.max"),
-        core_quota=_quota(),
+        clock_synchronised=_clock_is_synchronised(),
+        disk_free_bytes=_free_bytes(str(folder)),
+        memory_limit_bytes=_cgroup_limit("/sys/fs/cgroup/memory.max"),
+        core_quota=_core_quota(),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
     )
 
@@ -102,7 +105,7 @@ def _version(package: str) -> str:
 
 
 def _torch() -> tuple[dict[str, Any] | None, str]:
-    """What torch says in a process of its own, which may crash; or the last line of its complaint."""
+    """What torch reports in its own process, which may crash; or the last line of its error message."""
     command = [sys.executable, "-m", "strategist_runtime.machine.doctor"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False)
@@ -130,7 +133,7 @@ def _gpus() -> tuple[tuple[dict[str, str], ...], str]:
 
 
 def parse_gpus(text: str) -> tuple[dict[str, str], ...]:
-    """The lines of nvidia-smi's CSV by the names of the fields."""
+    """The rows of nvidia-smi's CSV output, as dictionaries by field."""
     rows = ([item.strip() for item in line.split(",")] for line in text.splitlines() if line.strip())
     return tuple(dict(zip(GPU_FIELDS, row, strict=False)) for row in rows)
 
@@ -143,7 +146,9 @@ def _resolves() -> bool:
 
 
 def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
-    """Whether the port is to be had and, within that time, reached: where loopback is down it can be bound but not reached."""
+    """Whether the port can be bound and, if a time is given, connected to within it: with loopback down, a port can be bound but
+    not reached.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         try:
             listener.bind(("127.0.0.1", port))
@@ -155,24 +160,24 @@ def _can_listen(port: int, connect_seconds: float | None = None) -> bool:
     return True
 
 
-def _room(place: str) -> int | None:
+def _free_bytes(place: str) -> int | None:
     try:
         return shutil.disk_usage(place).free
     except OSError:
         return None
 
 
-def _clock() -> bool | None:
-    """Whether the kernel's clock is disciplined by a time server (adjtimex(2), which with nothing to set only tells)."""
+def _clock_is_synchronised() -> bool | None:
+    """Whether a time server disciplines the kernel's clock (adjtimex(2) without a change, which only reads); None if unknown."""
     adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
     if adjtimex is None:
         return None
     answer = adjtimex(ctypes.create_string_buffer(512))
-    return None if answer < 0 else answer != UNSYNCHRONISED
+    return None if answer < 0 else answer != ADJTIMEX_ERROR
 
 
-def _limit(path: str) -> int | None:
-    """A limit of this process's control group; None where it has none."""
+def _cgroup_limit(path: str) -> int | None:
+    """A limit of this process's control group; None if there is none."""
     try:
         text = Path(path).read_text(encoding="ascii").strip()
     except OSError:
@@ -180,8 +185,8 @@ def _limit(path: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _quota() -> float | None:
-    """Cores that the control group may use at a time."""
+def _core_quota() -> float | None:
+    """Number of cores that the control group may use; None if unlimited."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):

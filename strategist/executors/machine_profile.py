@@ -1,4 +1,4 @@
-"""Measures the machine at hand, one rank a device, launched and watched as trials are."""
+"""Machine profile: measures this machine with one rank per device, launched and supervised like a trial."""
 
 import os
 import sys
@@ -18,14 +18,14 @@ from strategist.executors.trial_process import supervise
 from strategist.executors.trial_records import log_tail
 
 SETTINGS = TrialSettings(init_timeout_seconds=180.0, step_timeout_seconds=120.0, wall_timeout_seconds=600.0)
-"""Deadlines: importing torch on a loaded machine, one kind of measurement, all of them."""
+"""Deadlines: to import torch on a loaded machine, for one kind of measurement, and for all of them."""
 
 
 def measure_machine(kind: str, ranks: int, on_event: OnEvent | None = None) -> MachineRecord:
-    """What ``ranks`` processes, each on a device of its own, found.
+    """Measurements of ``ranks`` processes, each on its own device.
 
     Raises:
-        InputError: no Linux, no torch, no memory for so many ranks, or the measuring failed; says how.
+        InputError: no Linux, no torch, too little memory for the ranks, or a failed measurement, with its reason.
     """
     require_supervision()
     require_torch()

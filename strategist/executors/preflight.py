@@ -13,38 +13,40 @@ from strategist.executors.machine_facts import examine
 from strategist.profiles.local_machine import host_memory_bytes
 from strategist.units import MIB, show_bytes
 
-STOPS = {"python", "ports", "shared-memory", "file-limit"}
-STOPS_OURS = {"torch-broken", "torch-old", "gloo-missing", "interface"}
-STOPS_ON_DEVICES = {"driver", "torch-cpu", "driver-old", "cuda-unavailable", "nccl-missing"}
-"""Errors of the doctor that no trial survives: of any trainer, of our own, and of our own on devices."""
+FATAL_FINDINGS = {"python", "ports", "shared-memory", "file-limit"}
+FATAL_FOR_RUNTIME = {"torch-broken", "torch-old", "gloo-missing", "interface"}
+FATAL_ON_DEVICES = {"driver", "torch-cpu", "driver-old", "cuda-unavailable", "nccl-missing"}
+"""Errors of the doctor that fail every trial: of any trainer (STOPS), of the built-in one (STOPS_OURS), and of the built-in one
+on devices (STOPS_ON_DEVICES).
+"""
 
-LEAST_DISK_BYTES = 64 * MIB
-"""Room for the logs and records of a trial."""
+MIN_DISK_BYTES = 64 * MIB
+"""Disk space for the logs and records of a trial."""
 
 
 @cache
 def require_ready(kind: str, *, ours: bool) -> None:
-    """Looks at this machine once a process.
+    """Checks this machine, once per process.
 
     Raises:
-        InputError: trials on devices of this ``kind``, by our trainer or by another one, cannot run here.
+        InputError: trials on devices of this ``kind``, by the built-in trainer (``ours``) or another one, cannot run here.
     """
-    stops = STOPS | (STOPS_OURS if ours else set()) | (STOPS_ON_DEVICES if ours and kind != "cpu" else set())
+    stops = FATAL_FINDINGS | (FATAL_FOR_RUNTIME if ours else set()) | (FATAL_ON_DEVICES if ours and kind != "cpu" else set())
     for finding in findings(examine(Path.cwd(), torch=ours)):
         if finding.level is Level.ERROR and finding.code in stops:
             raise InputError("this machine", finding.message, finding.do)
 
 
 def require_memory(ranks: int, each_bytes: int) -> None:
-    """Raises InputError where so many ranks could not even start on this machine when it is idle."""
+    """Raises InputError if this machine, even when idle, has too little memory to start the ranks."""
     if ranks * each_bytes > host_memory_bytes() - floor_bytes():
         law = f"need {show_bytes(ranks * each_bytes)} of memory to start, this machine has {show_bytes(host_memory_bytes())}"
         raise InputError(f"{ranks} ranks", law, "plan for what it has: --gpus local")
 
 
 def require_room(folder: Path) -> None:
-    """Raises FileError where a trial's folder has no room for its files, or takes none."""
-    if (free := shutil.disk_usage(folder).free) < LEAST_DISK_BYTES:
+    """Raises FileError if a trial's folder has too little disk space or is not writable."""
+    if (free := shutil.disk_usage(folder).free) < MIN_DISK_BYTES:
         raise FileError(
             folder, f"has {show_bytes(free)} of disk left, and a trial writes logs; make room, or choose another folder"
         )

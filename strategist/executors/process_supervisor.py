@@ -1,8 +1,9 @@
-"""Keeps one command: ``python -m strategist.executors.process_supervisor ROLE FOLDER COMMAND...``, started by the local executor.
+"""Supervises one command: ``python -m strategist.executors.process_supervisor ROLE FOLDER COMMAND...``, started by executors.
 
-A keeper stands above the launcher (role ``trial``) and above each rank (role ``rank``). It writes the output of its command to a
-log of bounded size, notes how the command ended, and sees to it that the command does not outlive its parent. The trial's
-keeper, when it loses the tuner, also ends everything else that has the trial's tag. Standard library only: it must start fast.
+A supervisor runs above the launcher (role ``trial``) and above each rank (role ``rank``). It writes the output of its command to
+a log of bounded size, records how the command ended, and makes sure that the command does not outlive its parent. The trial's
+supervisor, when its tuner is gone, also ends every other process with the trial's tag. Standard library only: it must start
+fast.
 """
 
 import os
@@ -15,18 +16,18 @@ from pathlib import Path
 from strategist.executors.processes import SCAN_SECONDS, SCRATCH, TAG, adopt_orphans, die_with_parent, end, send
 
 LOG_BYTES = 2**19
-"""Half of what is kept of a log: beyond that the file becomes ``.log.old`` and a new one begins."""
+"""Half of what is kept of a log: a larger file is renamed to ``.log.old``, and a new one begins."""
 
 PARENT = "STRATEGIST_PARENT"
 GRACE = "STRATEGIST_GRACE"
-"""Seconds that what the command left behind gets to end by itself."""
+"""Environment variable with the seconds between SIGTERM and SIGKILL for what the command left behind."""
 
-HOPELESS = frozenset({77, 78, 79})
-"""Exit codes of a rank that ran out of memory, diverged, or was refused: it would do so again."""
+PERMANENT_EXIT_CODES = frozenset({77, 78, 79})
+"""Exit codes of a rank that ran out of memory, diverged or was refused: a restart would fail again."""
 
 
 class Log:
-    """A file that never holds more than ``LOG_BYTES``; with the one before it, the last of a stream of any length."""
+    """A log file of at most ``LOG_BYTES``; together with the file before it, it holds the end of a stream of any length."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +35,7 @@ class Log:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Appends; what a full disk does not take is dropped, since the command must go on."""
+        """Appends the data. If the disk is full, they are dropped, because the command must go on."""
         try:
             if self._size + len(data) > LOG_BYTES:
                 self._path.replace(self._path.with_suffix(".log.old"))
@@ -47,9 +48,9 @@ class Log:
 
 
 def main(role: str, folder: str, *command: str) -> int:
-    """Runs ``command`` to its end; its exit code, 128 + n when signal n ended it."""
+    """Runs ``command`` to its end; returns its exit code, or 128 + n if signal n ended it."""
     name = f"rank-{os.environ['RANK']}" if role == "rank" else "launcher"
-    if role == "rank" and (hopeless := _begin_again(Path(folder), name)) is not None:
+    if role == "rank" and (hopeless := _prepare_restart(Path(folder), name)) is not None:
         return hopeless
     tie_to_parent(role)
     code = keep(Path(folder), name, command, Log(Path(folder, f"{name}.log")))
@@ -59,7 +60,9 @@ def main(role: str, folder: str, *command: str) -> int:
 
 
 def keep(folder: Path, name: str, command: tuple[str, ...], log: Log) -> int:
-    """Runs ``command`` with its output in ``log``, and notes how it ended; its exit code, 128 + n when signal n ended it."""
+    """Runs ``command`` with its output in ``log``, and records how it ended; returns its exit code, or 128 + n if signal n ended
+    it.
+    """
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
@@ -70,10 +73,10 @@ def keep(folder: Path, name: str, command: tuple[str, ...], log: Log) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _begin_again(folder: Path, name: str) -> int | None:
-    """Puts away what an earlier attempt of this rank left; its exit code where another one would end like it."""
+def _prepare_restart(folder: Path, name: str) -> int | None:
+    """Removes the files of an earlier attempt of this rank; returns its exit code if a restart would fail again, otherwise None."""
     code = _number(folder / f"{name}.exit")
-    if code in HOPELESS:
+    if code in PERMANENT_EXIT_CODES:
         return code
     log = folder / f"{name}.log"
     if log.exists():
@@ -93,7 +96,9 @@ def _number(path: Path) -> int | None:
 
 
 def tie_to_parent(role: str) -> None:
-    """Has this keeper end with what started it; a SIGTERM waits until there is a command to hear it as well."""
+    """Makes this supervisor end with its parent. A SIGTERM is held back until the command runs, so that the command gets it,
+    too.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     parent = int(os.environ[PARENT]) if role == "trial" else os.getppid()
     if role == "trial":
@@ -101,29 +106,29 @@ def tie_to_parent(role: str) -> None:
         signal.signal(signal.SIGTERM, _on_terminate)
         die_with_parent(signal.SIGTERM)
     else:
-        signal.signal(signal.SIGTERM, _ignore)  # the rank is in the same group and hears it as well; its end is awaited
+        signal.signal(signal.SIGTERM, _ignore)  # the rank is in the same process group and gets the signal, too; wait for its end
         die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
 
 
 def _on_terminate(number: int, frame: object) -> None:
-    """Ends the whole trial if the tuner is gone; a SIGTERM while it lives is for the command, which hears it as well."""
+    """Ends the whole trial if the tuner is gone. While the tuner lives, a SIGTERM is meant for the command, which gets it, too."""
     if os.getppid() != int(os.environ[PARENT]):
         end(os.environ[TAG], grace_seconds=0.0)
         if SCRATCH in os.environ:
-            from strategist.executors.temporary_files import clear  # late: a keeper starts faster without it, and few need it
+            from strategist.executors.temporary_files import clear  # here, since supervisors must start fast
 
             clear(Path(os.environ[SCRATCH]))
         os._exit(1)
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Not SIG_IGN, which the command would inherit."""
+    """Does nothing. SIG_IGN would be inherited by the command."""
 
 
 def _start(command: tuple[str, ...]) -> tuple[int, int]:
-    """The reading end of the command's output, and its process id."""
+    """Starts the command; returns the read end of its output pipe, and its process id."""
     reader, writer = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
@@ -145,12 +150,14 @@ def _start(command: tuple[str, ...]) -> tuple[int, int]:
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, f"{command[0]}: cannot be started: {error.strerror}\n".encode())
-    finally:  # only reached when the command did not start: this copy of the keeper must not go on
+    finally:  # only reached if the command did not start: this forked copy of the supervisor must end
         os._exit(127)
 
 
 def _follow(child: int, output: int, wake: int, log: Log) -> int:
-    """Copies the output until the command ends; a grandchild that still holds the output open is not waited for."""
+    """Copies the output until the command ends, and returns its exit code; does not wait for descendants that keep the output
+    open.
+    """
     watched, code = [output, wake], None
     while code is None:
         ready, _, _ = select.select(watched, [], [])
@@ -175,7 +182,7 @@ def _copy(output: int, log: Log) -> bool:
 
 
 def _reap(child: int) -> int | None:
-    """Reaps every child that has ended; the exit code of ``child`` if it was among them, negative for a signal."""
+    """Reaps every child that has ended; returns the exit code of ``child`` (negative for a signal) if it is one of them."""
     code = None
     while True:
         try:
@@ -189,8 +196,10 @@ def _reap(child: int) -> int | None:
 
 
 def end_descendants(grace_seconds: float) -> None:
-    """Ends all that the command started and left, by SIGTERM, then SIGKILL, and reaps it: also what took the tag out of its
-    environment, since orphans become children of this process."""
+    """Ends all remaining descendants of the command, by SIGTERM, then SIGKILL, and reaps them.
+
+    This includes processes without the tag in their environment, since orphans become children of this process.
+    """
     asked: set[int] = set()
     begin = time.monotonic()
     while _reap(0) is None and (children := _children()) and time.monotonic() < begin + grace_seconds + 5.0:
@@ -204,12 +213,14 @@ def _children() -> set[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             return set(map(int, file.read().split()))
-    except OSError:  # a kernel that does not tell
+    except OSError:  # not supported by this kernel
         return set()
 
 
 def _note_end(path: Path, code: int) -> None:
-    """Exit code and time (of the machine's monotonic clock, so that ranks can be put in order), whole or not at all."""
+    """Writes exit code and time atomically. The time is that of the machine's monotonic clock, so that ranks can be ordered by
+    it.
+    """
     draft = path.with_suffix(".exit.draft")
     try:
         draft.write_text(f"{code} {time.monotonic():.6f}\n", encoding="ascii")

@@ -1,7 +1,7 @@
-"""Processes of a trial, found by the tag in their environment and ended for certain. Linux only.
+"""Processes of a trial: found by the tag in their environment, and ended reliably. Linux only.
 
-Ranks live in sessions of their own and may start children in others, so neither a process group nor the family tree finds them
-all; an environment is inherited by every one of them.
+Ranks run in their own sessions and may start children in other ones, so neither a process group nor the process tree contains
+all of them; but each inherits the environment.
 """
 
 import ctypes
@@ -13,30 +13,30 @@ from collections.abc import Collection
 
 TAG = "STRATEGIST_TRIAL"
 SCRATCH = "STRATEGIST_SCRATCH"
-"""Names the folder of a trial's temporary files."""
+"""Environment variable with the folder of a trial's temporary files."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 SCAN_SECONDS = 0.02
 
 
 def die_with_parent(number: int) -> None:
-    """Has the kernel send this signal to the calling process when its parent ends, however it ends."""
+    """Makes the kernel send this signal to the calling process when its parent ends, however it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
 
 
 def adopt_orphans() -> None:
-    """Makes the calling process the new parent of descendants whose own parent ended, so that it can reap them."""
+    """Makes the calling process the parent of orphaned descendants, so that it can reap them."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def tagged(prefix: str) -> dict[int, str]:
-    """The tag of every running process whose tag begins with ``prefix``, by process id."""
+    """Tags of all running processes whose tag begins with ``prefix``, by process id."""
     mark = f"\0{TAG}={prefix}".encode()
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 environment = b"\0" + file.read()
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # the process has ended, or belongs to another user
             continue
         if (start := environment.find(mark)) >= 0:
             found[int(name)] = environment[start + len(TAG) + 2 :].split(b"\0", 1)[0].decode(errors="replace")
@@ -44,10 +44,10 @@ def tagged(prefix: str) -> dict[int, str]:
 
 
 def end(tag: str, grace_seconds: float, spare: Collection[int] = ()) -> None:
-    """Ends every process with this tag: SIGTERM, then SIGKILL until none is left; those in ``spare`` stay.
+    """Ends every process with this tag: SIGTERM, then SIGKILL until none is left; processes in ``spare`` are not ended.
 
-    A stopped process, or one that ignores SIGTERM, is gone right after the grace. One that the kernel holds in a system call dies
-    when the call returns; five seconds are waited for that.
+    A stopped process, or one that ignores SIGTERM, is killed after the grace period. A process blocked in a system call dies
+    when the call returns; this is waited for up to 5 s.
     """
     spared = {*spare, os.getpid()}
     asked: set[int] = set()
@@ -60,12 +60,12 @@ def end(tag: str, grace_seconds: float, spare: Collection[int] = ()) -> None:
             asked |= left
         else:
             send(left, signal.SIGKILL)
-        calm = 0 if left else calm + 1  # twice, since a process shows no environment while it changes its program
+        calm = 0 if left else calm + 1  # two empty scans, since a process shows no environment during exec
         time.sleep(SCAN_SECONDS)
 
 
 def send(pids: Collection[int], number: int) -> None:
-    """Sends the signal to those that still run."""
+    """Sends the signal to those of the processes that still run."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -74,13 +74,13 @@ def send(pids: Collection[int], number: int) -> None:
 
 
 def new_tag(study: str) -> str:
-    """A tag for one trial of ``study``: names the process that runs it, by number and start, and is never given twice."""
+    """A unique tag for one trial of ``study``; it contains the process id and start time of the process that runs the trial."""
     pid = os.getpid()
     return f"{study}.{pid}.{started(pid)}.{time.monotonic_ns()}"
 
 
 def sweep(study: str) -> int:
-    """Ends what earlier trials of ``study`` left behind, if the process that ran them is gone; returns how many processes."""
+    """Ends processes of earlier trials of ``study`` if the process that ran the trial is gone; returns their number."""
     stale = {pid: tag for pid, tag in tagged(f"{study}.").items() if not owner_lives(tag)}
     for tag in set(stale.values()):
         end(tag, grace_seconds=0.0)
@@ -88,13 +88,13 @@ def sweep(study: str) -> int:
 
 
 def owner_lives(tag: str) -> bool:
-    """Whether the process that runs the trial with this tag is there."""
+    """Whether the process that runs the trial with this tag still exists."""
     parts = tag.rsplit(".", 3)
     return len(parts) == 4 and parts[1].isdigit() and parts[2] != "" and started(int(parts[1])) == parts[2]
 
 
 def started(pid: int) -> str:
-    """When the process started, in clock ticks since boot (proc(5), stat, field 22); empty when there is none."""
+    """Start time of the process in clock ticks since boot (proc(5), stat, field 22); empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -103,5 +103,5 @@ def started(pid: int) -> str:
 
 
 def supported() -> bool:
-    """Whether this system shows what the supervision of trials needs."""
+    """Whether this system supports the supervision of trials."""
     return sys.platform == "linux" and os.path.exists("/proc/self/environ")

@@ -1,7 +1,9 @@
-"""Follows one program: ``python -m strategist.executors.program_monitor FOLDER COMMAND...``, started by the command executor.
+"""Monitors an external program: ``python -m strategist.executors.program_monitor FOLDER COMMAND...``, started by the command
+executor.
 
-It keeps the program as a rank is kept, reads its log as it comes, and leaves what a rank leaves: phases while the program runs, a
-record of its figures at the end. So a trial of any program is watched and judged like our own.
+It supervises the program like a rank, reads its log as it is written, and writes the files of a rank: phases while the program
+runs, and a record of its figures at the end. A trial of any program is therefore watched and judged like one of the built-in
+runtime.
 """
 
 import json
@@ -22,14 +24,14 @@ from strategist.programs.program_output import Reader, Reading, Step
 
 NAME = "rank-0"
 FILE_BYTES = 2**24
-"""Of a program's own file no more is read."""
+"""Maximum number of bytes read from the program's own JSON file."""
 
 FAILURES = ("Error", "Exception", "error:")
-"""What tells the line that says why among those that a launcher adds."""
+"""Words that mark the line with the reason of a failure, among the lines that a launcher adds."""
 
 
 class FollowedLog(Log):
-    """A log whose lines are read as they come; a carriage return, as progress bars use it, ends a line too."""
+    """A log whose lines are parsed as they are written; a carriage return also ends a line, as in progress bars."""
 
     def __init__(self, folder: Path, reading: Reading) -> None:
         super().__init__(folder / f"{NAME}.log")
@@ -48,11 +50,11 @@ class FollowedLog(Log):
             self.take(line[:LINE_CHARACTERS], now)
 
     def close(self) -> None:
-        """Reads what no line end followed."""
+        """Parses the last line if it has no line end."""
         self.take(self._rest, time.monotonic())
 
     def take(self, data: bytes, now: float) -> None:
-        """One line."""
+        """Parses one line."""
         line = without_controls(data.decode("utf-8", errors="replace")).strip()
         if not line:
             return
@@ -62,14 +64,14 @@ class FollowedLog(Log):
             self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step)
 
     def hear(self, path: Path) -> None:
-        """What another host said, of which no more than its end is read."""
+        """Searches the end of another host's output for failures."""
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
             for line in file.read().splitlines():
                 self.look_for_signs(without_controls(line[:LINE_CHARACTERS].decode("utf-8", errors="replace")).strip())
 
     def look_for_signs(self, line: str) -> None:
-        """Whether a line says that memory ran out, or why the program ends."""
+        """Notes a line that reports out of memory, the reason of a failure, or a killed process."""
         if not self.out_of_memory and any(sign in line for sign in self.reading.out_of_memory):
             self.out_of_memory = line
         if any(sign in line for sign in FAILURES):
@@ -77,7 +79,9 @@ class FollowedLog(Log):
         self.killed = self.killed or any(sign in line for sign in KILLED)
 
     def enter(self, phase: str, step: Step | None = None) -> None:
-        """Notes the phase, also where it stays: that tells a step from a standstill. A full disk does not end the program."""
+        """Writes the phase, even if it is unchanged: the new write distinguishes a step from a hang. A full disk does not end
+        the program.
+        """
         self.phase = phase
         draft = self.folder / f"{NAME}.phase.draft"
         try:
@@ -92,7 +96,7 @@ class FollowedLog(Log):
 
 
 def main(folder: str, *command: str) -> int:
-    """Runs the program to its end; its exit code."""
+    """Runs the program to its end; returns its exit code."""
     place = Path(folder)
     reading = codec.load(Reading, place / "reading.json")
     os.environ.update(reading.environment)
@@ -108,7 +112,7 @@ def main(folder: str, *command: str) -> int:
 
 
 def recorded(log: FollowedLog, code: int) -> RankRecord | None:
-    """What the program leaves; None where it was killed, which its exit code and the system tell better."""
+    """The record of the program; None if it was killed, because its exit code and the system's counters tell more."""
     if code == 0 and ((finished := _finished(log)).step_seconds or not log.out_of_memory):
         return finished
     if log.out_of_memory or code in log.reading.out_of_memory_exit_codes:
@@ -121,7 +125,7 @@ def recorded(log: FollowedLog, code: int) -> RankRecord | None:
 
 
 def _finished(log: FollowedLog) -> RankRecord:
-    """The record of a program that ended well, with what its file says."""
+    """The record of a program that ended with exit code 0, including the figures of its JSON file."""
     reader, problem = log.reader, ""
     if log.reading.json:
         try:
@@ -142,7 +146,7 @@ def _finished(log: FollowedLog) -> RankRecord:
         rank=0,
         outcome=Outcome.OK,
         phase="done",
-        message=BY_ARRIVAL if by_arrival else "",
+        message=TIMING_NOTE if by_arrival else "",
         step_seconds=tuple(value for value in seconds if is_finite(value)),
         peak_memory_bytes=_whole(reader.peaks.get(PEAK_MEMORY)),
         peak_reserved_bytes=_whole(reader.peaks.get(PEAK_RESERVED)),
@@ -151,7 +155,7 @@ def _finished(log: FollowedLog) -> RankRecord:
     )
 
 
-BY_ARRIVAL = "Steps are timed by when the program's lines came: it says no time itself."
+TIMING_NOTE = "Steps are timed by when the program's lines came: it says no time itself."
 
 
 def _whole(value: float | None) -> int | None:

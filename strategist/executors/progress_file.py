@@ -1,4 +1,4 @@
-"""Progress file: a line of JSON a step, which rank 0 of a run appends while it trains."""
+"""Progress file: one line of JSON per step, which rank 0 of a run appends while it trains."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ PROGRESS_FILE = "progress.jsonl"
 
 
 def read_steps(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
-    """The lines of a run's progress file that are whole: all, or those within its ``last_bytes``; none where there is no file."""
+    """Complete lines of a run's progress file: all, or those within its ``last_bytes``; empty if there is no file."""
     try:
         with (folder / PROGRESS_FILE).open("rb") as file:
             if last_bytes is not None:
@@ -19,6 +19,6 @@ def read_steps(folder: Path, last_bytes: int | None = None) -> list[dict[str, An
         return []
     found = []
     for line in lines:
-        with suppress(ValueError):  # the first one may be cut
+        with suppress(ValueError):  # the first line may be incomplete
             found.append(json.loads(line))
     return [step for step in found if isinstance(step, dict)]

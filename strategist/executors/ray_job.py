@@ -1,9 +1,9 @@
 """Runs a command on each node of a Ray cluster: ``python ray_job.py NODES RESOURCE EACH RESTARTS WORKDIR COMMAND...``.
 
-Each node is a worker of Ray Train, on a node of its own, with EACH of Ray's RESOURCE (GPU or CPU). The command finds MASTER_ADDR,
-MASTER_PORT, NNODES and NODE_RANK, and runs in WORKDIR, into which the files beside this one are copied first; every node has them
-at this path. Where it fails on one node it is ended on all and begun again, RESTARTS times. An exported plan's RayJob holds a copy
-of this file, so it needs Ray and torch, and nothing of strategist.
+Each node is a worker of Ray Train, placed on a node of its own, with EACH units of Ray's RESOURCE (GPU or CPU). The command gets
+MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK, and runs in WORKDIR, into which the files beside this one are copied first; every
+node must have them at this path. If the command fails on one node, it is ended on all nodes and started again, RESTARTS times.
+The RayJob of an exported plan contains a copy of this file, so it needs Ray and torch, but nothing of strategist.
 """
 
 import ctypes
@@ -27,11 +27,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class NoGroup(BackendConfig):  # type: ignore[misc]
-    """Has Ray's workers form no process group: the ranks form theirs. A TorchConfig would have each import torch, which takes
-    longer than all else, and hold memory of its device."""
+    """Makes Ray's workers form no process group, because the ranks form their own.
+
+    With a TorchConfig, each worker would import torch, which takes longer than everything else, and hold memory of its device.
+    """
 
     backend = "gloo"
-    """The one thing that a TorchTrainer asks for."""
+    """The only attribute that TorchTrainer reads."""
 
 
 def trainer(
@@ -44,7 +46,7 @@ def trainer(
     restarts: int,
     storage: str,
 ) -> TorchTrainer:
-    """Does ``work`` on each node, begun again on all when it fails on one."""
+    """A trainer that runs ``work`` on each node; if it fails on one, it starts again on all."""
     return TorchTrainer(
         work,
         train_loop_config=given,
@@ -64,7 +66,7 @@ def trainer(
 
 
 def run(given: dict[str, Any]) -> None:
-    """One node's part.
+    """Runs the command on one node.
 
     Raises:
         CalledProcessError: the command failed.
@@ -80,12 +82,12 @@ def run(given: dict[str, Any]) -> None:
         "NODE_RANK": str(ray.train.get_context().get_world_rank()),
     }
     environment = {**os.environ, **meeting}
-    _place(Path(given["folder"]), Path(given["workdir"]))
+    _copy_files(Path(given["folder"]), Path(given["workdir"]))
     subprocess.run(given["command"], cwd=given["workdir"], env=environment, preexec_fn=_ends_with_worker, check=True)
 
 
-def _place(folder: Path, workdir: Path) -> None:
-    """Copies the files of a folder, each whole at once, since other nodes may have the same ``workdir``."""
+def _copy_files(folder: Path, workdir: Path) -> None:
+    """Copies the files of a folder into ``workdir``, each atomically, since other nodes may share it."""
     workdir.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
         if file.is_file():
@@ -100,7 +102,7 @@ def _ends_with_worker() -> None:
 
 if __name__ == "__main__":
     nodes, each, restarts = (int(sys.argv[place]) for place in (1, 3, 4))
-    folder = str(Path(__file__).parent.absolute())  # of a ConfigMap, whose files are links
+    folder = str(Path(__file__).parent.absolute())  # not resolved: the files of a ConfigMap are links
     given = {"nodes": nodes, "command": sys.argv[6:], "folder": folder, "workdir": sys.argv[5]}
     storage = str(Path.home() / "ray_results")
     ray.init(address="auto")

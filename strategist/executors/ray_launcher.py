@@ -1,8 +1,9 @@
-"""A trial on Ray: ``python -m strategist.executors.ray_launcher ADDRESS RESOURCE ORDER COMMAND...`` stands where torchrun does.
+"""Launcher of a trial on Ray: ``python -m strategist.executors.ray_launcher ADDRESS RESOURCE ORDER COMMAND...``, in place of
+torchrun.
 
-It is Ray's driver. A TorchTrainer of Ray Train (see ``ray_job``) asks for one worker a node, with as many devices (Ray's resource
-``GPU`` or ``CPU``) as ranks run there; what a worker runs is an agent (see ``agents``), which starts torchrun. Ray ends the workers
-with this process, however it ends, and an agent ends with its worker, whose pipe it reads.
+It is Ray's driver. A TorchTrainer of Ray Train (see ``ray_job``) requests one worker per node, with as many devices (Ray's
+resource ``GPU`` or ``CPU``) as ranks run there. A worker runs an agent (see ``host_agents``), which starts torchrun. Ray ends
+the workers with this process, however it ends; an agent ends with its worker, whose pipe it reads.
 """
 
 import json
@@ -24,30 +25,30 @@ from ray.train import TrainingFailedError, WorkerGroupError
 from ray.train.torch import TorchTrainer
 
 from strategist.executors import ray_job
-from strategist.executors.host_agents import RUNNING, STAYS, Order, variables
+from strategist.executors.host_agents import HOST_VARIABLES, RUNNING, Order, variables
 from strategist.executors.processes import TAG
 
-LOST = 128 + signal.SIGKILL
-"""The exit code where Ray lost a worker: nothing that its ranks did."""
+LOST_EXIT_CODE = 128 + signal.SIGKILL
+"""Exit code if Ray lost a worker, which is not a failure of its ranks."""
 
-GIVEN = (*STAYS, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-"""Variables that a rank has from its worker: those of the node, and the devices that Ray gave it."""
+NODE_VARIABLES = (*HOST_VARIABLES, "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+"""Variables that a rank gets from its worker: those of the node, and the devices that Ray assigned."""
 
 POLL_VARIABLE = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 POLL_SECONDS = 0.5
-"""How often Ray looks for workers that it lost: before a trial is ended because its other ranks wait in vain."""
+"""Interval at which Ray looks for lost workers; shorter than the time after which a trial with waiting ranks is ended."""
 
-SAID = "agent-{}.log"
-"""What an agent and what it started said."""
+AGENT_LOG = "agent-{}.log"
+"""Output of an agent and of the processes that it started."""
 
 CONNECT_SECONDS = 10.0
 ECHO_SECONDS = 0.1
 END_SECONDS = 6.0
-"""What agents get to end what they started, once Ray has ended their workers."""
+"""Seconds for agents to end their processes after Ray has ended the workers."""
 
 
 def work(given: dict[str, Any]) -> None:
-    """What a worker runs: an agent that listens to it. Ray sends this by value: a worker need not import it.
+    """Runs an agent in a worker. Ray sends this function by value, so that a worker need not import it.
 
     Raises:
         CalledProcessError: the agent failed.
@@ -55,7 +56,7 @@ def work(given: dict[str, Any]) -> None:
     number, address = ray.train.get_context().get_world_rank(), ray.util.get_node_ip_address()
     order = json.dumps({**given["order"], "number": number, "address": address})
     environment = {name: os.environ[name] for name in given["keeps"] if name in os.environ} | given["environment"]
-    # a shell between, since Ray kills a worker's own children before they have ended what they started
+    # with a shell in between: Ray kills the direct children of a worker before they have ended their own processes
     words = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & wait $!', "agent", *given["agent"], order, *given["command"]]
     said = Path(given["folder"], given["said"].format(number))
     with said.open("wb") as log:
@@ -67,7 +68,7 @@ def work(given: dict[str, Any]) -> None:
 
 
 def main(address: str, resource: str, order: Order, command: Sequence[str]) -> int:
-    """Runs the agents to their end; the exit code of one that failed."""
+    """Runs the agents to their end; returns the exit code of one that failed, otherwise 0."""
     os.environ.setdefault(POLL_VARIABLE, str(POLL_SECONDS))
     try:
         _check(address)
@@ -77,7 +78,7 @@ def main(address: str, resource: str, order: Order, command: Sequence[str]) -> i
         return 1
     signal.signal(signal.SIGTERM, _leave)
     try:
-        with _echoed(Path(order.folder, SAID.format(0)), wanted=order.each):
+        with _echoed(Path(order.folder, AGENT_LOG.format(0)), wanted=order.each):
             return _fit(_trainer(resource, replace(order, tag=os.environ[TAG]), command))
     finally:
         ray.shutdown()
@@ -96,13 +97,13 @@ def _check(address: str) -> None:
 
 
 def _leave(number: int, frame: object) -> None:
-    """The trial is over: Ray's workers go with this process."""
+    """Ends this process, and with it Ray's workers: the trial is over."""
     sys.exit(128 + number)
 
 
 @contextmanager
 def _echoed(path: Path, *, wanted: bool) -> Iterator[None]:
-    """What comes into a file, which need not be there yet, is said here as well."""
+    """Copies what is written to a file, which need not exist yet, to this process's output."""
     ended = threading.Event()
     echo = threading.Thread(target=_echo, args=(path, ended), daemon=True)
     if wanted:
@@ -129,17 +130,17 @@ def _echo(path: Path, ended: threading.Event) -> None:
 
 
 def _await_agents(folder: Path) -> None:
-    """Until agents have ended what they started; one on a node that was lost does not say so."""
+    """Waits until agents have ended their processes, at most ``END_SECONDS``; an agent on a lost node never reports it."""
     patience = time.monotonic() + END_SECONDS
     while any(folder.glob(RUNNING.format("*"))) and time.monotonic() < patience:
         time.sleep(0.05)
 
 
 def _trainer(resource: str, order: Order, command: Sequence[str]) -> TorchTrainer:
-    """One agent a node; a failure ends it, since what is begun again is for the study to say."""
+    """A trainer that runs one agent per node. It does not restart after a failure, because the study decides on restarts."""
     ray.cloudpickle.register_pickle_by_value(ray_job)
     given = {
-        "agent": order.words("agent")[:-1], "order": asdict(order), "command": command, "keeps": GIVEN, "said": SAID,
+        "agent": order.words("agent")[:-1], "order": asdict(order), "command": command, "keeps": NODE_VARIABLES, "said": AGENT_LOG,
         "folder": order.folder,
         "environment": dict(pair.split("=", 1) for pair in variables(os.environ)),
     }  # fmt: skip
@@ -149,7 +150,7 @@ def _trainer(resource: str, order: Order, command: Sequence[str]) -> TorchTraine
 
 
 def _fit(trainer: TorchTrainer) -> int:
-    """The exit code: that of an agent that failed, or ``LOST``."""
+    """Runs the trainer; returns 0, the exit code of an agent that failed, or ``LOST_EXIT_CODE``."""
     try:
         trainer.fit()
     except WorkerGroupError as error:
@@ -157,10 +158,10 @@ def _fit(trainer: TorchTrainer) -> int:
         lost = {worker: why for worker, why in failures.items() if not isinstance(why, subprocess.CalledProcessError)}
         for worker, why in (lost or failures).items():
             print(f"Ray lost worker {worker}: {why}" if lost else f"{why}\n{why.output}", file=sys.stderr)
-        return LOST if lost else max(why.returncode for why in failures.values())
+        return LOST_EXIT_CODE if lost else max(why.returncode for why in failures.values())
     except (TrainingFailedError, ray.exceptions.RayError) as error:
         print(f"Ray ended the trial: {error}", file=sys.stderr)
-        return LOST
+        return LOST_EXIT_CODE
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Requirements of an executor: what must be installed or reachable before it starts; one line where it is not."""
+"""Requirements of executors: what must be installed or supported before they start; the error is one line."""
 
 import importlib.util
 import os
@@ -11,7 +11,7 @@ INSTALL = "'torch-strategist[runtime]'"
 
 
 def require_supervision() -> None:
-    """Raises InputError where the system does not show what the supervision of processes needs."""
+    """Raises InputError if the system lacks what the supervision of processes needs."""
     if not processes.supported():
         raise InputError(f"system {sys.platform}", "cannot supervise trials", "run them on Linux")
     if not os.access(sys.executable, os.X_OK):
@@ -20,13 +20,13 @@ def require_supervision() -> None:
 
 
 def require_torch() -> None:
-    """Raises InputError where torch, or the executing half, is not installed for this interpreter."""
+    """Raises InputError if torch, or strategist's runtime, is not installed for this interpreter."""
     for name in _missing():
         raise InputError(f"{sys.executable}: {name}", "is not installed", f"pip install {INSTALL}")
 
 
 def torch_installed() -> bool:
-    """Whether torch and the executing half are there."""
+    """Whether torch and strategist's runtime are installed."""
     return not _missing()
 
 

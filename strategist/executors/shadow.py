@@ -1,4 +1,4 @@
-"""The shadow executor: one rank of a plan on one device, whatever the size of the cluster; its peers are modelled."""
+"""Shadow executor: runs one rank of a plan on one device, for a cluster of any size; its peers are modelled."""
 
 import os
 from dataclasses import asdict, dataclass, replace
@@ -22,20 +22,21 @@ from strategist.executors.local import (
 from strategist.executors.preflight import require_ready
 from strategist.executors.requirements import require_supervision, require_torch
 
-ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-"""What a launcher would tell the only process; its records are those of rank 0."""
+SINGLE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+"""Variables that a launcher would set for the only process; its records are those of rank 0."""
 
 
 DRAW_SECONDS = 2.5e-8
-"""For one of a rank's first weights, drawn on the host: 1.2e-8 measured on a core of a cloud machine, twice that waited for."""
+"""Seconds to initialise one weight of a rank on the host: measured as 1.2e-8 on a core of a cloud machine, doubled as a margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowExecutor:
-    """Runs one ``rank`` of a plan here, on a device of the plan's kind. The first one lies in the first stage of a pipeline, which
-    holds the embedding and the activations of the most micro-batches.
+    """Runs one ``rank`` of a plan on a device of the plan's kind. Rank 0 is in the first pipeline stage, which has the embedding
+    and the activations of the most micro-batches.
 
-    ``study`` marks the processes of one study; ``program`` is what the rank runs, with plan, folder, settings and its number.
+    study: marks the processes of one study.
+    program: command of the rank; plan, folder, settings and rank number follow it.
     """
 
     study: str = "study"
@@ -50,7 +51,7 @@ class ShadowExecutor:
         seen = run_trial(
             plan, folder, settings, on_event,
             command=(*supervised_rank(folder, self.program), "--shadow", str(self.rank)),
-            environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **ALONE},
+            environment={**trial_environment(os.environ, threads(plan)), **environment(plan), **SINGLE_RANK},
             study=self.study, starts=1, ranks=1,
         )  # fmt: skip
         measurement = shadow_measurement(seen, plan, self.rank)
@@ -58,7 +59,7 @@ class ShadowExecutor:
         return measurement
 
     def preflight(self, plan: Plan) -> None:
-        """What would fail every trial is said before the first.
+        """Raises an error for anything that would fail every trial.
 
         Raises:
             InputError: no Linux, no torch, no device of the plan's kind, or no such rank.
@@ -76,8 +77,9 @@ class ShadowExecutor:
 
 
 def with_longer_deadlines(settings: TrialSettings, plan: Plan) -> TrialSettings:
-    """Deadlines that leave one process the time to draw its weights, which are more than usual where one device stands for a rank
-    of many layers; ranks of tensor parallelism draw whole rows, too."""
+    """Settings with deadlines that include the time to initialise weights: one process does it for a rank with many layers, and
+    with tensor parallelism for whole rows.
+    """
     layout, wall = plan.candidate.layout, settings.wall_timeout_seconds
     drawing = DRAW_SECONDS * plan.model.parameters / (layout.pp * layout.fsdp_ranks)
     return replace(
@@ -88,17 +90,17 @@ def with_longer_deadlines(settings: TrialSettings, plan: Plan) -> TrialSettings:
 
 
 def shadow_measurement(seen: Measurement, plan: Plan, rank: int) -> Measurement:
-    """What a trial of one process says of ``rank`` of the plan.
+    """Measurement of ``rank`` of the plan, from the trial of one process.
 
-    What stood in for collectives is taken out of the step, and the estimate's communication and bubble come in its place. A bubble
-    is waiting for what others compute, so it is as much longer than predicted as computing is.
+    The stand-ins for collectives are removed from the step, and the estimate's communication and bubble are added. The bubble is
+    the wait for the compute of other ranks, so it is scaled by the ratio of measured to predicted compute time.
     """
     evidence = replace(seen.evidence, rank=None if seen.evidence.rank is None else rank)
     if seen.outcome is not Outcome.OK or not seen.step_seconds:
         return replace(seen, kind=Kind.SHADOW, evidence=evidence, notes=_notes(plan, rank, seen))
     profiled = seen.time or {"other": seen.step_seconds}
-    stretch = seen.step_seconds / sum(profiled.values())  # the profiler slows a step, and all of it alike
-    own = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(APART)}
+    stretch = seen.step_seconds / sum(profiled.values())  # the profiler slows all parts of a step by the same factor
+    own = {name: seconds * stretch for name, seconds in profiled.items() if not name.endswith(PEER_PARTS)}
     predicted = asdict(plan.estimate.time)
     computing = sum(seconds for name, seconds in predicted.items() if name not in MODELLED_PARTS)
     modelled = {name: predicted[name] for name in MODELLED_PARTS}
@@ -125,8 +127,8 @@ def shadow_measurement(seen: Measurement, plan: Plan, rank: int) -> Measurement:
     )  # fmt: skip
 
 
-APART = ("_communication", "bubble")
-"""How parts end that take peers."""
+PEER_PARTS = ("_communication", "bubble")
+"""Suffixes of the parts of a step that involve peers."""
 
 
 def _notes(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
@@ -135,12 +137,12 @@ def _notes(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
     return (
         f"Shadow of rank {rank} of {ranks}: memory and computing are measured on {where}; what its peers add, exposed"
         " communication and bubble, is the model's.",
-        *_unlike(plan, rank, seen),
+        *_limitations(plan, rank, seen),
     )
 
 
-def _unlike(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
-    """What makes this rank not quite the one that a step waits for."""
+def _limitations(plan: Plan, rank: int, seen: Measurement) -> tuple[str, ...]:
+    """Notes on how this rank differs from the rank that determines the step time."""
     layout, model = plan.candidate.layout, plan.model
     found = []
     if layout.pp > 1:

@@ -1,4 +1,4 @@
-"""An executor that simulates what may not fit before another one runs it."""
+"""Executor that simulates plans that may not fit before another executor runs them."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError
@@ -15,25 +15,29 @@ from strategist.executors.local import prepared
 from strategist.executors.simulator import prove
 from strategist.units import show_bytes
 
-DOUBTED = 0.75
-"""Plans whose tensors are predicted to take at least so much of a device are simulated first. On no plan of docs/memory.md does the
-prediction lie further below the simulation; a trial of a smaller one is sooner run than simulated."""
+SIMULATED_SHARE = 0.75
+"""Plans whose tensors are predicted to use at least this share of a device's memory are simulated first.
 
-BEAT_SECONDS = 0.5
+For no plan in docs/memory.md is the prediction lower than this share of the simulated value; a smaller plan runs sooner than it
+is simulated.
+"""
+
+HEARTBEAT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateFirstExecutor:
-    """Runs plans by ``inner``, but not one whose tensors a simulation shows too large for a device: that is its measurement, an
-    out-of-memory of kind simulated."""
+    """Runs plans by ``inner``, except those whose tensors are too large for a device by simulation: their measurement is an
+    out-of-memory of kind simulated.
+    """
 
     inner: Executor
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
-        """Simulates the plan where its memory is doubted, and runs it unless it cannot fit."""
+        """Simulates the plan if it may not fit, and runs it unless the simulation shows that it does not."""
         self.preflight(plan)
         estimate = plan.estimate
-        if estimate.memory.allocated >= DOUBTED * estimate.capacity_bytes:
+        if estimate.memory.allocated >= SIMULATED_SHARE * estimate.capacity_bytes:
             begun = time.monotonic()
             proof = _proof(plan, on_event)
             if proof.verdict is Verdict.TOO_LARGE:
@@ -48,13 +52,13 @@ class SimulateFirstExecutor:
 
 
 def _proof(plan: Plan, on_event: OnEvent | None) -> Proof:
-    """Beside the simulation ``on_event`` hears that it goes on."""
+    """Result of the simulation; ``on_event`` is called regularly while it runs."""
     begun = time.monotonic()
     with ThreadPoolExecutor(max_workers=1) as pool:
         simulation = pool.submit(prove, plan)
         while True:
             try:
-                return simulation.result(BEAT_SECONDS)
+                return simulation.result(HEARTBEAT_SECONDS)
             except NotYetError:
                 if on_event is not None:
                     on_event(Progress(phase="simulate", step=None, elapsed_seconds=time.monotonic() - begun))

@@ -1,4 +1,4 @@
-"""Simulates ranks of a plan, each in a process of its own, which becomes that rank."""
+"""Simulates ranks of a plan; each rank runs in its own process."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ RUN = "run it with strategist run"
 
 
 def prove(plan: Plan, on_rank: OnRank | None = None) -> Proof:
-    """What the simulation of a plan says of its memory; open where it cannot be simulated, and why."""
+    """Whether the plan fits, by simulation; the verdict is open, with the reason, if it cannot be simulated."""
     try:
         return simulate(plan, on_rank=on_rank).proof
     except InputError as error:
@@ -34,11 +34,12 @@ def prove(plan: Plan, on_rank: OnRank | None = None) -> Proof:
 def simulate(
     plan: Plan, ranks: Sequence[int] = (), *, whole: bool = False, model_code: str = "", on_rank: OnRank | None = None
 ) -> Simulation:
-    """What ranks of a plan show in a step; without any named, the first of the pipeline's first and of its last stage.
-    ``model_code`` names a function that makes a model of the user's own, as MODULE:FUNCTION.
+    """Simulates a step of some ranks of a plan; by default the first rank of the first and of the last pipeline stage.
+
+    ``model_code`` is MODULE:FUNCTION, a function that makes a model of the user.
 
     Raises:
-        InputError: the plan has no such rank, torch is missing, or a simulation did not end well.
+        InputError: the plan has no such rank, torch is missing, or a simulation failed.
     """
     layout = plan.candidate.layout
     chosen = tuple(dict.fromkeys(ranks or map(layout.first_rank, (0, layout.pp - 1))))
@@ -54,7 +55,7 @@ def simulate(
 
 
 def _simulated(plan: Plan, ranks: Sequence[int], whole: bool, model_code: str, on_rank: OnRank | None) -> tuple[SimulatedRank, ...]:
-    """Each rank in their order; as many at a time as there are cores."""
+    """The ranks in the given order, simulated in parallel: at most one per core at a time."""
     require_torch()
     with tempfile.TemporaryDirectory(prefix="strategist-simulate-") as name:
         folder = Path(name)
@@ -62,13 +63,13 @@ def _simulated(plan: Plan, ranks: Sequence[int], whole: bool, model_code: str, o
         with ThreadPoolExecutor(max_workers=min(len(ranks), os.cpu_count() or 1)) as pool:
             running = [pool.submit(_simulate, folder, rank, whole, model_code) for rank in ranks]
             try:
-                return tuple(_told(one.result(), on_rank) for one in counted(running, "ranks"))
+                return tuple(_reported(one.result(), on_rank) for one in counted(running, "ranks"))
             finally:
                 for one in running:
                     one.cancel()
 
 
-def _told(found: SimulatedRank, on_rank: OnRank | None) -> SimulatedRank:
+def _reported(found: SimulatedRank, on_rank: OnRank | None) -> SimulatedRank:
     if on_rank is not None:
         on_rank(found)
     return found

@@ -1,4 +1,4 @@
-"""Step breakdown: parts of a step as the mean over the ranks, the bubble of each stage, and the collectives."""
+"""Step breakdown: mean time of each part of a step over the ranks, the bubble of each stage, and the collectives."""
 
 import math
 import statistics
@@ -12,13 +12,13 @@ from strategist.contract.measurement import MEASURED_PARTS, RankRecord
 from strategist.contract.rank_observation import Traffic
 
 PARTS = (*(field.name for field in fields(TimeParts)), *MEASURED_PARTS)
-"""All parts of a measured step, in the order of an estimate's."""
+"""All parts of a measured step, in the order of an estimate's parts."""
 
 TOTALS = ("calls", "message_bytes", "seconds", "exposed_seconds")
 
 
 def breakdown(layout: Layout, records: Sequence[RankRecord]) -> dict[str, Any]:
-    """The figures of a Measurement that say where the profiled step went."""
+    """Fields of a Measurement that describe the profiled step."""
     steps = [record.profiled_step_seconds for record in records if record.profiled_step_seconds is not None]
     return {
         "profiled_step_seconds": statistics.fmean(steps) if len(steps) == len(records) else None,
@@ -29,9 +29,11 @@ def breakdown(layout: Layout, records: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def _time(records: Sequence[RankRecord]) -> dict[str, float] | None:
-    """Seconds by part, mean over the ranks; what a rank of a pipeline waited is its bubble, the rest of it transfers."""
+    """Seconds by part, mean over the ranks; None if a rank has none. The waits of a pipeline rank are split into bubble and
+    transfers.
+    """
     transfer = shortest_transfer(records)
-    shared = [found for record in records if (found := _shared(record, transfer)) is not None]
+    shared = [found for record in records if (found := _with_bubble(record, transfer)) is not None]
     if len(shared) < len(records):
         return None
     return {
@@ -39,7 +41,7 @@ def _time(records: Sequence[RankRecord]) -> dict[str, float] | None:
     }
 
 
-def _shared(record: RankRecord, transfer_seconds: float) -> dict[str, float] | None:
+def _with_bubble(record: RankRecord, transfer_seconds: float) -> dict[str, float] | None:
     bubble = waited(record, transfer_seconds)
     if record.time is None or bubble is None or not record.pipeline_waits:
         return record.time
@@ -50,7 +52,7 @@ def _shared(record: RankRecord, transfer_seconds: float) -> dict[str, float] | N
 
 
 def _bubbles(layout: Layout, records: Sequence[RankRecord]) -> tuple[float, ...]:
-    """The share of the profiled step in which the ranks of each stage waited, first to last; nothing without a pipeline."""
+    """Share of the profiled step that the ranks of each stage waited, first stage to last; empty without a pipeline."""
     transfer = shortest_transfer(records)
     stages: dict[int, list[float]] = {}
     for record in records:
@@ -62,7 +64,7 @@ def _bubbles(layout: Layout, records: Sequence[RankRecord]) -> tuple[float, ...]
 
 
 def _traffic(records: Sequence[RankRecord]) -> tuple[Traffic, ...]:
-    """Each kind of collective along each axis, mean over all ranks: one that a rank has no part in counts as nothing there."""
+    """Traffic by axis and kind of collective, mean over all ranks; a rank without such a collective counts as zero."""
     rows: dict[tuple[str, str], list[Traffic]] = {}
     for record in records:
         for row in record.traffic:
@@ -74,12 +76,12 @@ def _traffic(records: Sequence[RankRecord]) -> tuple[Traffic, ...]:
 
 
 def shortest_transfer(records: Sequence[RankRecord]) -> float:
-    """What a transfer between stages takes; 0 without any."""
+    """Seconds of the shortest transfer between stages; 0 if there is none."""
     return min((seconds for record in records if (seconds := record.shortest_transfer_seconds) is not None), default=0.0)
 
 
 def waited(record: RankRecord, transfer_seconds: float) -> float | None:
-    """How long a rank of a pipeline waited, beyond what its transfers take."""
+    """Seconds that a pipeline rank waited, without the time of its transfers; None if unknown."""
     if record.pipeline_waits is None:
         return None
     return math.fsum(max(0.0, seconds - transfer_seconds) for seconds in record.pipeline_waits)

@@ -1,4 +1,4 @@
-"""Looks up the sources of cards in the installed torch, in a process of its own."""
+"""Looks up the sources of cards in the installed torch, in a separate process."""
 
 import json
 import os
@@ -14,19 +14,19 @@ from strategist.executors.local import trial_environment
 from strategist.executors.requirements import require_torch
 
 TIMEOUT_SECONDS = 300.0
-"""Importing torch takes seconds, on a cold disk a minute."""
+"""Importing torch takes seconds, and a minute from a cold disk."""
 
 Asked = tuple[str, str]
-"""A symbol and its parameter, which may be empty."""
+"""A symbol and its parameter; the parameter may be empty."""
 
 
 def sources(cards: Iterable[Card]) -> tuple[Asked, ...]:
-    """What the cards refer to, each once."""
+    """Symbols that the cards refer to, without duplicates."""
     return tuple(dict.fromkeys((ref.symbol, ref.parameter) for card in cards for ref in card.source_refs if ref.symbol))
 
 
 def look_up(asked: Iterable[Asked]) -> References:
-    """What the torch of this interpreter has of them.
+    """The symbols as found in the torch of this interpreter.
 
     Raises:
         InputError: torch is not installed, or cannot be imported.

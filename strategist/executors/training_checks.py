@@ -14,10 +14,11 @@ from strategist.errors import FileError, InputError
 
 
 def check_training(plan: Plan, settings: TrialSettings) -> None:
-    """Whether there is what the settings name.
+    """Checks the files and folders that the settings name.
 
     Raises:
-        InputError, FileError: a checkpoint or the data is missing, damaged or of something else, or what is there would be lost.
+        InputError, FileError: a checkpoint or the data is missing, damaged or does not match the plan; or existing files would
+            be overwritten.
     """
     _check_data(plan, settings)
     _check_update(plan, settings)
@@ -36,7 +37,7 @@ def check_training(plan: Plan, settings: TrialSettings) -> None:
 
 
 def _check_data(plan: Plan, settings: TrialSettings) -> None:
-    """Whether what is read is there, and can be read as the plan wants it."""
+    """Checks that the data exist and can be read as the plan requires."""
     sources = {"--data": sources_of(settings.data), "--eval-data": sources_of(settings.evaluation_data, "--eval-data")}
     for option, source in ((option, source) for option, found in sources.items() for source in found):
         if not Path(source.path).exists():
@@ -54,7 +55,7 @@ def _check_data(plan: Plan, settings: TrialSettings) -> None:
 
 
 def _check_update(plan: Plan, settings: TrialSettings) -> None:
-    """Whether the plan's optimizer can do what the settings ask for."""
+    """Checks that the plan's optimizer supports the settings."""
     if plan.candidate.knobs.optimizer_in_backward:
         law = "the plan updates in the backward pass, before the gradient is known"
         if settings.non_finite == "skip":
@@ -67,7 +68,7 @@ def _check_update(plan: Plan, settings: TrialSettings) -> None:
 
 
 def _check_saved(save: str, begun: Path | None) -> None:
-    """Whether the folder holds nothing newer than what is gone on from."""
+    """Checks that the folder holds no newer checkpoint than the one that the training resumes from."""
     own = checkpoint.newest(save)
     if own is not None and (begun is None or begun.resolve() != own[0].resolve()):
         law = f"holds checkpoints up to step {own[1].step}"
@@ -75,7 +76,9 @@ def _check_saved(save: str, begun: Path | None) -> None:
 
 
 def _make_folders(settings: TrialSettings) -> None:
-    """Some are written to when all steps are done only, and a training must not end there for want of a folder."""
+    """Creates the output folders and checks that they are writable: some are written only after the last step, which must not
+    fail then.
+    """
     asked = {"--save": settings.save, "--log": settings.log, "--trace": settings.trace, "--export-weights": settings.export}
     for option, folder in ((option, folder) for option, folder in asked.items() if folder):
         try:
@@ -90,7 +93,7 @@ def _check_resumed(plan: Plan, settings: TrialSettings) -> Path:
     path = checkpoint.find(settings.resume)
     training = checkpoint.read(path)
     checkpoint.check(training, path, plan.model, plan.workload)
-    least = training.step + (not settings.export)  # what is only exported trains no more
+    least = training.step + (not settings.export)  # with --export-weights, no further step is needed
     if settings.total_steps is not None and settings.total_steps < least:
         raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {training.step} already", "ask for more")
     if training.settings.seed != settings.seed:

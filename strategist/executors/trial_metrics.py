@@ -1,4 +1,4 @@
-"""Figures of a trial from the records of its ranks; impossible values are refused, never averaged."""
+"""Metrics of a trial from the records of its ranks; impossible values raise an error instead of being averaged."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -6,24 +6,25 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import PLUMBING, RankRecord, TrialSettings
+from strategist.contract.measurement import GLOO_NOTE, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors.step_breakdown import breakdown, shortest_transfer, waited
 
 T = TypeVar("T")
-FEWEST, STEADY = 6, 0.05
+MIN_STEPS, STEADY_SHARE = 6, 0.05
 """Minimum number of steps to tell warm-up steps from steady ones, and the share by which steady ones may differ."""
 
 PARTS_TOLERANCE, CLOCKS_SECONDS = 0.05, 0.05
-"""How far the parts of the profiled step may be from its length: a share of it, or the seconds that may pass between
-two looks at the clocks on a crowded machine."""
+"""Tolerated difference between the sum of the parts and the length of the profiled step: a share of it, or the seconds that may
+pass between two clock readings on a loaded machine.
+"""
 
-SLACK = 1.01
-"""The step is timed by one clock and its collectives by the profiler's; the last one may end a moment after the step."""
+CLOCK_TOLERANCE = 1.01
+"""The step is timed by one clock and its collectives by the profiler's; the last collective may end slightly after the step."""
 
 
 class Impossible(ValueError):  # noqa: N818 - a finding, not a fault
-    """A figure that no run can have."""
+    """A value that no run can have."""
 
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(message)
@@ -31,17 +32,17 @@ class Impossible(ValueError):  # noqa: N818 - a finding, not a fault
 
 
 def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], wall_seconds: float) -> dict[str, Any]:
-    """The figures of a Measurement by field name, from one good record per rank, in order.
+    """Fields of a Measurement by name, from one complete record per rank, in order.
 
-    Step time is that of the slowest rank. Communication is the mean over the ranks, in the profiled step, whose length is the mean
-    as well: with pipelines the ranks differ, and a maximum would mix the figures of several. MFU counts the FLOPs that the estimate
-    counts, so prediction and measurement differ by the step time only.
+    Step time is that of the slowest rank. Communication and its profiled step are means over the ranks: pipeline ranks differ,
+    and a maximum would mix values of several ranks. MFU uses the FLOPs of the estimate, so prediction and measurement differ by
+    the step time only.
 
     Raises:
-        Impossible: a figure is missing, not positive, or larger than what contains it.
+        Impossible: a value is missing, not positive, or larger than what contains it.
     """
-    notes = tuple(chain(*(record.notes for record in records), [PLUMBING] if plan.cluster.device.kind == "cpu" else []))
-    if settings.total_steps is not None and not any(record.step_seconds for record in records):  # it had ended when this began
+    notes = tuple(chain(*(record.notes for record in records), [GLOO_NOTE] if plan.cluster.device.kind == "cpu" else []))
+    if settings.total_steps is not None and not any(record.step_seconds for record in records):  # the training was already complete
         return {"notes": notes}
     for record in records:
         _check(record, settings, wall_seconds)
@@ -62,7 +63,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
 
 
 def pace(plan: Plan, settings: TrialSettings, seconds: Sequence[float]) -> dict[str, Any]:
-    """The figures of steps that took so many ``seconds``, of which the first ones may still have been warming up."""
+    """Fields of a Measurement from the seconds of each step; the first steps may still be warm-up."""
     warming, estimate = warming_up(seconds), plan.estimate
     steady = seconds[warming:]
     step_seconds = statistics.median(steady)
@@ -100,7 +101,7 @@ def _by_axis(records: Sequence[RankRecord], step: float | None) -> dict[str, flo
 
 
 def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float | None]:
-    """How much longer the slowest computes than the median does, among the ranks of a stage and among the stages."""
+    """Share by which the slowest rank computes longer than the median, among the ranks of a stage and among the stages."""
     stages: dict[int, list[float]] = {}
     for record in records:
         if record.compute_seconds is None:
@@ -113,7 +114,7 @@ def _imbalance(layout: Layout, records: Sequence[RankRecord]) -> dict[str, float
 
 
 def _excess(seconds: Sequence[float]) -> float:
-    """The longest over the median, minus 1; 0 where no rank computed."""
+    """Maximum over median, minus 1; 0 if the median is 0."""
     median = statistics.median(seconds)
     return max(seconds) / median - 1 if median > 0 else 0.0
 
@@ -124,20 +125,23 @@ def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | 
 
 
 def warming_up(seconds: Sequence[float]) -> int:
-    """How many of the first steps are not yet like those of the second half: longer than their median by more than three of their
-    median deviations and ``STEADY`` of it; at most half of the steps, and none of fewer than ``FEWEST``."""
+    """Number of first steps that are slower than the steady steps of the second half.
+
+    A step is slower if it exceeds their median by more than three median deviations and by more than the share ``STEADY_SHARE``. At
+    most half of the steps; 0 if there are fewer than ``MIN_STEPS``.
+    """
     half = len(seconds) // 2
-    if len(seconds) < FEWEST:
+    if len(seconds) < MIN_STEPS:
         return 0
     later = seconds[half:]
     median = statistics.median(later)
     deviation = statistics.median(abs(step - median) for step in later)
-    most = median + max(3 * deviation, STEADY * median)
+    most = median + max(3 * deviation, STEADY_SHARE * median)
     return next((index for index, step in enumerate(seconds[:half]) if step <= most), half)
 
 
 def _of_all(records: Sequence[RankRecord], figure: Callable[[RankRecord], T | None]) -> tuple[T, ...]:
-    """The figure of each rank; nothing where one has none."""
+    """The value of each rank; empty if a rank has none."""
     found = tuple(value for record in records if (value := figure(record)) is not None)
     return found if len(found) == len(records) else ()
 
@@ -156,7 +160,7 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
             raise Impossible(record.rank, f"rank {record.rank}: {message}")
 
     steps = record.step_seconds
-    wanted = settings.steps if settings.total_steps is None else max(1, len(steps))  # of a training, by where it began
+    wanted = settings.steps if settings.total_steps is None else max(1, len(steps))  # a training may have resumed near its end
     demand(len(steps) == wanted and bool(steps), f"{len(steps)} steps were timed, not {wanted}")
     demand(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
     demand(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
@@ -166,7 +170,8 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
     )  # fmt: skip
     demand(profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
     demand(
-        total is None or 0 <= total <= SLACK * (profiled or 0.0), f"{total} s of communication do not fit in a step of {profiled} s"
+        total is None or 0 <= total <= CLOCK_TOLERANCE * (profiled or 0.0),
+        f"{total} s of communication do not fit in a step of {profiled} s",
     )
     demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
     parts = sum((record.time or {}).values())
@@ -176,9 +181,12 @@ def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> 
     )
     waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     alone = sum((record.exposed_seconds_by_axis or {}).values())
-    demand(0 <= alone <= SLACK * (exposed or 0.0), f"{alone} s of exposed communication by axis do not fit in {exposed} s of it")
+    demand(
+        0 <= alone <= CLOCK_TOLERANCE * (exposed or 0.0),
+        f"{alone} s of exposed communication by axis do not fit in {exposed} s of it",
+    )
     for what, seconds in (("computation", record.compute_seconds), ("waiting", waits)):
         demand(
-            seconds is None or 0 <= seconds <= SLACK * (profiled or 0.0),
+            seconds is None or 0 <= seconds <= CLOCK_TOLERANCE * (profiled or 0.0),
             f"{seconds} s of {what} do not fit in a step of {profiled} s",
         )

@@ -1,8 +1,8 @@
 """Outcome of a trial: a pure function of the files of its ranks and the exit of its launcher.
 
-Each rank that is not well gives one finding; the gravest finding is the outcome. What a rank suffered because another one failed
-first (a lost connection, the launcher's SIGTERM, our own kill) is a consequence and only counts when nothing else explains the
-trial: launchers themselves blame the wrong rank, for the one that ran out of memory often dies after its peers have noticed.
+Each failed rank gives one finding; the most severe finding is the outcome. Failures that follow from another rank's failure (a
+lost connection, the launcher's SIGTERM, our own kill) count only if nothing else explains the trial: launchers often blame the
+wrong rank, because a rank that runs out of memory may die after its peers have noticed.
 """
 
 import re
@@ -17,29 +17,29 @@ from strategist.executors.trial_metrics import Impossible, figures
 from strategist.executors.trial_records import RankEnd
 
 EXIT_OUTCOMES = {77: Outcome.OOM, 78: Outcome.NAN, 79: Outcome.REFUSED}
-"""Exit codes with which a rank says its outcome even when it could not write a record."""
+"""Exit codes by which a rank reports its outcome even if it could not write a record."""
 
-CUT_OFF = {Deadline.PEERS: Outcome.CRASH, Deadline.MEMORY: Outcome.OOM, Deadline.CROWDED: Outcome.INFRASTRUCTURE}
-"""What it means for a rank to be ended from outside; by any other deadline it is a timeout."""
+DEADLINE_OUTCOMES = {Deadline.PEERS: Outcome.CRASH, Deadline.MEMORY: Outcome.OOM, Deadline.CROWDED: Outcome.INFRASTRUCTURE}
+"""Outcome of a rank that was ended from outside, by deadline; any other deadline is a timeout."""
 
-ENDED = "ended from outside"
+ENDED_NOTE = "ended from outside"
 
 SIGKILLED, TERMINATED, ABORTED = (-9, 137), (-15, 143), (-6, 134)
-ASKED = (2, 15)
-"""Signals that ask a launcher to end."""
+END_SIGNALS = (2, 15)
+"""Signals that request the end of a launcher."""
 
 LOADER_KILLED = ("killed by signal: Killed",)
-"""What torch says when a process of its data loader was."""
+"""Torch's message when a process of its data loader was killed."""
 
 KILLED = ("Signal 9 (SIGKILL)", "exitcode  : -9")
-"""What torchrun says when a rank of its own was killed."""
+"""torchrun's messages when a rank was killed."""
 
 OUT_OF_MEMORY = (
     "CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "can't allocate memory",
     "Cannot allocate memory", "std::bad_alloc", "MemoryError", "CUBLAS_STATUS_ALLOC_FAILED",
 )  # fmt: skip
-FAILS = re.compile(r"\b(RuntimeError|OSError|AcceleratorError|\w*MemoryError)(:|$)|terminate called|what\(\):")
-"""How a line begins that ends a process: with what Python or C++ threw."""
+ERROR_LINE = re.compile(r"\b(RuntimeError|OSError|AcceleratorError|\w*MemoryError)(:|$)|terminate called|what\(\):")
+"""Start of a line that ends a process: an exception of Python or C++."""
 
 PEER_LOST = (
     "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "Connection refused",
@@ -55,12 +55,12 @@ DEVICE_LOST = (
     "uncorrectable ECC error", "no CUDA-capable device", "CUDA-capable device(s) is/are busy or unavailable",
     "hardware stack error", "GPU has fallen off the bus",
 )  # fmt: skip
-"""What CUDA says of a device that is no more (cudaError_t in the runtime's reference)."""
+"""CUDA's messages about a lost device (cudaError_t in the runtime's reference)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is wrong with one rank; not ``own`` when it follows from the failure of another."""
+    """Failure of one rank; ``own`` is False if it follows from the failure of another rank."""
 
     end: RankEnd
     outcome: Outcome
@@ -69,7 +69,7 @@ class Finding:
 
     @property
     def severity(self) -> int:
-        """0 is the gravest. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
+        """0 is the most severe. An own crash comes before a timeout, since ranks that crash leave the others waiting."""
         order = [Outcome.REFUSED, Outcome.OOM, Outcome.NAN, Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT]
         if not self.own:
             return len(order) + (2 if self.outcome is Outcome.CRASH else 1)
@@ -77,13 +77,13 @@ class Finding:
 
 
 Measure = Callable[[Plan, TrialSettings, Sequence[RankRecord], float], dict[str, Any]]
-"""Makes the figures of a measurement out of good records and the seconds of the whole trial; raises Impossible."""
+"""Makes the fields of a measurement from complete records and the seconds of the whole trial; raises Impossible."""
 
 
 def judge(
     plan: Plan, settings: TrialSettings, ending: Ending, ends: Sequence[RankEnd], launcher_tail: str, measure: Measure = figures
 ) -> Measurement:
-    """The measurement of a trial that has ended, however it ended."""
+    """The measurement of a trial that has ended, whatever the reason."""
     findings = [finding for end in ends if (finding := _examine(end, ending, plan.id)) is not None]
     if findings:
         failed = _failed(plan, ending, ends, findings, launcher_tail)
@@ -111,13 +111,13 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
     if outcome is Outcome.TIMEOUT and ending.deadline is not None:
         end = ends[ending.straggler]
         message = f"{_DEADLINE_TEXTS[ending.deadline]}; furthest behind is rank {end.rank}, in {end.phase or 'spawn'}"
-    elif message == ENDED and ending.deadline in _MEMORY_TEXTS:
+    elif message == ENDED_NOTE and ending.deadline in _MEMORY_TEXTS:
         message = _MEMORY_TEXTS[ending.deadline]
     elif outcome is Outcome.BAD_MEASUREMENT and any(not finding.own for finding in findings):
-        outcome = Outcome.CRASH  # it left early, and its peers with it
+        outcome = Outcome.CRASH  # the rank ended early, and its peers failed with it
     elif not worst.own and ending.deadline is None and (number := _signal(ending.exit_code)):
         outcome, message = Outcome.INFRASTRUCTURE, f"the launcher was ended by signal {number}"
-    elif not worst.own and ending.deadline is None and _was_asked_to_end(first := min(ends, key=_when)):
+    elif not worst.own and ending.deadline is None and _got_sigterm(first := min(ends, key=_when)):
         outcome, end = Outcome.INFRASTRUCTURE, first
         message = f"rank {end.rank} was ended by SIGTERM before any other failed: its machine was taken away"
     phase = end.record.phase if end.record else end.phase
@@ -125,8 +125,8 @@ def _failed(plan: Plan, ending: Ending, ends: Sequence[RankEnd], findings: Seque
     return _measurement(plan, ending, ends, outcome, Evidence(message=message, rank=end.rank, phase=phase, log_tail=tail))
 
 
-def _was_asked_to_end(end: RankEnd) -> bool:
-    """By a SIGTERM, at a known time; a launcher sends it only when a rank has failed."""
+def _got_sigterm(end: RankEnd) -> bool:
+    """Whether a SIGTERM ended the rank at a known time; a launcher sends one only after a rank has failed."""
     if end.ended_at is None:
         return False
     cancelled = end.record is not None and end.record.outcome is Outcome.CANCELLED
@@ -146,12 +146,12 @@ _MEMORY_TEXTS = {
 
 
 def _examine(end: RankEnd, ending: Ending, plan_id: str) -> Finding | None:
-    """What is wrong with this rank; None when it finished its work."""
+    """Failure of this rank; None if it finished its work."""
     cut_off = ending.deadline is not None and end.rank not in ending.ended
     if end.record is not None:
         return _examine_record(end, cut_off, ending, plan_id)
     if cut_off:
-        return Finding(end=end, outcome=_cut_off_outcome(ending), message=ENDED, own=ending.deadline is not Deadline.PEERS)
+        return Finding(end=end, outcome=_cut_off_outcome(ending), message=ENDED_NOTE, own=ending.deadline is not Deadline.PEERS)
     if end.problem and end.exit_code in (0, None):
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record cannot be read: {end.problem}")
     return _examine_exit(end, ending)
@@ -172,19 +172,19 @@ def _examine_record(end: RankEnd, cut_off: bool, ending: Ending, plan_id: str) -
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=f"its record says ok, but ends in {record.phase}")
     if record.outcome in (Outcome.CRASH, Outcome.CANCELLED):
         if cut_off and ending.deadline is not Deadline.PEERS:
-            message = record.message if _cut_off_outcome(ending) is Outcome.TIMEOUT else ENDED
+            message = record.message if _cut_off_outcome(ending) is Outcome.TIMEOUT else ENDED_NOTE
             return Finding(end=end, outcome=_cut_off_outcome(ending), message=message)
-        if ending.oom_kills and _says(record.message, LOADER_KILLED):
+        if ending.oom_kills and _contains_any(record.message, LOADER_KILLED):
             return Finding(end=end, outcome=Outcome.OOM, message=record.message)
-        if _says(record.message, TIMED_OUT):
+        if _contains_any(record.message, TIMED_OUT):
             return Finding(end=end, outcome=Outcome.TIMEOUT, message=record.message)
-        own = record.outcome is Outcome.CRASH and not cut_off and not _says(record.message, PEER_LOST)
+        own = record.outcome is Outcome.CRASH and not cut_off and not _contains_any(record.message, PEER_LOST)
         return Finding(end=end, outcome=Outcome.CRASH, message=record.message, own=own)
     return Finding(end=end, outcome=record.outcome, message=record.message)
 
 
 def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
-    """The verdict on a rank without a record that was not ended from outside the trial."""
+    """Failure of a rank that left no record and was not ended by a deadline."""
     code, message = end.exit_code, f"left no record and ended with {_exit(end.exit_code)}"
     if code is None:
         return Finding(end=end, outcome=Outcome.CRASH, message="was ended by the launcher before it left a record", own=False)
@@ -192,22 +192,22 @@ def _examine_exit(end: RankEnd, ending: Ending) -> Finding:
         return Finding(end=end, outcome=Outcome.BAD_MEASUREMENT, message=message)
     if code in EXIT_OUTCOMES:
         return Finding(end=end, outcome=EXIT_OUTCOMES[code], message=message)
-    if ending.oom_kills and (code in SIGKILLED or _says(end.log_tail, KILLED)):
+    if ending.oom_kills and (code in SIGKILLED or _contains_any(end.log_tail, KILLED)):
         return Finding(end=end, outcome=Outcome.OOM, message="was killed by the kernel, which had run out of memory")
     if (line := _out_of_memory(end.log_tail)) is not None:
         return Finding(end=end, outcome=Outcome.OOM, message=line)
     if code in TERMINATED:
         return Finding(end=end, outcome=Outcome.CRASH, message=message, own=False)
-    if code in ABORTED and (line := _line_that_says(end.log_tail, TIMED_OUT)) is not None:  # NCCL's watchdog ends a rank so
+    if code in ABORTED and (line := _last_line_with(end.log_tail, TIMED_OUT)) is not None:  # NCCL's watchdog aborts the rank
         return Finding(end=end, outcome=Outcome.TIMEOUT, message=line)
     if code > 0 and not end.phase:
         return Finding(end=end, outcome=Outcome.INFRASTRUCTURE, message=f"ended with {_exit(code)} before it could read the plan")
-    return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _says(end.log_tail, PEER_LOST))
+    return Finding(end=end, outcome=Outcome.CRASH, message=message, own=not _contains_any(end.log_tail, PEER_LOST))
 
 
 def _cut_off_outcome(ending: Ending) -> Outcome:
     assert ending.deadline is not None
-    return CUT_OFF.get(ending.deadline, Outcome.TIMEOUT)
+    return DEADLINE_OUTCOMES.get(ending.deadline, Outcome.TIMEOUT)
 
 
 def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: Outcome, evidence: Evidence) -> Measurement:
@@ -218,11 +218,14 @@ def _measurement(plan: Plan, ending: Ending, ends: Sequence[RankEnd], outcome: O
 
 
 def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[int, ...]:
-    """Ranks that were taken away: by a signal that is no launcher's, with their device, with their launcher, or that stand still.
-    What followed a deadline is our own doing."""
+    """Ranks that were taken away: killed by a signal that a launcher does not send, or with their device or launcher; or a rank
+    that hangs.
+
+    Ranks that ended after a deadline are left out, because the executor ended them.
+    """
     if outcome is Outcome.TIMEOUT:
         return () if ending.straggler in ending.ended else (ending.straggler,)
-    if outcome is Outcome.INFRASTRUCTURE and ending.deadline is None and _signal(ending.exit_code) not in (0, *ASKED):
+    if outcome is Outcome.INFRASTRUCTURE and ending.deadline is None and _signal(ending.exit_code) not in (0, *END_SIGNALS):
         return tuple(end.rank for end in ends)
     if outcome is not Outcome.CRASH:
         return ()
@@ -230,12 +233,12 @@ def _lost(outcome: Outcome, ending: Ending, ends: Sequence[RankEnd]) -> tuple[in
         end.rank
         for end in ends
         if (ending.deadline is None or end.rank in ending.ended)
-        and (_killed(end) or (end.record is not None and _says(end.record.message, DEVICE_LOST)))
+        and (_killed(end) or (end.record is not None and _contains_any(end.record.message, DEVICE_LOST)))
     )
 
 
 def _killed(end: RankEnd) -> bool:
-    """By a signal that neither a launcher sends nor the rank itself."""
+    """Whether a signal ended the rank that neither a launcher nor the rank itself sends."""
     return end.record is None and (end.exit_code or 0) < 0 and end.exit_code not in (*TERMINATED, *ABORTED)
 
 
@@ -252,20 +255,20 @@ def _exit(code: int | None) -> str:
 
 
 def _signal(code: int) -> int:
-    """The signal that ended the launcher (128 + n) or its keeper (-n); 0 when none did."""
+    """The signal that ended the launcher (128 + n) or its supervisor (-n); 0 if none did."""
     return -code if code < 0 else max(0, code - 128)
 
 
-def _says(text: str, signs: Sequence[str]) -> bool:
+def _contains_any(text: str, signs: Sequence[str]) -> bool:
     return any(sign in text for sign in signs)
 
 
-def _line_that_says(text: str, signs: Sequence[str]) -> str | None:
-    """The last such line."""
-    return next((line.strip() for line in reversed(text.splitlines()) if _says(line, signs)), None)
+def _last_line_with(text: str, signs: Sequence[str]) -> str | None:
+    """The last line with one of the signs; None if there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if _contains_any(line, signs)), None)
 
 
 def _out_of_memory(text: str) -> str | None:
-    """The last line by which a process ends for want of memory; one that only speaks of it is none."""
-    lines = (line.strip() for line in reversed(text.splitlines()) if _says(line, OUT_OF_MEMORY))
-    return next((line for line in lines if FAILS.search(line)), None)
+    """The last line by which a process ends for lack of memory; lines that only mention it do not count."""
+    lines = (line.strip() for line in reversed(text.splitlines()) if _contains_any(line, OUT_OF_MEMORY))
+    return next((line for line in lines if ERROR_LINE.search(line)), None)

@@ -1,4 +1,4 @@
-"""One trial from start to end: started in a session of its own, watched against its deadlines, and ended without a trace."""
+"""Process of a trial: starts it in its own session, watches its deadlines, and ends it with all processes and temporary files."""
 
 import os
 import subprocess
@@ -35,10 +35,16 @@ def supervise(
     queues: bool = False,
     elsewhere: bool = False,
 ) -> Ending:
-    """Runs ``command`` under a keeper until it ends or a deadline passes; on every way out, an exception too, the tag is swept.
+    """Runs ``command`` under a process supervisor until it ends or a deadline passes. On every exit, also by an exception, all
+    processes with the tag are ended.
 
-    The command may start its ranks again, ``restarts`` times. Where it ``queues`` for machines, the trial begins when it has them.
-    One whose ranks run ``elsewhere`` takes neither memory nor temporary files of this machine."""
+    Args:
+        ranks: number of ranks that are watched.
+        grace_seconds: time between SIGTERM and SIGKILL.
+        restarts: how often the command may restart its ranks.
+        queues: the command waits for machines; the trial begins when it has them.
+        elsewhere: the ranks run on other machines, so this machine's memory and temporary files are not watched.
+    """
     oom_kills = host_memory.oom_kills()
     watch = Watch(folder, ranks, settings, time.monotonic(), queues=queues, restarts=restarts)
     with nullcontext() if elsewhere else Place(tag) as place:
@@ -65,14 +71,14 @@ def supervise(
 
 
 class Place:
-    """This machine, as a trial uses it: its memory is watched, its temporary files are removed at the end."""
+    """This machine during a trial: its memory is watched, and the trial's temporary files are removed at the end."""
 
     def __init__(self, tag: str) -> None:
         self.folder = temporary_files.make(tag)
         self._memory, self._shared = host_memory.MemoryWatch(tag), temporary_files.SharedMemoryWatch(tag, self.folder)
 
     def look(self) -> Deadline | None:
-        """Why the trial must end; None where it may go on."""
+        """Why the trial must end; None if it may go on."""
         self._shared.look()
         return self._memory.look()
 
@@ -85,7 +91,8 @@ class Place:
 
 def sweep(study: str) -> int:
     """Ends the processes that trials of ``study`` left behind when their tuner was killed, and removes their temporary files;
-    returns how many processes."""
+    returns the number of processes.
+    """
     found = processes.sweep(study)
     temporary_files.sweep(study)
     return found
@@ -99,10 +106,11 @@ def start_supervised(
     tag: str,
     grace_seconds: float = TERM_GRACE_SECONDS,
 ) -> subprocess.Popen[bytes]:
-    """Starts ``command`` under a keeper, in a session of its own; whatever becomes of this process, nothing of it is left.
+    """Starts ``command`` under a process supervisor in its own session. However this process ends, all processes of the command
+    end, too.
 
     Raises:
-        InputError: the system starts no process.
+        InputError: the system cannot start a process.
     """
     try:
         return subprocess.Popen(
@@ -122,7 +130,7 @@ def _wait(supervisor: subprocess.Popen[bytes], watch: Watch, place: Place | None
     told: Progress | None = None
     told_at = 0.0
     while True:
-        over = supervisor.poll() is not None  # asked first, so that the last look sees all
+        over = supervisor.poll() is not None  # read before the files, so that the last look has all of them
         now = time.monotonic()
         deadline = (place and place.look()) or watch.look(now)
         if on_event is not None:
@@ -143,15 +151,15 @@ def _moved(progress: Progress, told: Progress) -> bool:
 
 
 def end_supervised(supervisor: subprocess.Popen[bytes] | None, tag: str, grace_seconds: float = TERM_GRACE_SECONDS) -> None:
-    """Ends what :func:`start_supervised` started, and all that this started.
+    """Ends the process that :func:`start_supervised` started, and all its descendants.
 
-    The keeper goes last: it reaps what its dying descendants leave, ends those without the tag, and leaves by itself then. None
-    stands for one that an interruption came before: it may run already, and its tag is looked for.
+    The process supervisor ends last: it reaps the descendants, ends those without the tag, and then exits. If ``supervisor`` is
+    None, an interrupt came before its start was known; it may run already, so its tag is searched.
     """
     if supervisor is None:
         processes.end(tag, grace_seconds=0.0)
         return
-    supervisor.terminate()  # ends one that has started nothing yet; a later one knows that its tuner lives, and goes on
+    supervisor.terminate()  # ends a supervisor that has started nothing yet; a later one sees that its tuner lives, and ignores it
     processes.end(tag, grace_seconds, spare=[supervisor.pid])
     try:
         supervisor.wait(grace_seconds + 1.0)

@@ -19,14 +19,16 @@ _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _REPORTED = re.compile(r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: (-\d+) \(pid: (\d+)\)")
 _ENDED_BY_LAUNCHER = re.compile(r"Sending process (\d+) closing signal")
-"""How torchrun reports a rank that ended by a signal, and one that it ends itself."""
+"""How torchrun reports a rank that was ended by a signal, and a rank that torchrun ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnd:
-    """What one rank left: its record, or in ``problem`` why it cannot be read; None and empty where it left nothing.
+    """Files of one rank after its end; a value is None or empty if the rank did not write it.
 
-    ``exit_code`` is negative for a signal, ``ended_at`` in monotonic seconds.
+    problem: why the record cannot be read.
+    exit_code: negative for a signal.
+    ended_at: monotonic seconds.
     """
 
     rank: int
@@ -39,21 +41,23 @@ class RankEnd:
 
 
 def clear(folder: Path) -> None:
-    """Removes what an earlier attempt wrote there, so that no stale record is taken for a new one."""
+    """Removes the files of an earlier attempt, so that a stale record is not read as a new one."""
     for pattern in WRITTEN:
         for path in folder.glob(pattern):
             path.unlink()
 
 
 def collect(folder: Path, ranks: int) -> tuple[RankEnd, ...]:
-    """What each rank left."""
+    """The files of each rank."""
     seen = _signals_seen(folder)
     return tuple(_collect_rank(folder, rank, seen.get(rank)) for rank in range(ranks))
 
 
 def _signals_seen(folder: Path) -> dict[int, int]:
-    """By rank, the signals that ended keepers: a keeper that is killed takes its rank along and notes nothing, but its launcher
-    saw it end. What the launcher ended itself is left out."""
+    """Signals that ended the supervisors of ranks, by rank, from the launcher's log; without ranks that the launcher ended itself.
+
+    A supervisor that is killed takes its rank along and writes no exit code, but the launcher reports it.
+    """
     text = b"".join(_ends([folder / "launcher.log.old", folder / "launcher.log"], LOG_BYTES)).decode("utf-8", errors="replace")
     own = set(_ENDED_BY_LAUNCHER.findall(text))
     return {int(rank): int(code) for rank, code, process in _REPORTED.findall(text) if process not in own}
@@ -83,14 +87,14 @@ def _phase(folder: Path, rank: int) -> str:
 
 
 def log_tail(folder: Path, name: str) -> str:
-    """The last lines of a log, without what would steer a terminal."""
+    """The last lines of a log, without terminal control sequences."""
     text = b"".join(_ends([folder / f"{name}.log.old", folder / f"{name}.log"])).decode("utf-8", errors="replace")
     clean = without_controls(text.replace("\r", "\n"))
     return "\n".join(clean.splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
 def without_controls(text: str) -> str:
-    """The text without what would steer a terminal, such as colours."""
+    """The text without terminal control sequences, such as colours."""
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
@@ -100,5 +104,5 @@ def _ends(paths: Iterable[Path], most_bytes: int = 16 * TAIL_CHARACTERS) -> Iter
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - most_bytes))
                 yield file.read()
-        except OSError:  # a stream that never filled its first file has no older one
+        except OSError:  # there is no older file while the first is not full
             continue

@@ -1,1 +1,1 @@
-"""The expression language of the cards: vocabulary, parse, check, evaluate on scalars and on whole columns."""
+"""The cards' expression language: vocabulary, parser, checker, and evaluation on scalars and on columns."""

@@ -1,4 +1,4 @@
-"""Types and units of an expression, checked before anything runs; and the checked expression itself."""
+"""Checker of expressions: types and units are checked before anything is evaluated."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +20,7 @@ NUMBER, TEXT = "number", "text"
 
 @dataclass(frozen=True, kw_only=True)
 class Expression:
-    """A checked expression. ``names`` are all that it speaks of."""
+    """A checked expression. ``names`` are all vocabulary names in it."""
 
     text: str
     tree: Node = field(repr=False, compare=False)
@@ -28,7 +28,7 @@ class Expression:
 
     @property
     def phases(self) -> frozenset[str]:
-        """The phases of its names."""
+        """Phases of its names."""
         return frozenset(VOCABULARY[name].phase for name in self.names)
 
 
@@ -40,16 +40,16 @@ class _Type:
 
 
 def condition(text: str) -> Expression:
-    """A checked expression that is true or false.
+    """Checked expression with a truth value.
 
     Raises:
-        ExpressionError: with the column, and a near miss for an unknown name.
+        ExpressionError: with the column, and the nearest known name for an unknown one.
     """
     return _checked(text, BOOL)
 
 
 def quantity(text: str, unit: str | None = None) -> Expression:
-    """A checked expression that is a number, in the unit of a name where one is given.
+    """Checked expression with a number as value, of the dimension of ``unit`` if given.
 
     Raises:
         ExpressionError: as for :func:`condition`.
@@ -61,7 +61,7 @@ def quantity(text: str, unit: str | None = None) -> Expression:
     return found
 
 
-@lru_cache(maxsize=4096)  # cases of a deck say the same quantities over and over
+@lru_cache(maxsize=4096)  # test cases of a deck repeat the same quantities
 def _checked(text: str, wanted: str) -> Expression:
     tree = parse(text)
     names: set[str] = set()
@@ -169,7 +169,7 @@ def _check_units(node: Operation, types: list[_Type]) -> None:
 
 
 def show_dimension(dimension: Dimension) -> str:
-    """``bytes/s`` and the like; ``a plain number`` where there is none."""
+    """A dimension as text, such as ``bytes/s``; ``a plain number`` without dimension."""
     powers = list(zip(("bytes", "s", "flop"), dimension, strict=True))
     up = [name if power == 1 else f"{name}^{power}" for name, power in powers if power > 0]
     down = [name if power == -1 else f"{name}^{-power}" for name, power in powers if power < 0]

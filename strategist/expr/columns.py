@@ -1,4 +1,4 @@
-"""Columns: a table of candidates, one NumPy array a name, one row a candidate."""
+"""Columns: a table of candidates with one NumPy array per vocabulary name and one row per candidate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
 Array = NDArray[Any]
 
 CANDIDATE_NAMES = tuple(name for name, entry in VOCABULARY.items() if entry.phase == CANDIDATE and not name.startswith("options."))
-"""What a complete table of candidates holds: all that a price depends on."""
+"""Names that a complete table of candidates has: everything that the price depends on."""
 
 _DERIVED = tuple(name for name in CANDIDATE_NAMES if name.startswith("layout.") and name not in SETTINGS)
 
 
 Source = tuple[Mapping[str, Array], Array]
-"""Columns, and the place in them of each row of a table."""
+"""Columns, and for each row of a table its index in these columns."""
 
 
 class Gathered(Mapping[str, Array]):
-    """Columns of which each is made when it is first read: what a name's source holds at the places of the rows."""
+    """Columns that are gathered lazily: the first read of a name indexes its source with the rows' indices."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources
@@ -39,7 +39,7 @@ class Gathered(Mapping[str, Array]):
         return made
 
     def row(self, index: int) -> dict[str, Any]:
-        """The values of one row, for which no column is made."""
+        """Values of one row, without gathering columns."""
         return {name: values[name][places[index]] for values, places in self.sources for name in values}
 
     def __contains__(self, name: object) -> bool:
@@ -57,10 +57,10 @@ _NOWHERE: Array = np.zeros(0, dtype=np.intp)
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Candidates by vocabulary name (``layout.tp``). A name in ``categories`` holds codes: indices into its choices.
+    """Candidates by vocabulary name (``layout.tp``). Columns in ``categories`` hold codes: indices into the name's choices.
 
-    Where rows come in runs, ``runs`` are the names that are equal in each run, with one value a run, and ``run_rows`` the runs'
-    lengths: what depends on those names alone is evaluated once a run.
+    Where rows form runs of consecutive rows with equal values of some names, ``runs`` has those names with one value per run, and
+    ``run_rows`` the number of rows per run. Expressions on those names alone are evaluated once per run.
     """
 
     values: Mapping[str, Array]
@@ -91,15 +91,15 @@ class Columns:
         return self.names - self.run_names
 
     def code(self, name: str, value: KnobValue) -> KnobValue:
-        """What stands in the column of that name for a value."""
+        """Code of a value in the column of that name; the value itself for columns without categories."""
         return self.categories[name].index(value) if name in self.categories else value
 
     def take(self, index: Array) -> "Columns":
-        """The rows that ``index`` names, by number or by a boolean mask."""
+        """Rows selected by index or by boolean mask."""
         return Columns(values=self._taken(_places(index)), categories=self.categories)
 
     def among(self, mask: Array) -> "Columns":
-        """The rows of a boolean mask, still in runs where they came in runs."""
+        """Rows selected by boolean mask; runs are kept."""
         values = self._taken(_places(mask))
         if self.run_rows is None:
             return Columns(values=values, categories=self.categories)
@@ -108,7 +108,10 @@ class Columns:
         return Columns(values=values, categories=self.categories, runs=runs, run_rows=left[left > 0])
 
     def parts(self, most: int) -> Iterator[tuple[slice, "Columns"]]:
-        """Pieces of at most ``most`` rows with their places, in order. No run is cut: a longer one is a piece of its own."""
+        """Consecutive parts of at most ``most`` rows, each with its slice of rows.
+
+        Runs are not split: a longer run is a part of its own.
+        """
         if self.rows <= most:
             yield slice(0, self.rows), self
             return
@@ -131,7 +134,7 @@ class Columns:
         return Gathered([(self.values, places)])
 
     def row(self, index: int) -> dict[str, Any]:
-        """One candidate as plain Python values, codes replaced by what they stand for."""
+        """One candidate as plain Python values, with codes decoded."""
         columns = self.values
         found = columns.row(index) if isinstance(columns, Gathered) else {name: each[index] for name, each in columns.items()}
         row = {name: value.item() for name, value in found.items()}
@@ -143,13 +146,13 @@ def _places(index: Array) -> Array:
 
 
 def row_of(candidate: Candidate, accumulation: int) -> dict[str, Any]:
-    """One candidate by vocabulary name, with what follows from its layout."""
+    """One candidate by vocabulary name, including names derived from its layout."""
     derived = {name: getattr(candidate.layout, name.partition(".")[2]) for name in _DERIVED}
     return {**settings_of(candidate), **derived, "knobs.accumulation": accumulation}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Candidates as a table; names with choices are coded. All rows have the names of the first."""
+    """Table of candidates; columns with choices hold codes. The first row determines the names."""
     categories = {name: VOCABULARY[name].choices for name in rows[0] if VOCABULARY[name].choices}
     values = {}
     for name in rows[0]:

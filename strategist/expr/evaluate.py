@@ -1,7 +1,7 @@
-"""Two evaluators of one tree: on scalars to true, false or unknown, and on columns to a mask over all candidates.
+"""Two evaluators of expressions: on scalars, to true, false or unknown; on columns, to a mask over all candidates.
 
-Unknown follows Kleene: ``false and unknown`` is false, ``true or unknown`` is true. A number is unknown where a fact is missing
-or a division is by zero. On columns ``*`` is computed in float64, exact to 2**53, so that it cannot overflow.
+Unknown values follow Kleene's logic: ``false and unknown`` is false, ``true or unknown`` is true. A number is unknown where a fact
+is missing or a divisor is zero. On columns ``*`` is computed in float64, exact to 2**53, so that it cannot overflow.
 """
 
 import math
@@ -37,16 +37,16 @@ _COLUMN: dict[str, Callable[..., Any]] = _SCALAR | {
     "min": lambda *all_: _fold(np.minimum, all_), "max": lambda *all_: _fold(np.maximum, all_),
 }  # fmt: skip
 _DIVISOR = {"/": 1, "//": 1, "%": 1, "divides": 0}
-"""Which operand must not be zero."""
+"""Index of the operand that must not be zero."""
 
 
 def scalar(expression: Expression, facts: Facts) -> Any:
-    """Its value: a number, True or False; None where it cannot be decided."""
+    """Value of an expression: a number, True or False; None where it is unknown."""
     return _scalar(expression.tree, facts)
 
 
 def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask:
-    """Where it is surely true: one bool if all candidates agree for want of a candidate's name in it, else a mask."""
+    """Candidates for which the expression is true, not unknown: one bool where all candidates have the same result, else a mask."""
     tree = expression.tree
     evaluator = _Evaluator(facts, columns)
     level = evaluator.varies(tree)
@@ -60,7 +60,7 @@ def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask
 
 
 def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
-    """The candidates for which it is surely true."""
+    """Mask of the candidates for which the expression is true, not unknown."""
     return np.broadcast_to(np.asarray(truth(expression, facts, columns), dtype=np.bool_), (columns.rows,))
 
 
@@ -68,7 +68,7 @@ def _scalar(node: Node, facts: Facts) -> Any:
     if isinstance(node, Operation):
         return _operation(node, facts)
     if isinstance(node, Reference):
-        return _known(facts.get(node.name))
+        return _nan_to_none(facts.get(node.name))
     assert isinstance(node, Literal)
     return node.value
 
@@ -76,7 +76,7 @@ def _scalar(node: Node, facts: Facts) -> Any:
 def _operation(node: Operation, facts: Facts) -> Any:
     operator, operands = node.operator, node.operands
     if operator == "and" or operator == "or":
-        return _connect(node, facts)
+        return _kleene(node, facts)
     value = _scalar(operands[0], facts)
     if operator == "not":
         return None if value is None else not value
@@ -85,12 +85,12 @@ def _operation(node: Operation, facts: Facts) -> Any:
     return _apply(operator, [value, *[_scalar(part, facts) for part in operands[1:]]])
 
 
-def _known(value: Any) -> Any:
+def _nan_to_none(value: Any) -> Any:
     return value if value == value else None  # NaN alone differs from itself
 
 
-def _connect(node: Operation, facts: Facts) -> bool | None:
-    """``or`` and ``and`` over values that may be unknown; what comes after the one that decides is not asked."""
+def _kleene(node: Operation, facts: Facts) -> bool | None:
+    """``or`` and ``and`` in Kleene's logic, with short-circuit evaluation."""
     decider = node.operator == "or"
     result: bool | None = not decider
     for part in node.operands:
@@ -109,7 +109,7 @@ def _is_in(value: Any, choice: Node) -> bool:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Numbers by value; a category's true, false and text only with their own kind."""
+    """Equality: numbers by value; bool and text only with their own type."""
     return same_choice(left, right) if isinstance(left, bool | str) or isinstance(right, bool | str) else bool(left == right)
 
 
@@ -119,7 +119,7 @@ def _apply(operator: str, values: list[Any]) -> Any:
     if operator in ("==", "!="):
         return _equal(*values) == (operator == "==")
     try:
-        return _known(_SCALAR[operator](*values))
+        return _nan_to_none(_SCALAR[operator](*values))
     except (ZeroDivisionError, OverflowError, ValueError):
         return None
 
@@ -132,13 +132,15 @@ def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
 
 
 NOTHING, RUN, ROW = range(3)
-"""What a value varies with: nothing but the situation, the run of rows, or the row."""
+"""What a value varies with: the same for all rows, one value per run, or one per row."""
 
 
 class _Evaluator:
-    """One expression over one table. A condition is a pair (surely true, surely false) of bools or masks.
+    """Evaluates one expression over one table.
 
-    Each part is evaluated as coarsely as its names allow, and made as fine as the others where they meet.
+    A condition is a pair (true, false) of bools or masks; where both are false it is unknown.
+
+    Each node is evaluated at the coarsest level that its names allow (NOTHING, RUN, ROW), and expanded where its parent is finer.
     """
 
     def __init__(self, facts: Facts, columns: Columns) -> None:
@@ -152,12 +154,12 @@ class _Evaluator:
         return NOTHING if self.run_names.isdisjoint(node.names) else RUN
 
     def whole(self, value: Any) -> Any:
-        """A value by run as one by row."""
+        """Expands a value per run to one per row."""
         rows = self.columns.run_rows
         return np.repeat(value, rows) if isinstance(value, np.ndarray) and rows is not None else value
 
     def meeting(self, node: Node, part: Node, value: Any) -> Any:
-        """The value of an operand as fine as its operation is."""
+        """Value of an operand, expanded to the level of its operation."""
         return self.whole(value) if self.varies(node) == ROW and self.varies(part) == RUN else value
 
     def logic(self, node: Node) -> tuple[Any, Any]:
@@ -176,7 +178,7 @@ class _Evaluator:
         return self.comparison(node)
 
     def holds(self, node: Node) -> Any:
-        """Where the whole expression is surely true. Of parts that must all hold none is asked after one that holds nowhere."""
+        """Where the whole expression is true. Operands of ``and`` are evaluated from coarse to fine, until nothing is true."""
         if not (isinstance(node, Operation) and node.operator == "and" and self.varies(node)):
             return self.logic(node)[0]
         yes: Any = True
@@ -192,7 +194,7 @@ class _Evaluator:
         return yes
 
     def connect(self, node: Operation) -> tuple[Any, Any]:
-        """Coarse parts come first: they are cheap, and may decide alone."""
+        """``and`` and ``or``: coarse operands first, because they are cheap and may determine the result."""
         either = node.operator == "or"
         yes, no = (False, True) if either else (True, False)
         level = NOTHING
@@ -235,7 +237,7 @@ class _Evaluator:
         return _fold(np.logical_or, tuple(values == code for code in codes) or (np.zeros(len(values), dtype=np.bool_),))
 
     def number(self, node: Node) -> Any:
-        """A scalar, None if unknown, or a column."""
+        """Numeric value of a node: a scalar, None if unknown, or a column."""
         if not self.varies(node):
             value = _scalar(node, self.facts)
             return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
@@ -256,7 +258,7 @@ class _Evaluator:
         return values
 
     def operate(self, operator: str, operands: list[Any]) -> Any:
-        """The operator over columns; a zero divisor becomes NaN in ``operands``, which stands for unknown."""
+        """Result of the operator on columns. Zero divisors are replaced in ``operands`` by NaN, which means unknown."""
         divisor = _DIVISOR.get(operator)
         if divisor is not None and _any(zero := np.equal(operands[divisor], 0)):
             operands[divisor] = np.where(zero, np.nan, operands[divisor])

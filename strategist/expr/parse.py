@@ -1,4 +1,4 @@
-"""Parser of expressions: Python's syntax through an allow-list of nodes, with unit literals such as ``25 GB/s``."""
+"""Parser of expressions: Python syntax restricted to an allow-list of nodes, with unit literals such as ``25 GB/s``."""
 
 import ast
 import re
@@ -13,8 +13,10 @@ from strategist.units import BYTES, FLOPS, RATES, SECONDS
 
 MAX_LENGTH, MAX_DEPTH = 500, 40
 MAX_STEPS = 500
-"""How many parts are evaluated at most. Only chains of comparisons inside of each other reach it: what stands between two of them
-is evaluated for both."""
+"""Limit on the number of evaluated nodes.
+
+Only nested chains of comparisons reach it, because an operand between two comparisons is evaluated for both.
+"""
 
 LITERAL_UNITS: dict[str, tuple[float, Dimension]] = {
     **{unit: (size, UNITS["bytes"]) for unit, size in BYTES.items()},
@@ -22,15 +24,16 @@ LITERAL_UNITS: dict[str, tuple[float, Dimension]] = {
     **{unit: (size, UNITS["seconds"]) for unit, size in SECONDS.items()},
     **{unit: (size, UNITS["flop/s"]) for unit, size in FLOPS.items()},
 }
-"""Units that may follow a number, with their size and dimension; memory is GiB or GB (decimal), rates are decimal."""
+"""Units that may follow a number, with size and dimension. Memory is in GiB or GB (decimal), rates are decimal."""
 
 FUNCTIONS = {"min": (2, 8), "max": (2, 8), "ceil": (1, 1), "floor": (1, 1), "abs": (1, 1), "sqrt": (1, 1), "divides": (2, 2)}
-"""Functions with the least and the greatest number of arguments; ``divides(a, b)``: b is a multiple of a."""
+"""Functions with their smallest and largest number of arguments; ``divides(a, b)``: b is a multiple of a."""
 
 
 class ExpressionError(StrategistError):
-    """An expression cannot be understood; ``column`` counts from 0, ``kind`` is syntax, name, type, unit or bare (a number without
-    its unit). ``wrong`` is the word that is not one of ``known``, where it is that.
+    """An invalid expression. ``column`` counts from 0; ``kind`` is syntax, name, type, unit or bare (a number without its unit).
+
+    ``wrong`` is the unknown word and ``known`` the words allowed in its place; both are empty for other errors.
     """
 
     def __init__(self, message: str, column: int, kind: str = "syntax", wrong: str = "", known: Collection[str] = ()) -> None:
@@ -40,13 +43,13 @@ class ExpressionError(StrategistError):
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """Part of an expression; ``column`` is where it starts in the text."""
+    """Node of an expression; ``column`` is its start in the text, from 0."""
 
     column: int
 
     @cached_property
     def steps(self) -> int:
-        """How many parts are evaluated for it, at most."""
+        """Largest number of nodes evaluated for this node."""
         return 1
 
     @cached_property
@@ -65,7 +68,7 @@ class Literal(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Reference(Node):
-    """A name of the vocabulary."""
+    """A vocabulary name."""
 
     name: str
 
@@ -76,7 +79,7 @@ class Reference(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Node):
-    """A list of literals, to the right of ``in``."""
+    """List of literals on the right of ``in``."""
 
     items: tuple[Literal, ...]
 
@@ -116,10 +119,10 @@ _CONSTANTS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def parse(text: str) -> Node:
-    """The tree of an expression; says nothing yet about names, types and units.
+    """Tree of an expression; names, types and units are not checked yet.
 
     Raises:
-        ExpressionError: not of the language, or beyond its bounds.
+        ExpressionError: not in the language, or beyond its limits.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression has at most {MAX_LENGTH} characters, not {len(text)}", 0)
@@ -138,7 +141,7 @@ def parse(text: str) -> Node:
 
 
 def _take_units(text: str) -> tuple[str, dict[int, tuple[float, Dimension]]]:
-    """The text with each unit replaced by blanks, so that columns stay, and the units by the column of their number."""
+    """The text with each unit replaced by blanks of equal length, which keeps columns, and the units by column of their number."""
     plain, units, column = [], {}, 0
     while column < len(text):
         match = _TOKEN.match(text, column)
@@ -159,7 +162,7 @@ def _take_units(text: str) -> tuple[str, dict[int, tuple[float, Dimension]]]:
 
 
 class _Builder:
-    """Turns Python's tree into ours, node by allowed node."""
+    """Converts Python's syntax tree into expression nodes; only allowed nodes pass."""
 
     def __init__(self, units: dict[int, tuple[float, Dimension]], start: int) -> None:
         self.units, self.start = units, start

@@ -1,4 +1,4 @@
-"""Vocabulary of the cards: one table with the type, unit, phase and meaning of each name."""
+"""Vocabulary of the cards: type, unit, phase and meaning of every name, in one table."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ UNITS: dict[str, Dimension] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Name:
-    """One entry: ``phase`` says from when on its value is known, ``choices`` what a category can be."""
+    """One entry. ``phase``: from when its value is known. ``choices``: allowed values of a category."""
 
     name: str
     kind: str
@@ -45,21 +45,21 @@ class Name:
 
     @property
     def low(self) -> int | None:
-        """The least value that it can take, where its meaning gives one."""
+        """Smallest possible value; None where there is no lower limit."""
         if self.kind == INT and self.phase == CANDIDATE:
             return least(self.name.partition(".")[2])
         return 0 if self.kind in (INT, FLOAT) else None
 
     @property
     def high(self) -> int | None:
-        """The greatest value that it can take, where its meaning gives one.
+        """Largest possible value; None where there is no upper limit.
 
-        MFU can pass 1: its convention counts the half of attention that causal kernels skip.
+        MFU can exceed 1, because it also counts the half of attention that causal kernels skip.
         """
         return 1 if self.unit == "ratio" and not self.name.endswith(".mfu") else None
 
 
-# One line a name: name | kind | unit | meaning.
+# One name per line: name | kind | unit | meaning.
 _TABLE: dict[str, str] = {
     CANDIDATE: """
 layout.pp             | int | count | Pipeline-parallel degree.
@@ -246,24 +246,24 @@ def _read_table() -> dict[str, Name]:
 VOCABULARY: Mapping[str, Name] = _read_table()
 
 SETTINGS: Mapping[str, Name] = {name: VOCABULARY[name] for name in map(full_name, SETTING_NAMES)}
-"""What a card can set, by full name: degrees, knobs and options."""
+"""Settings that a card can set, by full name: degrees, knobs and options."""
 
-ASKED = ("workload.precision", "workload.optimizer", "workload.global_batch")
-"""What the request alone decides and may change the result of training."""
+REQUEST_ONLY = ("workload.precision", "workload.optimizer", "workload.global_batch")
+"""Names that only the request determines and that may change the result of training."""
 
-CONTROLS: Mapping[str, Name] = {**SETTINGS, **{name: VOCABULARY[name] for name in ASKED}}
-"""What a control point can be about."""
+CONTROLS: Mapping[str, Name] = {**SETTINGS, **{name: VOCABULARY[name] for name in REQUEST_ONLY}}
+"""Names that a card's control point can refer to."""
 
 _SHORT = {name.partition(".")[2]: name for name in SETTINGS}
 
 
 def setting(key: str) -> Name | None:
-    """The setting that ``key`` names, bare (``tp``) or in full (``layout.tp``)."""
+    """The setting named ``key``, bare (``tp``) or in full (``layout.tp``); None where there is none."""
     return SETTINGS.get(_SHORT.get(key, key))
 
 
 def show_fact(name: str, value: Any) -> str:
-    """A value as people write it, by the unit of its name."""
+    """A value as text in the unit of its name."""
     unit = VOCABULARY[name].unit
     if value is None:
         return "unknown"
@@ -279,7 +279,7 @@ def show_fact(name: str, value: Any) -> str:
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` when a known word is close, else nothing."""
+    """``; did you mean x?`` where a known word is similar; else empty."""
     known = list(known)
     close = get_close_matches(word, known, n=1, cutoff=0.6)
     tail = word.rpartition(".")[2]
@@ -288,5 +288,5 @@ def near_miss(word: str, known: Iterable[str]) -> str:
 
 
 def same_choice(left: Any, right: Any) -> bool:
-    """Equal and of the same type, so that 1 is not True."""
+    """Whether two values are equal and of the same type, so that 1 does not equal True."""
     return type(left) is type(right) and bool(left == right)

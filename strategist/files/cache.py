@@ -1,8 +1,8 @@
-"""Cache of parsed shipped files in the user's cache folder; it changes speed, never an answer.
+"""Cache of parsed shipped files in the user's cache folder. It changes speed, never results.
 
-Each name is one file there. Its first line is a digest over the key and the content, its second line the content as JSON. So a
-file that is damaged, of other sources or of another version of the code is passed over, and replaced where the folder can be
-written; one that belongs to another user is not read. Where there is no such folder, everything is made anew each time.
+Each name is one file. Its first line is a digest of key and content, its second line the content as JSON. A file that is damaged,
+or made from other sources or by another version of the code, is therefore ignored, and replaced where the folder is writable. A
+file of another user is not read. Without a cache folder, everything is parsed again each time.
 """
 
 import json
@@ -23,7 +23,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def kept(name: str, key: str | None, make: Callable[[], Any]) -> Any:
-    """The plain data that ``make`` makes, from an earlier run where one left them under this ``name`` and ``key``."""
+    """Plain data from the cache entry ``name`` if its ``key`` matches; else the result of ``make``, which is then cached."""
     home = folder()
     if home is None or key is None:
         return make()
@@ -38,7 +38,7 @@ def kept(name: str, key: str | None, make: Callable[[], Any]) -> Any:
 
 
 def key_of(*parts: str | None) -> str | None:
-    """The key of what is made of these texts; a part that changes, moves or goes changes it. None where a part is not known."""
+    """Cache key of a sequence of texts; any change of a part or of the order changes it. None where a part is None (unknown)."""
     digest = sha256()
     for part in parts:
         if part is None:
@@ -51,7 +51,10 @@ def key_of(*parts: str | None) -> str | None:
 
 @cache
 def version(*places: str) -> str | None:
-    """A digest of our code in these modules and packages: what it makes of a file changes with it. None where it cannot be read."""
+    """Digest of the source code of these modules and packages, because their result for a file depends on it.
+
+    None where the code cannot be read.
+    """
     files = [file for place in places for file in (sorted((_PACKAGE / place).rglob("*.py")) or [_PACKAGE / f"{place}.py"])]
     try:
         return key_of(*(file.read_text("utf-8") for file in files))
@@ -60,7 +63,9 @@ def version(*places: str) -> str | None:
 
 
 def folder() -> Path | None:
-    """Where this installation keeps what it made: in the folder for such things of the user's system; None where there is none."""
+    """Cache folder of this installation, in XDG_CACHE_HOME or the system's cache folder; None where that is not an absolute
+    path.
+    """
     home = Path(os.path.expanduser("~"))
     usual = {"darwin": home / "Library/Caches", "win32": Path(os.environ.get("LOCALAPPDATA", ""))}.get(
         sys.platform, home / ".cache"
@@ -80,7 +85,7 @@ def _digest(key: str, content: bytes) -> bytes:
 
 
 def _is_ours(place: Path) -> bool:
-    """Whether a regular file of this user's lies there."""
+    """Whether the path is a regular file of the current user."""
     try:
         status = place.stat()
     except OSError:
@@ -96,7 +101,7 @@ def _read(place: Path) -> bytes:
 
 
 def _write(place: Path, content: bytes) -> None:
-    """In one step, so that another process finds the old file or the new one; a place that cannot be written stays as it is."""
+    """Writes the entry atomically, so that another process sees the old file or the new one. Errors are ignored."""
     if os.path.lexists(place) and not _is_ours(place):
         return
     with suppress(OSError, FileError):

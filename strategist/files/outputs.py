@@ -1,4 +1,4 @@
-"""Output files that a user names: a regular file is replaced atomically, a device or a pipe is written through."""
+"""Writer of output files that a user names: a regular file is replaced atomically, a device or pipe is written to directly."""
 
 import os
 import stat
@@ -11,20 +11,20 @@ from pathlib import Path
 from strategist.errors import FileError
 
 STANDARD_OUTPUT = "/dev/stdout"
-"""What ``-`` stands for as the path of an output."""
+"""Path of the output that ``-`` stands for."""
 
-ENDS_BYTES = 4096
-"""Where a mark is looked for: so many bytes at the head of a file, and at its end."""
+MARK_SEARCH_BYTES = 4096
+"""Bytes at the head and at the end of a file that are searched for the mark of our own outputs."""
 
 
 def write(path: str | Path, content: str | bytes, *, own: str | None = None, executable: bool = False) -> None:
-    """Writes ``content`` whole or not at all; see :func:`replacement`.
+    """Writes ``content`` atomically; see :func:`replacement` for ``path`` and ``own``.
 
     Raises:
-        FileError: the place cannot be written.
+        FileError: the path cannot be written.
     """
     with replacement(path, own=own) as draft:
-        # A lone surrogate becomes its JSON escape
+        # writes a lone surrogate as its JSON escape
         draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
         if executable:
             mode = draft.stat().st_mode
@@ -33,28 +33,28 @@ def write(path: str | Path, content: str | bytes, *, own: str | None = None, exe
 
 @contextmanager
 def replacement(path: str | Path, *, own: str | None = None) -> Iterator[Path]:
-    """A draft to write to, which replaces the file at ``path`` when the context ends without an error.
+    """Context manager: a draft file that replaces the file at ``path`` when the context ends without an error.
 
-    Symbolic links are followed. What is not a regular file keeps its place, and the content is written through it.
+    Symbolic links are followed. Something else than a regular file, such as a pipe, is not replaced: the content is written to it.
 
     Args:
-        own: a text at the head or the end of files that may be replaced; empty where no file with content may be. None replaces
-            any regular file.
+        own: text at the head or end of files that may be replaced; empty: no file with content may be replaced. None: any regular
+            file may.
 
     Raises:
-        FileError: the place cannot be written, or holds a file that may not be replaced.
+        FileError: the path cannot be written, or holds a file that may not be replaced.
     """
     target = Path(path)
     try:
         status = _status(target)
         if status is not None and (not stat.S_ISREG(status.st_mode) or _is_stdout(status)):
-            from tempfile import TemporaryDirectory  # 3 ms with what it imports, for what is no regular file
+            from tempfile import TemporaryDirectory  # 3 ms with what it imports, for what is not a regular file
 
             with TemporaryDirectory() as folder:
                 yield (draft := Path(folder, target.name))
                 _write_through(target, draft)
             return
-        place = _place(target)
+        place = _resolved(target)
         if status is not None and own is not None:
             _check_own(target, status, own)
         draft = place.with_name(f".{place.name[:200]}.{os.getpid()}-{threading.get_ident()}.draft")
@@ -72,7 +72,7 @@ def replacement(path: str | Path, *, own: str | None = None) -> Iterator[Path]:
 
 
 def check(path: str | Path, *, own: str | None = None) -> None:
-    """Raises the FileError of :func:`replacement` where there is one, before the content is made."""
+    """Raises the FileError that :func:`replacement` would raise, before the content is computed."""
     target = Path(path)
     try:
         status = _status(target)
@@ -83,10 +83,10 @@ def check(path: str | Path, *, own: str | None = None) -> None:
 
 
 def make_folder(path: str | Path) -> None:
-    """Makes a folder for outputs where there is none.
+    """Creates a folder for outputs, if it does not exist.
 
     Raises:
-        FileError: it cannot be made.
+        FileError: it cannot be created.
     """
     check_folder(path)
     try:
@@ -96,13 +96,13 @@ def make_folder(path: str | Path) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """Raises the FileError of :func:`make_folder` where something else lies there, before the content is made."""
+    """Raises the FileError of :func:`make_folder` for a path that is not a folder, before the content is computed."""
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise FileError(path, "cannot be written: it is no folder; name a folder")
+        raise FileError(path, "cannot be written: it is not a folder; name a folder")
 
 
 def is_standard_output(path: str | Path | None) -> bool:
-    """Whether the path leads to what standard output is."""
+    """Whether the path is the same file as standard output."""
     try:
         return path is not None and _is_stdout(os.stat(path))
     except OSError:
@@ -110,17 +110,17 @@ def is_standard_output(path: str | Path | None) -> bool:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Whether the path leads to a device, a pipe or standard output: the name of such a place says nothing of what is written."""
+    """Whether the path is a device, a pipe or standard output, whose name does not imply a file format."""
     return is_standard_output(path) or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
-def _place(target: Path) -> Path:
-    """Where a regular file lies; links are followed."""
+def _resolved(target: Path) -> Path:
+    """Path of the file itself, with a symbolic link resolved."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
 def _status(target: Path) -> os.stat_result | None:
-    """What lies there; None where a file can be made.
+    """``stat`` of the path; None where a new file can be created.
 
     Raises:
         FileError: no output can be written there.
@@ -128,7 +128,7 @@ def _status(target: Path) -> os.stat_result | None:
     try:
         status = target.stat()
     except FileNotFoundError:
-        folder = _place(target).parent
+        folder = _resolved(target).parent
         if not folder.is_dir():
             raise FileError(target, f"cannot be written: there is no folder {folder}; make it, or choose another place") from None
         return None
@@ -149,23 +149,23 @@ def _check_own(target: Path, status: os.stat_result, own: str) -> None:
     if not stat.S_ISREG(status.st_mode) or not status.st_size or _is_stdout(status):
         return
     with target.open("rb") as file:
-        ends = file.read(ENDS_BYTES)
-        file.seek(max(0, status.st_size - ENDS_BYTES))
-        ends += file.read(ENDS_BYTES)
+        ends = file.read(MARK_SEARCH_BYTES)
+        file.seek(max(0, status.st_size - MARK_SEARCH_BYTES))
+        ends += file.read(MARK_SEARCH_BYTES)
     if not own or own.encode() not in ends:
-        origin = " and is no earlier output" if own else ""
+        origin = " and is not an earlier output" if own else ""
         raise FileError(target, f"is there already{origin}; name another place, or replace it with --force")
 
 
 def _is_stdout(status: os.stat_result) -> bool:
     try:
         return os.path.samestat(status, os.fstat(1))
-    except OSError:  # closed
+    except OSError:  # standard output is closed
         return False
 
 
 def _write_through(target: Path, draft: Path) -> None:
-    """Copies the draft to what the target is, which is neither emptied nor replaced."""
+    """Copies the draft into the target, which is neither truncated nor replaced."""
     from shutil import copyfileobj
 
     standard = is_standard_output(target)

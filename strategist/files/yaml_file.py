@@ -1,9 +1,8 @@
-"""YAML files of users, read within bounds: plain data with the position of every value.
+"""Reader of users' YAML files within limits: plain data with the position of every value.
 
-The subset is what every YAML reader understands alike: no anchors, aliases, tags, merge keys or duplicate keys, YAML 1.2 core
-scalars, no scalar that YAML 1.1 and 1.2 read differently as a number, and nothing that only the parser below lets pass (line
-breaks of YAML 1.1, comments and tabs without a space before them, lines of a bracket or quote that are not indented). Bounds:
-256 KiB, 32 levels, 20,000 nodes.
+The supported subset means the same to every YAML reader: no anchors, aliases, tags, merge keys or duplicate keys, YAML 1.2 core
+scalars, no scalar that YAML 1.1 and 1.2 read as different numbers, and nothing that only PyYAML accepts (line breaks of YAML 1.1,
+comments and tabs without a space before them, unindented lines in a bracket or quote). Limits: 256 KiB, 32 levels, 20,000 nodes.
 """
 
 import re
@@ -22,49 +21,49 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 * 1024
 
 Place = Sequence[str | int]
-"""Where a value lies in a document: keys and indices from the root."""
+"""Path of a value in a document: keys and indices from the root."""
 
 _WORDS = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
 _SPECIAL = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
-"""What YAML 1.1 takes for something else than text."""
+"""Words that YAML 1.1 does not read as text."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """Text of one file within the subset; its plain data, and the positions of its values, are read on first use."""
+    """Text of one YAML file within the subset. Its plain data and the positions of values are parsed on first use."""
 
     path: str
     text: str = field(repr=False)
 
     @classmethod
     def known(cls, path: object, text: str, data: Any) -> "Document":
-        """The document of a text whose data are known already."""
+        """Document of a text whose plain data are already known, so that it is not parsed."""
         document = cls(str(path), text)
         document.__dict__["data"] = data
         return document
 
     @cached_property
     def data(self) -> Any:
-        """Plain data."""
+        """Plain data of the document, parsed on first use."""
         return self._read[0]
 
     @cached_property
     def _read(self) -> "tuple[Any, Node]":
-        from strategist.files.yaml_parser import read  # what is known from an earlier run needs no parser
+        from strategist.files.yaml_parser import read  # not imported where the data come from the cache
 
         return read(self.text, self.path)
 
     def mark(self, place: Place) -> tuple[int, int]:
-        """Line and column, from 1, of the value at ``place``, or of what encloses it where there is none."""
+        """Line and column, from 1, of the value at ``place``, or of the innermost enclosing value that exists."""
         return _position(self._node(place).event)
 
     def key_mark(self, place: Place) -> tuple[int, int]:
-        """Line and column of the key whose value lies at ``place``; of the value itself in a list."""
+        """Line and column of the key of the value at ``place``; in a list, of the value itself."""
         node = self._node(place)
         return _position(node.key or node.event)
 
     def text_mark(self, place: Place, offset: int) -> tuple[int, int]:
-        """Line and column of character ``offset`` of the text at ``place``; of its start where the text spans lines."""
+        """Line and column of character ``offset`` of the text at ``place``; of the start of a text of several lines."""
         event = self._node(place).event
         line, column = _position(event)
         if not hasattr(event, "value") or event.end_mark.line != event.start_mark.line:
@@ -72,13 +71,13 @@ class Document:
         return line, column + offset + (event.style in ("'", '"'))
 
     def span(self, place: Place, *, key: bool = False) -> tuple[int, int]:
-        """First character, counted from 0, of the value at ``place`` (or of its key) in the file's text, and the one after it."""
+        """Start and end (exclusive) of the value at ``place``, or of its key, as character offsets from 0 in the file's text."""
         node = self._node(place)
         event = node.key if key and node.key else node.event
         return event.start_mark.index, event.end_mark.index
 
     def error(self, place: Place, message: str, *, key: bool = False) -> FileError:
-        """An error that points at the value at ``place``, or at its key."""
+        """FileError with the position of the value at ``place``, or of its key."""
         line, column = self.key_mark(place) if key else self.mark(place)
         return FileError(self.path, message, line, column)
 
@@ -86,7 +85,7 @@ class Document:
         """The mapping at ``place``.
 
         Raises:
-            FileError: something else lies there.
+            FileError: the value there is not a mapping.
         """
         data = self.data
         for step in place:
@@ -97,10 +96,10 @@ class Document:
         return data
 
     def mapping_with_keys(self, known: Iterable[str], place: Place = ()) -> dict[str, Any]:
-        """The mapping at ``place``, with no key but ``known`` ones.
+        """The mapping at ``place``, checked to have only ``known`` keys.
 
         Raises:
-            FileError: an unknown key, with the nearest known one.
+            FileError: an unknown key; the message suggests the nearest known one.
         """
         data, names = self.mapping(place), tuple(known)
         for name in data:
@@ -131,7 +130,7 @@ def load(path: str | Path) -> Document:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file.
+    """Text of a file, without a byte-order mark.
 
     Raises:
         FileError: it cannot be read, is too large, or is not UTF-8.
@@ -150,7 +149,7 @@ def read_text(path: str | Path) -> str:
 
 
 def dump(data: dict[str, Any]) -> str:
-    """Plain data as YAML, keys in their order; short lists stand in one line."""
+    """Plain data as YAML, keys in their order; short lists on one line."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
@@ -158,7 +157,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def scalar(value: Any) -> str:
-    """A value in one line, as it stands after a key; text that some reader could take for something else is quoted."""
+    """A value as YAML on one line, to follow a key. Text that a reader could take for another type is quoted."""
     import yaml
 
     if isinstance(value, list):

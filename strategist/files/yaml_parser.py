@@ -1,4 +1,4 @@
-"""YAML parser of ``yaml_file``: text within the supported subset to plain data with the event of every value."""
+"""YAML parser of ``yaml_file``: text within the supported subset to plain data, with the parser event of every value."""
 
 import re
 from typing import Any, NamedTuple, NoReturn, cast
@@ -8,30 +8,30 @@ import yaml
 from strategist.errors import FileError
 
 MAX_BYTES, MAX_DEPTH, MAX_NODES = 256 * 1024, 32, 20_000
-LONGEST_SHOWN = 60
+MAX_SHOWN_CHARACTERS = 60
 
-_PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)  # for its events only: nothing is constructed
+_PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)  # used for its events only: it constructs no objects
 _PLAIN: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores, and what is no finite number
+_AMBIGUOUS = re.compile(  # leading zeros, other bases, sexagesimal, underscores, infinity and NaN
     r"[-+]?0[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?0[oObBxX][-+0-9a-fA-F_]+|[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?"
     r"|[-+]?[0-9][0-9_]*_[0-9_.]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _BREAK = re.compile("\r\n|\r|\n")
 _STRANGE = re.compile("[\x85\u2028\u2029\ufeff]")
-"""Line breaks of YAML 1.1, and a mark that belongs to the beginning of a file."""
+"""Line breaks of YAML 1.1, and the byte-order mark."""
 _GLUED = re.compile(r"^[^#\n]*(?:[^\s#]#|:\t)", re.MULTILINE)
-"""Between two values: a comment right behind one of them, or a tab right behind a colon."""
+"""Text between two values with a comment directly after a value, or a tab directly after a colon."""
 _HEAD = re.compile("[|>][-+0-9]*#")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Node(NamedTuple):
-    """The event of a value, that of its key, and the values inside it by key or index."""
+    """Parser event of a value, event of its key (None without one), and the nodes inside it by key or index."""
 
     event: Any
     key: Any
@@ -39,7 +39,7 @@ class Node(NamedTuple):
 
 
 def read(text: str, path: object) -> tuple[Any, Node]:
-    """The data in ``text``, and its positions; ``path`` names it in errors.
+    """Plain data in ``text``, and the node of its root; ``path`` names it in errors.
 
     Raises:
         FileError: not YAML, or not within the subset; with line and column.
@@ -67,11 +67,11 @@ def read(text: str, path: object) -> tuple[Any, Node]:
 
 
 class _Reader:
-    """Builds data and positions in one pass over the events, counting nodes and depth as it goes."""
+    """Builds data and nodes in one pass over the parser events, and enforces the limits on nodes and depth."""
 
     parsed_event: Any
     ended: Any
-    """What ended the mapping or the sequence that was read last."""
+    """End event of the mapping or sequence that was read last."""
 
     def __init__(self, path: object, text: str) -> None:
         self.path, self.text, self.nodes = path, text, 0
@@ -102,7 +102,7 @@ class _Reader:
         return event
 
     def value(self, event: Any, key: Any, depth: int, indent: int) -> tuple[Any, Node]:
-        """The value that begins with an event, inside of what is indented so far; -1 outside of everything."""
+        """The value that begins with ``event``. ``indent`` is the column of the enclosing collection; -1 at the root."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             self.refuse(event, f"more than {MAX_NODES} values; write fewer")
@@ -111,12 +111,12 @@ class _Reader:
         if event.anchor is not None:
             self.refuse(event, f"{event.anchor}: anchors and aliases are not allowed, write the value out")
         if event.tag is not None:
-            self.refuse(event, f"tag {event.tag[:LONGEST_SHOWN]}: tags are not allowed, remove it")
+            self.refuse(event, f"tag {event.tag[:MAX_SHOWN_CHARACTERS]}: tags are not allowed, remove it")
         kind = type(event)
         begins, ends = event.start_mark, event.end_mark
         least = indent + (kind is not yaml.SequenceStartEvent or bool(event.flow_style))
         if key is not None and begins.line > key.end_mark.line and begins.column < least and begins.index < ends.index:
-            self.refuse(event, "stands no further in than its key: move it to the right")
+            self.refuse(event, "is not indented further than its key: move it to the right")
         if kind is yaml.ScalarEvent:
             if event.style in ("'", '"'):
                 self.check_lines(event, event, indent)
@@ -128,7 +128,9 @@ class _Reader:
         return found
 
     def check_lines(self, start: Any, end: Any, indent: int) -> None:
-        """Lines of a bracket or a quote stand further in than what they are in; the last bracket may stand as far."""
+        """Refuses lines of a bracket or quote that are not indented more than the enclosing value; a closing bracket may be
+        level.
+        """
         for line in self.lines[start.start_mark.line + 1 : end.end_mark.line + 1]:
             inner = line.lstrip(" ")
             if inner and len(line) - len(inner) + (inner[0] in "]}") <= indent:
@@ -160,7 +162,7 @@ class _Reader:
         return data, Node(start, key, inside)
 
     def scalar(self, event: Any) -> Any:
-        """The YAML 1.2 core value of a scalar; quoted and block scalars are text."""
+        """Value of a scalar by the YAML 1.2 core schema; quoted and block scalars are text."""
         text: str = event.value
         if _UNPRINTABLE.search(text):
             self.refuse(event, "a character that cannot be shown: remove it")

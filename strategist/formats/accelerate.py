@@ -1,9 +1,9 @@
-"""The file that ``accelerate config`` writes: FSDP of either version, DDP or DeepSpeed, with mixed precision and degrees.
+"""Config file of accelerate 1.15: FSDP 1 or 2, DDP or DeepSpeed, with mixed precision and parallel degrees.
 
-What is not said is as in accelerate 1.15.0: commands/launch.py (usual values of what the file may hold), utils/dataclasses.py
-(FullyShardedDataParallelPlugin, DeepSpeedPlugin), parallelism_config.py, utils/fsdp_utils.py. FSDP reduces in the type that it
-computes in (``set_mixed_precision``); what accumulates is reduced after the last micro-batch (``Accelerator.no_sync``), but for
-ZeRO-2 and 3.
+Defaults are those of accelerate 1.15.0: commands/launch.py (values that the file may hold), utils/dataclasses.py
+(FullyShardedDataParallelPlugin, DeepSpeedPlugin), parallelism_config.py, utils/fsdp_utils.py. FSDP reduces gradients in the
+compute dtype (``set_mixed_precision``). Accumulated gradients are reduced after the last micro-batch (``Accelerator.no_sync``),
+except with ZeRO-2 and 3.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.formats.accelerate_export import DEGREES, DYNAMO, FSDP, PARALLELISM, ZERO, write
 from strategist.formats.config_entries import Entries
-from strategist.formats.deepspeed_part import USUAL_STAGE, deepspeed_of, deepspeed_with
+from strategist.formats.deepspeed_part import DEFAULT_STAGE, deepspeed_of, deepspeed_with
 from strategist.formats.finding_codes import finding
 from strategist.formats.format import Format
 from strategist.formats.parsed_config import ParsedConfig
@@ -27,24 +27,24 @@ STRATEGIES = {
     "FULL_SHARD": (True, False), "SHARD_GRAD_OP": (False, False), "NO_SHARD": (None, False),
     "HYBRID_SHARD": (True, True), "HYBRID_SHARD_ZERO2": (False, True),
 }  # fmt: skip
-"""FSDP1's: whether shards are freed after forward, None where nothing is sharded; and whether only within a node."""
+"""FSDP1's strategies: whether parameters are resharded after forward (None: nothing is sharded), and whether only within a node."""
 
 STRATEGIES |= {str(number): STRATEGIES[name] for number, name in enumerate(tuple(STRATEGIES), 1)}
 MEGATRON = "megatron_lm_config.megatron_lm"
 
 
 def recognises(source: Source) -> bool:
-    """Its kind of parallelism has a name that only accelerate uses."""
+    """Whether a source is accelerate's: only accelerate calls the kind of parallelism ``distributed_type``."""
     return source.language in ("yaml", "json") and source.has("distributed_type")
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a file says; model, sequences, batches and optimizer are the program's."""
+    """Settings that a file states; the program decides model, sequence length, batches and optimizer."""
     kind = entries.word(KINDS, "distributed_type") or "replicas"
     precision = _precision(entries)
     unsaid = ["optimizer", *(("precision",) if entries.get("mixed_precision") in (None, False, "no") else ())]
     settings: dict[str, KnobValue] = {"reduce_dtype": "fp32", "no_sync": True}
-    found = ParsedConfig(said=SAID)
+    found = ParsedConfig(said=SETTING_ENTRIES)
     if kind == "fsdp":
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
         found = _fsdp(entries)
@@ -67,7 +67,7 @@ def read(entries: Entries) -> ParsedConfig:
     )  # fmt: skip
 
 
-SAID = {
+SETTING_ENTRIES = {
     "precision": "mixed_precision",
     "reduce_dtype": "mixed_precision",
     "reshard_after_forward": f"{FSDP}_reshard_after_forward",
@@ -83,7 +83,7 @@ SAID = {
 
 
 def _precision(entries: Entries) -> str:
-    """Mixed precision, in the current or the older form; without it the model's own type counts, which is not known here."""
+    """Mixed precision, from the current or the older entry; fp32 without either, because the model's own dtype is unknown here."""
     if entries.flag("fp16"):
         return "fp16"
     value = entries.get("mixed_precision")
@@ -91,19 +91,19 @@ def _precision(entries: Entries) -> str:
 
 
 def _either(name: str) -> tuple[str, str]:
-    """An entry of FSDP's section with its prefix, or without."""
+    """Both names of an entry of FSDP's section: with the prefix ``fsdp_`` and without."""
     return f"{FSDP}_{name}", f"{FSDP.removesuffix('fsdp')}{name}"
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
-    """FSDP's settings, with the degrees of its mesh."""
+    """Settings of FSDP, with the degrees of its device mesh."""
     version = entries.whole(*_either("version")) or 1
     settings: dict[str, KnobValue] = {
         "offload": "all" if entries.flag(*_either("offload_params")) else "none",
         "recompute": "full" if entries.flag(*_either("activation_checkpointing")) else "none",
         "activation_offload": bool(entries.flag(*_either("activation_checkpointing_offload"))),
     }
-    findings = list(_wrapped(entries))
+    findings = list(_wrap_policy_findings(entries))
     spare = "dp_shard"
     if version == 2:
         settings["reshard_after_forward"] = entries.flag(*_either("reshard_after_forward")) is not False
@@ -130,11 +130,11 @@ def _fsdp(entries: Entries) -> ParsedConfig:
         if version == 1:
             message = "parallelism_config needs fsdp_version 2"
             findings.append(finding("FMT-004", message, "set fsdp_version to 2", entries.source, f"{PARALLELISM}_tp_size"))
-    return ParsedConfig(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+    return ParsedConfig(settings=settings, spare=spare, said=SETTING_ENTRIES, findings=tuple(findings))
 
 
-def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
-    """What is gathered together; the usual policy is none (FullyShardedDataParallelPlugin)."""
+def _wrap_policy_findings(entries: Entries) -> Iterator[Diagnostic]:
+    """Findings on the auto-wrap policy, the unit of all-gathers; default NO_WRAP (FullyShardedDataParallelPlugin)."""
     names = _either("auto_wrap_policy")
     policy = str(entries.get(*names) or "NO_WRAP").upper()
     where = entries.named(*names)
@@ -150,22 +150,22 @@ def _wrapped(entries: Entries) -> Iterator[Diagnostic]:
 
 
 def _deepspeed(entries: Entries, precision: str) -> ParsedConfig:
-    """DeepSpeed by a file of its own, or by inline entries, which the plugin makes a configuration of."""
+    """Settings of DeepSpeed, from its own config file or from inline entries, which accelerate's plugin turns into one."""
     if found := deepspeed_of(entries, f"{ZERO}.deepspeed_config_file", precision):
-        return replace(found, said={**SAID, **found.said})
+        return replace(found, said={**SETTING_ENTRIES, **found.said})
     stage = entries.whole(f"{ZERO}.zero_stage", least=0)
     inline = {
-        "zero_optimization.stage": USUAL_STAGE if stage is None else stage,
+        "zero_optimization.stage": DEFAULT_STAGE if stage is None else stage,
         "zero_optimization.offload_optimizer.device": entries.get(f"{ZERO}.offload_optimizer_device"),
         "zero_optimization.offload_param.device": entries.get(f"{ZERO}.offload_param_device"),
         "gradient_accumulation_steps": entries.whole(f"{ZERO}.gradient_accumulation_steps"),
     }
-    said = {**SAID, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
+    said = {**SETTING_ENTRIES, "reshard_after_forward": f"{ZERO}.zero_stage", "offload": f"{ZERO}.offload_optimizer_device"}
     return replace(deepspeed_with(inline, precision), said=said)
 
 
 def _megatron(entries: Entries) -> ParsedConfig:
-    """Megatron-LM's degrees; its kernels are its own."""
+    """Settings of Megatron-LM; its kernels are priced as those of transformers."""
     pp = entries.whole(f"{MEGATRON}_pp_degree") or 1
     settings: dict[str, KnobValue] = {
         "tp": entries.whole(f"{MEGATRON}_tp_degree") or 1,
@@ -188,14 +188,14 @@ def _megatron(entries: Entries) -> ParsedConfig:
 
 
 def _compiled(entries: Entries) -> Mapping[str, Any]:
-    """TorchDynamo: of regions, which are the layers, or of the whole model."""
+    """Settings of TorchDynamo; regional compilation (of layers) and whole-model compilation count alike."""
     backend = str(entries.get(f"{DYNAMO}_backend", "dynamo_config.backend", "dynamo_backend") or "NO").upper()
     graph = entries.flag(f"{DYNAMO}_use_fullgraph", "dynamo_config.use_fullgraph")
     return {"compile": backend != "NO", "fullgraph": bool(graph) and backend != "NO"}
 
 
-def _dropped(entries: Entries) -> Iterator[Diagnostic]:
-    """What the launcher does not pass on to DeepSpeed's ranks (utils/launch.py: ``prepare_deepspeed_cmd_env``)."""
+def _compile_findings(entries: Entries) -> Iterator[Diagnostic]:
+    """Finding on compilation, which is not passed on to DeepSpeed's ranks (utils/launch.py: ``prepare_deepspeed_cmd_env``)."""
     if entries.get("distributed_type") == "DEEPSPEED" and _compiled(entries)["compile"]:
         message = "dynamo_config: with DeepSpeed the launcher passes nothing of it on, and nothing is compiled"
         yield finding("FMT-002", message, "compile in the training script", entries.source, f"{DYNAMO}_backend")
@@ -216,12 +216,12 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
         name = f"{ZERO}.{part}_device"
         if entries.get(name) == "nvme":
             yield finding("FMT-002", f"{name} is nvme, and is priced as cpu", "a disk is slower than host memory", source, name)
-    yield from _dropped(entries)
+    yield from _compile_findings(entries)
     if entries.flag("use_cpu"):
         yield finding("FMT-002", "use_cpu: nothing runs on the devices", "set it to false", source, "use_cpu")
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "command_file", "commands", "compute_environment", "debug", "downcast_bf16", "enable_cpu_affinity", "gpu_ids", "machine_rank",
     "main_process_ip", "main_process_port", "main_training_function", "mpirun_config*", "num_machines", "rdzv_backend",
     "same_network", "tpu_*", "fp8_config*", "deepspeed_config", "fsdp_config", "parallelism_config", "dynamo_config",
@@ -237,5 +237,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="accelerate", title="The file of accelerate config, 1.15", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="accelerate",
+    write=write, ignores=IGNORED_ENTRIES, listed="accelerate",
 )  # fmt: skip

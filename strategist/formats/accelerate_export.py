@@ -1,4 +1,4 @@
-"""A plan as the file that ``accelerate launch`` takes, with a script that does."""
+"""Exports a plan as a config file of ``accelerate launch``, with a start script."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,14 +28,14 @@ REMARKS = {
     f"{ZERO}.zero_stage": "no_sync",
     f"{ZERO}.offload_optimizer_device": "offload",
 }
-"""Where each setting is said, for the remark beside it."""
+"""Entries, with the setting that each one states; the setting's remark is written beside the entry."""
 
 STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
-"""What Accelerator itself reads (accelerator.py)."""
+"""Environment variable that Accelerator itself reads (accelerator.py)."""
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The file, and a script that launches a training with it."""
+    """The config file, and a script that starts a training with it."""
     data, notes = configuration(plan), setting_notes(plan, reasons)
     placed = {entry: notes[name] for entry, name in REMARKS.items() if name in notes}
     others = tuple(text for name, text in notes.items() if name not in REMARKS.values() or not _holds(data, name))
@@ -62,14 +62,14 @@ def _needs(plan: Plan) -> Iterator[str]:
 
 
 def _holds(data: Mapping[str, Any], setting: str) -> bool:
-    """Whether the file has the entry that a setting's remark stands beside."""
+    """Whether the file has the entry that a setting's remark is written beside."""
     entry = next(entry for entry, name in REMARKS.items() if name == setting)
     section, _, name = entry.rpartition(".")
     return name in (data.get(section, {}) if section else data)
 
 
 def kind(plan: Plan) -> str:
-    """What runs it: DeepSpeed where only ZeRO does what is planned."""
+    """Distributed type: DeepSpeed if only ZeRO can run the plan, FSDP for other sharding or offload, else DDP or one process."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     alone = layout.fsdp_ranks == 1 and layout.tp == 1
     if knobs.offload == "optimizer" or (not alone and plan.accumulation > 1 and not knobs.no_sync):
@@ -80,7 +80,7 @@ def kind(plan: Plan) -> str:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """What ``accelerate config`` would write."""
+    """The data that ``accelerate config`` would write."""
     knobs, chosen = plan.candidate.knobs, kind(plan)
     data: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -122,7 +122,7 @@ def _fsdp(plan: Plan) -> dict[str, Any]:
 
 
 def _degrees(plan: Plan) -> dict[str, Any]:
-    """The mesh; FSDP alone needs none."""
+    """Sizes of the device mesh; empty if FSDP alone takes all ranks."""
     layout = plan.candidate.layout
     if layout.dp_shard == layout.world_size:
         return {}

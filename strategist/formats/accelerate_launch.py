@@ -18,7 +18,7 @@ _PASSED = re.compile(
 )
 """Options of the launcher that no script of TRL's has, which its command passes on (TRL 1.16.0, cli/commands/training.py)."""
 CONFIGS = (".yaml", ".yml", ".json")
-"""How the files end in which trainers have their settings."""
+"""Suffixes of trainers' config files."""
 
 
 def default_file() -> Path:
@@ -27,7 +27,7 @@ def default_file() -> Path:
 
 
 def mentions_accelerate(text: str) -> bool:
-    """Whether a script may start its program by ``accelerate launch``."""
+    """Whether a script may start its program with ``accelerate launch``."""
     return _MENTIONED.search(text) is not None
 
 
@@ -35,7 +35,7 @@ def split(command: Command) -> tuple[Command, Command] | None:
     """The options of ``accelerate launch``, and the program with its own; None of another command. A file of settings that follows
     the program alone is written as ``--config``, TRL's ``--accelerate_config`` as ``--config_file``. Where it cannot be told which
     word is the program, all words are of both."""
-    words = tuple(_apart(command.words))
+    words = tuple(_without_quotes(command.words))
     texts = [word.text for word in words]
     if (at := next((index for index in range(len(texts)) if _trains(texts[index : index + 2])), None)) is not None:
         return _of_trl(command, words[at:]) if texts[0] not in SHOWS else None
@@ -66,8 +66,8 @@ def _of_trl(command: Command, words: Sequence[Word]) -> tuple[Command, Command]:
     return replace(command, words=tuple(parts[0])), replace(command, words=tuple(parts[1]))
 
 
-def _apart(words: Sequence[Word]) -> Iterator[Word]:
-    """The words, those of a quoted command by themselves."""
+def _without_quotes(words: Sequence[Word]) -> Iterator[Word]:
+    """The words; a quoted ``accelerate launch`` command is split into its own words."""
     for word in words:
         inner = word.text.split() if mentions_accelerate(word.text) else [word.text]
         yield from (replace(word, text=text) for text in inner)
@@ -79,7 +79,9 @@ def _launches(texts: Sequence[str]) -> bool:
 
 
 def _program(texts: Sequence[str]) -> int | None:
-    """Where the program stands: a Python file, a module, or the first word that is neither an option nor an option's value."""
+    """Index of the program: a Python file, a module, or the first word that is not an option or option's value; None without
+    one.
+    """
     numbered = list(enumerate(texts))[2:] if texts[0].endswith("accelerate") else list(enumerate(texts))[1:]
     named = (at for at, text in numbered if text.endswith(".py") or texts[at - 1] in _MODULE)
     plain = (at for at, text in numbered if not text.startswith("-") and (texts[at - 1][:1] != "-" or "=" in texts[at - 1]))

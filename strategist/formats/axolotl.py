@@ -1,8 +1,9 @@
-"""Axolotl's YAML, 0.19: FSDP with its degrees, DeepSpeed or replicas, on the trainer of transformers.
+"""Axolotl's YAML, 0.19: FSDP with its degrees, DeepSpeed or DDP, on the trainer of transformers.
 
-What it does by itself: utils/schemas/*.py (one sequence of 512 tokens a rank, AdamW), utils/distributed.py (FSDP shards over the
-ranks that no degree takes: ``build_parallelism_config``), utils/config (with bf16 the model is loaded in bf16, and trained so; FSDP
-of accelerate lifts what is trained to fp32 and reduces in bf16, DeepSpeed keeps fp32 copies; adapters of peft lie in fp32).
+Defaults: utils/schemas/*.py (one sequence of 512 tokens per rank, AdamW), utils/distributed.py (FSDP shards over the ranks that
+no other degree takes: ``build_parallelism_config``), utils/config (with bf16 the model is loaded and trained in bf16;
+accelerate's FSDP upcasts trained parameters to fp32 and reduces in bf16, DeepSpeed keeps fp32 copies; adapters of peft are in
+fp32).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
-from strategist.formats.commented_text import REST, heading, yaml_text
+from strategist.formats.commented_text import REMAINING_ARGUMENTS, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.export_notes import header_lines, setting_notes
@@ -23,7 +24,7 @@ from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.models import hub_name
 
-USUAL_TOKENS, USUAL_RANK = 512, 8
+DEFAULT_TOKENS, DEFAULT_RANK = 512, 8
 FSDP = "fsdp_config"
 OPTIMIZERS = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "paged_adamw_32bit", "optimi_adamw", "flash_adamw"), "adamw"),
@@ -34,7 +35,7 @@ OPTIMIZERS = {
 TYPES = {"adamw": "adamw_torch_fused", "adamw8bit": "adamw_bnb_8bit", "sgd": "sgd"}
 LINEARS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
-UNLIKE = {
+UNPRICED_ENTRIES = {
     "chunked_cross_entropy": "the loss is taken in chunks",
     "use_eaft": "the loss weighs tokens",
     "fp8": "linears multiply in float8",
@@ -48,9 +49,9 @@ UNLIKE = {
     "unfrozen_parameters": "only some parameters are trained; all are priced as trained, which needs more memory and time",
     "use_glm_dsa_kernels": "attention is sparse",
 }
-"""Entries that change a step in a way that no setting says, with what they do."""
+"""Entries that change a step in a way that no setting expresses, with their effect."""
 
-SAID = {
+SETTING_ENTRIES = {
     "dp_shard": "dp_shard_size",
     "dp_replicate": "dp_replicate_size",
     "tp": "tensor_parallel_size",
@@ -72,13 +73,13 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """Its name for the model, with one of its own for batches or sequences."""
+    """Whether a source is Axolotl's: it has ``base_model``, and one of Axolotl's own names for batches, sequences or data."""
     own = ("sequence_len", "micro_batch_size", "sample_packing", "chat_template", "datasets", "num_epochs")
     return source.language == "yaml" and source.has("base_model") and any(source.has(name) for name in own)
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a configuration says; devices are those that it is started on."""
+    """Settings that a configuration states; it runs on the devices that it is started on."""
     precision = _precision(entries)
     part = deepspeed_of(entries, "deepspeed", precision)
     sharded = part or _fsdp(entries)
@@ -101,17 +102,17 @@ def read(entries: Entries) -> ParsedConfig:
     if accumulation is None and (batch := entries.whole("batch_size")):
         workload["global_batch"] = batch
     model = entries.get("base_model")
-    findings = (*sharded.findings, *_unlike(entries, str(workload["train"])))
+    findings = (*sharded.findings, *_unsupported_findings(entries, str(workload["train"])))
     return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
-        said={**SAID, **sharded.said}, findings=findings,
+        said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
     )  # fmt: skip
 
 
 def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
-    """Degrees that are stated; of shards what is left, where they are not."""
+    """Writes the stated data-parallel degrees into ``settings``; without one, dp_shard takes the remaining ranks."""
     for name, entry in (("dp_shard", "dp_shard_size"), ("dp_replicate", "dp_replicate_size")):
         number = entries.whole(entry, least=-1)
         if number and number > 0:
@@ -119,7 +120,7 @@ def _degrees(entries: Entries, settings: dict[str, KnobValue]) -> None:
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
-    """FSDP's section, by names with or without its prefix; else replicas."""
+    """Settings of FSDP's section, by names with or without the prefix ``fsdp_``; DDP without a section."""
     said = any(entries.has(name) for name in (FSDP, "fsdp", "dp_shard_size")) and entries.get("fsdp") not in (False, [])
     if not said:
         return ParsedConfig(settings={"no_sync": True}, spare="dp_replicate")
@@ -137,7 +138,7 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 
 
 def _recompute(entries: Entries) -> dict[str, KnobValue]:
-    """Layers made again, and whether what they begin with waits on the host."""
+    """Whether layers are recomputed, and whether their inputs are offloaded to the host."""
     kinds = {"true": True, "false": False, "offload": True, "offload_disk": True, "unsloth": True}
     again = entries.word(kinds, "gradient_checkpointing") or entries.flag(
         f"{FSDP}.activation_checkpointing", f"{FSDP}.fsdp_activation_checkpointing"
@@ -149,7 +150,7 @@ def _recompute(entries: Entries) -> dict[str, KnobValue]:
 
 
 def _precision(entries: Entries) -> str:
-    """What is computed in; bf16 is auto where nothing says it, which fp16 turns off (utils/config: ``resolve_dtype``)."""
+    """Compute dtype; bf16 is ``auto`` if it is not stated, and fp16 turns it off (utils/config: ``resolve_dtype``)."""
     half = entries.word({"true": True, "false": False, "full": True}, "bf16", "bfloat16")
     said, fp16 = entries.source.entries.get("bf16"), entries.flag("fp16", "float16")
     if half is None and (said is None or said.value == "auto"):
@@ -158,7 +159,7 @@ def _precision(entries: Entries) -> str:
 
 
 def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | str]:
-    """Sequences, arithmetic and what is trained; ``plain`` without a sharding that keeps whole precision."""
+    """Sequence length, precision, optimizer and what is trained. ``plain``: DDP, which trains a bf16 model without fp32 copies."""
     kinds = {"lora": "lora", "qlora": "qlora", "llama-adapter": "lora"}
     train = kinds.get(str(entries.get("adapter")), "full" if entries.get("adapter") is None else "lora")
     if train == "lora" and entries.flag("load_in_4bit"):
@@ -166,18 +167,18 @@ def _workload(entries: Entries, precision: str, plain: bool) -> dict[str, int | 
     if precision == "bf16" and train == "full" and plain:
         precision = "bf16-true"
     found: dict[str, int | str] = {
-        "train": train, "precision": precision, "seq_len": entries.whole("sequence_len") or USUAL_TOKENS,
+        "train": train, "precision": precision, "seq_len": entries.whole("sequence_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optimizer") or "adamw_torch_fused"), "adamw"),
     }  # fmt: skip
     if train != "full":
-        found["lora_rank"] = entries.whole("lora_r") or USUAL_RANK
+        found["lora_rank"] = entries.whole("lora_r") or DEFAULT_RANK
     return found
 
 
-def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
-    """What no setting says, at its entry."""
+def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
+    """Findings on entries that no setting expresses."""
     source = entries.source
-    told = {name: what for name, what in UNLIKE.items() if entries.on(name)}
+    told = {name: what for name, what in UNPRICED_ENTRIES.items() if entries.on(name)}
     if (entries.whole("expert_parallel_size") or 1) > 1:
         told["expert_parallel_size"] = "experts are dealt to ranks beside FSDP"
     optimizer = str(entries.get("optimizer") or "adamw_torch_fused")
@@ -200,9 +201,9 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The configuration, and a script that starts it."""
+    """The configuration, and a script that starts a training with it."""
     notes = setting_notes(plan, reasons)
-    remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
+    remarks = {said: notes[name] for name, said in SETTING_ENTRIES.items() if name in notes}
     config = _config(plan)
     model, data = config["base_model"], config["datasets"][0]["path"]
     needs = (
@@ -211,7 +212,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
         f"learning rate: learning_rate is the placeholder {config['learning_rate']}",
     )
     text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
-    command = ("axolotl", "train", "train.yaml", REST, "--launcher", "torchrun", "--", *torchrun(plan))
+    command = ("axolotl", "train", "train.yaml", REMAINING_ARGUMENTS, "--launcher", "torchrun", "--", *torchrun(plan))
     start = start_script(plan, command, about=header_lines(plan), environment=environment(plan))
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
     placeholders = (
@@ -252,7 +253,7 @@ def _config(plan: Plan) -> dict[str, Any]:
     return config
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "adam_*", "added_tokens*", "attn_implementation", "base_model_*", "bf16_full*", "bfloat16", "bnb*", "bnb_config*",
     "chat_template*", "cls_*", "comet_*", "cosine_*", "cuda_graphs*", "cut_cross_entropy", "data_seed", "dataloader*",
     "dataset_*", "datasets", "ddp", "ddp_*", "debug", "deepspeed_*", "default_system*", "delinearize*", "do_*", "dpo_*",
@@ -274,5 +275,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="axolotl", title="Axolotl's YAML, 0.19", recognises=recognises, read=read, write=write,
-    ignores=IGNORES, listed="axolotl",
+    ignores=IGNORED_ENTRIES, listed="axolotl",
 )  # fmt: skip

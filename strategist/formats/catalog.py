@@ -15,10 +15,10 @@ MODULES = (
     "pytorch", "deepspeed", "megatron_lm", "torchtitan", "llama_factory", "axolotl", "nanotron", "accelerate", "hf_trainer",
     "lightning",
 )  # fmt: skip
-"""Modules that hold a FORMAT; those whose files are the most particular first. One is imported when it is asked for."""
+"""Modules that hold a FORMAT, imported on demand. Formats with the most distinctive files come first: the first match is taken."""
 
 _SWIFT = re.compile(r"^[^#\n]*?(?<![\w-])(swift[ \t]+(?:sft|pt|rlhf))(?!\S)", re.MULTILINE)
-"""The start of a training by ms-swift, some of whose flags have the names of transformers'."""
+"""Start of a training with ms-swift, some of whose flags have the same names as those of transformers."""
 
 
 def formats() -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def find_format(name: str) -> Format:
     """The format of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: no format has the name.
     """
     known = catalog.find(name, formats())
     if known is None:
@@ -40,10 +40,10 @@ def find_format(name: str) -> Format:
 
 
 def recognise(source: Source) -> Format:
-    """The format that a source's content is of: a plan of ours, or that of another system.
+    """The format of a source, detected by its content: a plan of strategist, or another system's format.
 
     Raises:
-        FileError: it is of none.
+        FileError: no format matches.
     """
     if source.language == "command" and (swift := _SWIFT.search(source.text)):
         law = f"is a `{swift[1]}` script, which is none of the formats that are read ({', '.join(formats())})"
@@ -57,5 +57,5 @@ def recognise(source: Source) -> Format:
 
 
 def backend(found: Format) -> Backend:
-    """What a format can express."""
+    """The back end of a format, which lists the settings that it supports."""
     return load_backend(found.name)

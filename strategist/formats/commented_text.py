@@ -1,4 +1,4 @@
-"""Texts with comments: values in the languages of other systems, quoted as each needs, with a remark beside a line."""
+"""Writes YAML, TOML, JSON and shell scripts, quoted as each requires, with remarks (comments) beside lines."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from strategist.files import yaml_file
 
 WIDTH = 120
 _BLOCK = re.compile(r"[!-~][ -~]*\n((?:[ -~]*[!-~])?\n)*(?:[ -~]*[!-~])\n")
-"""Texts of several lines that a literal block holds as they are."""
+"""Texts of several lines that a YAML literal block holds unchanged."""
 
 _PLAIN = re.compile(r"[^\x20-\x7e\u00a0-\u2027\u2030-\ud7ff\ue000-\ufffd]+")
 
 
 def remark(text: str) -> str:
-    """A comment: one line, without what a terminal or a parser could take for more."""
+    """A comment on one line, without characters that a terminal or a parser could interpret."""
     return "# " + _PLAIN.sub(" ", text).strip()
 
 
@@ -26,7 +26,7 @@ def heading(lines: Sequence[str]) -> str:
 
 
 def yaml_text(data: Mapping[str, Any], remarks: Mapping[str, str] | None = None) -> str:
-    """Nested data as YAML, a value a line; ``remarks`` stand beside values, by dotted name."""
+    """Nested data as YAML, one value a line; ``remarks``, by dotted name, are written beside the values."""
     return "".join(f"{line}\n" for line in _yaml_lines(data, remarks or {}, "", ""))
 
 
@@ -34,32 +34,32 @@ def _yaml_lines(data: Mapping[str, Any], remarks: Mapping[str, str], prefix: str
     for key, value in data.items():
         name, shown = f"{prefix}{key}", yaml_file.scalar(key)
         if isinstance(value, Mapping) and value:
-            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            yield _with_remark(f"{indent}{shown}:", remarks.get(name))
             yield from _yaml_lines(value, remarks, f"{name}.", f"{indent}  ")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            yield _beside(f"{indent}{shown}:", remarks.get(name))
+            yield _with_remark(f"{indent}{shown}:", remarks.get(name))
             for item in value:
                 first, *rest = _yaml_lines(item, {}, "", f"{indent}    ")
                 yield f"{indent}  - {first.strip()}"
                 yield from rest
         elif isinstance(value, str) and _BLOCK.fullmatch(value):
-            yield _beside(f"{indent}{shown}: |", remarks.get(name))
+            yield _with_remark(f"{indent}{shown}: |", remarks.get(name))
             yield from (f"{indent}  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
         else:
-            yield _beside(f"{indent}{shown}: {yaml_file.scalar(value)}", remarks.get(name))
+            yield _with_remark(f"{indent}{shown}: {yaml_file.scalar(value)}", remarks.get(name))
 
 
 def toml_text(data: Mapping[str, Mapping[str, Any]], remarks: Mapping[str, str] | None = None) -> str:
     """Sections of values as TOML; ``remarks`` by ``section.key``."""
     sections = []
     for section, values in data.items():
-        lines = [_beside(f"{key} = {_toml(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()]
+        lines = [_with_remark(f"{key} = {_toml(value)}", (remarks or {}).get(f"{section}.{key}")) for key, value in values.items()]
         sections.append("\n".join([f"[{section}]", *lines]) + "\n")
     return "\n".join(sections)
 
 
 def _toml(value: Any) -> str:
-    """A value of TOML."""
+    """A value as TOML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ def _toml(value: Any) -> str:
 
 
 def _letter(letter: str) -> str:
-    """A character of a TOML string; what is not plain ASCII is escaped."""
+    """A character of a TOML string; quotes, backslashes and characters outside printable ASCII are escaped."""
     return letter if " " <= letter <= "~" and letter not in '"\\' else f"\\U{ord(letter):08x}"
 
 
@@ -78,18 +78,18 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 
 class Shell(str):
-    """A word of a shell that stands as it is. Any other word is data, and is quoted."""
+    """A word that is written into a shell script as it is. Any other word is data, and is quoted."""
 
     __slots__ = ()
 
 
 def shell_words(words: Sequence[str]) -> str:
-    """Words as a shell takes them."""
+    """Words as a line of shell."""
     return " ".join(word if isinstance(word, Shell) else shlex.quote(word) for word in words)
 
 
-REST = Shell('"$@"')
-"""What a script is called with."""
+REMAINING_ARGUMENTS = Shell('"$@"')
+"""The arguments that a script is called with."""
 
 
 def script(
@@ -100,17 +100,18 @@ def script(
     environment: Mapping[str, str] | None = None,
     first: Sequence[str] = (),
 ) -> str:
-    """A shell script that runs ``command`` with arguments, those of one line with their remark; every word is quoted.
+    """A shell script that runs ``command`` with ``arguments``, each a line of words with its remark; every word is quoted.
 
-    Whatever the script is called with follows them, unless it stands in the command already. ``first`` are lines of the shell.
+    The arguments that the script is called with follow, unless the command has them already. ``first``: shell lines before all
+    others.
     """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    lines = [_beside("  " + shell_words(words), note) for words, note in arguments]
-    rest = () if REST in command else (REST,)
+    lines = [_with_remark("  " + shell_words(words), note) for words, note in arguments]
+    rest = () if REMAINING_ARGUMENTS in command else (REMAINING_ARGUMENTS,)
     held, given = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
     body = ["set -euo pipefail", *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
     return "#!/usr/bin/env bash\n" + heading(about) + "\n".join(body) + "\n"
 
 
-def _beside(line: str, note: str | None) -> str:
+def _with_remark(line: str, note: str | None) -> str:
     return f"{line}  {remark(note)}" if note else line

@@ -8,17 +8,19 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.source import Entry, Source
 
 Value = TypeVar("Value")
-UNSAID = (None, "auto", "None", "null", "")
-"""Values by which a file leaves something to the program."""
+UNSET_VALUES = (None, "auto", "None", "null", "")
+"""Values with which a file leaves an entry to the program."""
 
 OFF: tuple[Any, ...] = (None, False, "false", "False", 0, "0", "none", [])
 """Values of an entry that changes nothing."""
 
 
 class Entries:
-    """The entries of one source. Each question names one entry or several, of which the first that is there counts; an answer of
-    None means that the file does not say. So does a value with a variable of a shell that only a run knows: ``open`` holds those
-    that were asked for, by name."""
+    """Typed access to the entries of one source.
+
+    Methods take one name or several; the first name with a value counts. None means that the file does not state it. A value
+    with an unexpanded shell variable counts as not stated; ``open`` holds the ones that were read, by name.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -26,13 +28,13 @@ class Entries:
         self._taken: set[str] = set()
 
     def get(self, *names: str) -> Any:
-        """The value as it stands."""
+        """The value as it is written."""
         self._taken.update(names)
         for name in names:
             value = self.source.entries[name].value if name in self.source.entries else None
             if isinstance(value, str) and "$" in value and self.source.language in ("command", "yaml"):
                 self.open[name] = value
-            elif not (isinstance(value, str | None) and value in UNSAID):
+            elif not (isinstance(value, str | None) and value in UNSET_VALUES):
                 return value
         return None
 
@@ -40,7 +42,7 @@ class Entries:
         """A whole number.
 
         Raises:
-            FileError: the value is none, or less than ``least``.
+            FileError: the value is not a whole number, or is less than ``least``.
         """
         value = self._one(*names)
         if value is None:
@@ -56,7 +58,7 @@ class Entries:
         """A number.
 
         Raises:
-            FileError: the value is none.
+            FileError: the value is not a number.
         """
         value = self._one(*names)
         try:
@@ -82,10 +84,10 @@ class Entries:
         return self.get(*names) not in OFF
 
     def word(self, words: Mapping[str, Value], *names: str) -> Value | None:
-        """What the word at a name stands for.
+        """The value that ``words`` maps the entry's word to.
 
         Raises:
-            FileError: the value is no such word.
+            FileError: ``words`` does not have the word.
         """
         value = self._one(*names)
         if value is None:
@@ -97,26 +99,26 @@ class Entries:
         return words[text]
 
     def _one(self, *names: str) -> Any:
-        """The value; the first word of a flag's, after which others may stand that are none of its."""
+        """The value; on a command line its first word, because further words may be other arguments."""
         value = self.get(*names)
         return value.split()[0] if isinstance(value, str) and value.strip() and self.source.language == "command" else value
 
     def named(self, *names: str) -> str:
-        """The name that counts of several: the first that is there."""
+        """The first of the names that has an entry; the first name if none has."""
         return next((name for name in names if name in self.source.entries), names[0])
 
     def has(self, *names: str) -> bool:
-        """Whether there is an entry of each name, or below it."""
+        """Whether each name is an entry or has entries below it."""
         return self.source.has(*names)
 
     def told(self) -> Iterator[Diagnostic]:
-        """Values that only a run knows."""
+        """Findings on values that are known only at run time."""
         for name, value in self.open.items():
             text = f"{name} is {value}, which only a run knows: what the program takes by itself is assumed"
             yield finding("FMT-011", text, "write the value, or give it as an option", self.source, name)
 
     def left(self) -> Iterator[Entry]:
-        """Entries that nothing asked for."""
+        """Entries that were not read."""
         return (entry for name, entry in self.source.entries.items() if name not in self._taken)
 
 

@@ -21,15 +21,15 @@ from strategist.paths import data_dir
 RELAXED = ("deepspeed",)
 """Formats whose own program reads JSON with comments (DeepSpeed 0.19.8, runtime/config.py: ``hjson.load``)."""
 
-SHOWN = 4
-"""Flags at most that a finding names."""
+MAX_SHOWN_FLAGS = 4
+"""Maximum number of flags that a finding names."""
 
 
 def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig]:
-    """The file, its format (that of the name, else the one that it is recognised as), and what it says.
+    """The file, its format (by ``name``, otherwise detected), and the parsed config.
 
     Raises:
-        FileError: the file cannot be read, is of no known format, or holds a value that is none.
+        FileError: the file cannot be read, has no known format, or holds an invalid value.
         InputError: no format has the name.
     """
     script = load(path, relaxed=True)
@@ -41,36 +41,38 @@ def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig
     if script.relaxed and chosen.name not in RELAXED:
         load(path)  # ends with the place of the first comment
     source = chosen.opened(source)
-    return source, chosen, _found(source, chosen, script)
+    return source, chosen, _parsed(source, chosen, script)
 
 
 def parse_config(source: Source, chosen: Format) -> ParsedConfig:
-    """What a source says, with a finding for each entry that nothing understands."""
-    return _found(chosen.opened(source), chosen, source)
+    """The parsed config of a source, with a finding for each entry that is not understood."""
+    return _parsed(chosen.opened(source), chosen, source)
 
 
-def _found(source: Source, chosen: Format, script: Source) -> ParsedConfig:
+def _parsed(source: Source, chosen: Format, script: Source) -> ParsedConfig:
     entries = Entries(source)
     found = chosen.read(entries)
-    return replace(found, findings=(*found.findings, *entries.told(), *_left(entries, chosen), *_unread(script, chosen)))
+    return replace(found, findings=(*found.findings, *entries.told(), *_entry_findings(entries, chosen), *_unread(script, chosen)))
 
 
 def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:
-    """Commands of a script that are not read, and flags that a plan depends on and by which they differ from what is read."""
+    """Findings on commands of a script that are not read, and differ from those read in flags that a plan depends on."""
     read = {**source.entries, **(source.launch.options if source.launch else {})}
     for line, flags in source.unread.items():
         both = sorted({*flags, *read})
         ones = [{name: entries[name].value for name in both if name in entries} for entries in (flags, read)]
         differ = [name for name in both if ones[0].get(name) != ones[1].get(name) and not _matches(name, chosen.ignores)]
         if differ:
-            shown = ", ".join(differ[:SHOWN]) + (f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else "")
+            shown = ", ".join(differ[:MAX_SHOWN_FLAGS]) + (
+                f" and {len(differ) - MAX_SHOWN_FLAGS} more" if len(differ) > MAX_SHOWN_FLAGS else ""
+            )
             text = f"the command at line {line} is not read: the last command counts, and they differ in {shown}"
             do = "check each command in a script of its own"
             yield replace(finding("FMT-011", text, do, source, about=f"command at line {line}"), line=line)
 
 
-def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
-    """A name that a list does not have is a mistake, in a section that says nothing of a plan, too."""
+def _entry_findings(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
+    """Findings on entries that were not read. A name unknown to the system is a mistake even where no plan depends on it."""
     known = names(chosen.listed) if chosen.listed else ()
     for entry in entries.left():
         if "$" in entry.name:
@@ -80,7 +82,7 @@ def _left(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
         if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
             near = get_close_matches(entry.name, known, n=1)
             do = f"did you mean {near[0]}?" if near else "correct or remove it: the program may pass over it in silence"
-            yield finding("FMT-001", f"{entry.name} is no name that {chosen.title} knows", do, entries.source, entry.name)
+            yield finding("FMT-001", f"{entry.name} is not a name that {chosen.title} knows", do, entries.source, entry.name)
         elif not _matches(entry.name, chosen.ignores):
             yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)
 
@@ -91,6 +93,6 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 @cache
 def names(stem: str) -> tuple[str, ...]:
-    """Names that a system accepts, and patterns of them."""
+    """Names that a system accepts, and patterns of names."""
     text = (data_dir("profiles") / "formats" / "names" / f"{stem}.txt").read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))

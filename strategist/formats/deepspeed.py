@@ -1,10 +1,10 @@
-"""DeepSpeed's JSON: ZeRO stages 0 to 3 with their offload sections, and tensor parallelism by AutoTP.
+"""DeepSpeed's JSON configuration: ZeRO stages 0 to 3 with offload, and tensor parallelism by AutoTP.
 
-What the stages are in words of FSDP2 follows arXiv 1910.02054, section 5: stages 1 and 2 keep gathered parameters, stages 0 and 1
-reduce after the last micro-batch. hpZ is arXiv 2306.10209, section 3.2. Usual values are those of 0.19.8: runtime/config.py
-(batches, ``_set_batch_related_parameters``), runtime/engine.py (types, ``get_data_types`` and ``communication_data_type``;
+ZeRO stages in terms of FSDP2 (arXiv 1910.02054, section 5): stages 1 and 2 keep gathered parameters; stages 0 and 1 reduce
+gradients after the last micro-batch. hpZ is arXiv 2306.10209, section 3.2. Defaults are those of 0.19.8: runtime/config.py
+(batches, ``_set_batch_related_parameters``), runtime/engine.py (dtypes, ``get_data_types`` and ``communication_data_type``;
 optimizers, ``_configure_basic_optimizer``; reductions, ``allreduce_gradients``), runtime/zero/{config,offload_config}.py and
-runtime/tensor_parallel/config.py. Batches are counted over all ranks, also over those that AutoTP gives the same sequences.
+runtime/tensor_parallel/config.py. Batch sizes count all ranks, AutoTP ranks with the same sequences included.
 """
 
 from collections.abc import Iterator
@@ -19,25 +19,25 @@ from strategist.formats.format import Format
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 
-MICRO = "train_micro_batch_size_per_gpu"
+MICRO_BATCH = "train_micro_batch_size_per_gpu"
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd", "muon": "muon"}
 OTHER_OPTIMIZERS = ("lamb", "lion", "adagrad", "muadam", "muadamw", "musgd", "rmsprop", "adadelta", "adafactor", "nadam", "radam")
-"""Those that DeepSpeed or torch has, and no price here."""
+"""Optimizers of DeepSpeed or torch that have no price here."""
 
-GONE_OPTIMIZERS = ("onebitadam", "onebitlamb", "zerooneadam")
+REMOVED_OPTIMIZERS = ("onebitadam", "onebitlamb", "zerooneadam")
 
 DTYPES = {
     **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
     **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16", "fp16", "float16", "half", "torch.float16"), "bf16"),
 }
-"""Types in which gradients are reduced; halves weigh alike."""
+"""Dtypes in which gradients are reduced; fp16 and bf16 have the same price."""
 
 AUTOCAST = {
     **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
     **dict.fromkeys(("fp16", "float16", "half", "torch.float16"), "fp16"),
 }
 
-UNLIKE = {
+UNPRICED_ENTRIES = {
     f"{ZERO}.zero_quantized_weights": "weights are gathered in int8",
     f"{ZERO}.zero_quantized_gradients": "gradients are reduced in int4",
     f"{ZERO}.zero_quantized_nontrainable_weights": "frozen weights are gathered in int8",
@@ -50,7 +50,7 @@ UNLIKE = {
     "hybrid_engine.enabled": "the engine also generates",
     "expert_parallel.async_split_plan": "experts begin before all tokens are there",
 }
-"""Entries that change a step in a way that no setting says, with what they do."""
+"""Entries that change a step in a way that no setting expresses, with their effect."""
 
 REMOVED = {
     "nebula": "checkpoints of Nebula", "compression_training": "compression", "amp": "Apex AMP", "elasticity": "elastic training",
@@ -59,9 +59,9 @@ REMOVED = {
     "progressive_layer_drop": "layer dropping", f"{ZERO}.mics_shard_size": "MiCS", f"{ZERO}.zeropp_loco_param": "LoCo",
     f"{ZERO}.mics_hierarchical_params_gather": "MiCS",
 }  # fmt: skip
-"""Names that 0.19 refuses, with what they were for (runtime/config.py: ``_reject_removed_config_keys``)."""
+"""Names that 0.19 rejects, with their former purpose (runtime/config.py: ``_reject_removed_config_keys``)."""
 
-SAID = {
+SETTING_ENTRIES = {
     "reshard_after_forward": STAGE,
     "dp_shard": STAGE,
     "dp_replicate": STAGE,
@@ -72,7 +72,7 @@ SAID = {
     "tp": f"{TENSOR}.autotp_size",
     "loss_parallel": f"{TENSOR}.vocab_parallel_lm_head",
     "ep": "expert_parallel.autoep_size",
-    "micro_batch": MICRO,
+    "micro_batch": MICRO_BATCH,
     "global_batch": "train_batch_size",
     "precision": "bf16.enabled",
     "reduce_dtype": "data_types.grad_accum_dtype",
@@ -81,13 +81,13 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """Any of its own names is enough."""
-    return source.language == "json" and any(source.has(name) for name in (ZERO, MICRO, "train_batch_size"))
+    """Whether a source is DeepSpeed's: JSON with any name that only DeepSpeed has."""
+    return source.language == "json" and any(source.has(name) for name in (ZERO, MICRO_BATCH, "train_batch_size"))
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a configuration says; model, sequences, devices and recomputation are the program's."""
-    entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # how people write comments in JSON
+    """Settings that a configuration states; the program decides model, sequence length, devices and recomputation."""
+    entries.get(*(name for name in entries.source.entries if name.startswith("_")))  # names that serve as comments in JSON
     stage = _stage(entries)
     tp = entries.whole(f"{TENSOR}.autotp_size", least=0) or 1
     cp = entries.whole("sequence_parallel_size") or 1
@@ -98,21 +98,21 @@ def read(entries: Entries) -> ParsedConfig:
     if entries.flag("expert_parallel.enabled"):
         settings["ep"] = entries.whole("expert_parallel.autoep_size") or 1
         settings["etp"] = entries.whole("expert_parallel.expert_tensor_parallel_size") or 1
-    if micro := entries.whole(MICRO):
+    if micro := entries.whole(MICRO_BATCH):
         settings["micro_batch"] = micro
     settings["recompute"] = "full" if entries.has(CHECKPOINTING) else "none"
     settings["activation_offload"] = bool(entries.flag(f"{CHECKPOINTING}.cpu_checkpointing"))
     settings["reduce_dtype"], accumulated = _reduced(entries, str(workload.get("precision", "bf16")))
     return ParsedConfig(
         settings=settings, workload=workload, accumulation=_accumulation(entries), spare="dp_shard" if stage else "dp_replicate",
-        said=SAID, unsaid=(*unsaid, "recompute"),
+        said=SETTING_ENTRIES, unsaid=(*unsaid, "recompute"),
         nearest=("reduce_dtype",) if workload.get("precision") == "fp16" else (),
         findings=tuple(_findings(entries, stage, str(settings["reduce_dtype"]), accumulated)),
     )  # fmt: skip
 
 
 def _stage(entries: Entries) -> int:
-    """The stage; the old form of the section is a bare true or false (runtime/zero/config.py: ``read_zero_config_deprecated``)."""
+    """The ZeRO stage. The old form of the section is true or false (runtime/zero/config.py: ``read_zero_config_deprecated``)."""
     if ZERO in entries.source.entries:
         return int(bool(entries.flag(ZERO)))
     stage = entries.whole(STAGE, least=0) or 0
@@ -122,7 +122,7 @@ def _stage(entries: Entries) -> int:
 
 
 def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """How a stage shards, and when it reduces."""
+    """Settings of a ZeRO stage: whether it reshards, and when it reduces."""
     settings: dict[str, KnobValue] = {"no_sync": stage < 2}
     if stage > 0:
         settings["reshard_after_forward"] = stage == 3
@@ -133,7 +133,7 @@ def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """What lies in host memory, by today's names or those of old; NVMe is farther than any setting goes, and told as such."""
+    """What is offloaded to host memory, by current or old names. NVMe, which no setting expresses, counts as host memory."""
     places = {"cpu": True, "nvme": True, "none": False}
     parameters = entries.word(places, f"{ZERO}.offload_param.device")
     optimizer = entries.word(places, f"{ZERO}.offload_optimizer.device")
@@ -144,7 +144,7 @@ def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 
 def _workload(entries: Entries, alike: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arithmetic, the optimizer, the step's sequences, of which so many ranks read the same; and what the program decides."""
+    """Precision, optimizer and global batch; and what the program decides. ``alike``: ranks that read the same sequences."""
     found: dict[str, Any] = {}
     unsaid = []
     types = {name: entries.flag(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16", "torch_autocast")}
@@ -170,10 +170,10 @@ def _workload(entries: Entries, alike: int) -> tuple[dict[str, Any], tuple[str, 
 
 
 def _optimizer(entries: Entries) -> str:
-    """Its name in small letters; empty where the program brings its own."""
+    """The optimizer's name in lower case; empty if the program brings its own."""
     name = str(entries.get("optimizer.type") or "").lower()
     known = (*OPTIMIZERS, *OTHER_OPTIMIZERS)
-    if name and name not in (*known, *GONE_OPTIMIZERS):
+    if name and name not in (*known, *REMOVED_OPTIMIZERS):
         message = f"optimizer.type is {entries.get('optimizer.type')}: one of {', '.join(known)} is needed"
         raise entries.source.error("optimizer.type", message)
     return name
@@ -183,14 +183,14 @@ HALVES = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 
 
 def _accumulation(entries: Entries) -> int | None:
-    """One micro-batch a step where only its size is said; what is left to the trainer of transformers (auto) is not known here."""
+    """Gradient accumulation: 1 if only the micro-batch size is stated; None if transformers' trainer decides it (``auto``)."""
     said = entries.whole("gradient_accumulation_steps")
     alone = not entries.has("train_batch_size") and not entries.has("gradient_accumulation_steps")
-    return 1 if alone and entries.get(MICRO) is not None else said
+    return 1 if alone and entries.get(MICRO_BATCH) is not None else said
 
 
 def _reduced(entries: Entries, precision: str) -> tuple[str, str]:
-    """The types in which gradients are reduced and accumulated; by themselves both are that of the parameters."""
+    """Dtypes in which gradients are reduced and accumulated; the default of both is the parameters' dtype."""
     usual = "fp32" if precision == "fp32" else "bf16"
     reduced = entries.word(DTYPES, "communication_data_type") or usual
     return reduced, entries.word(DTYPES, "data_types.grad_accum_dtype") or usual
@@ -198,7 +198,7 @@ def _reduced(entries: Entries, precision: str) -> tuple[str, str]:
 
 def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
     source = entries.source
-    for name, what in UNLIKE.items():
+    for name, what in UNPRICED_ENTRIES.items():
         if entries.get(name) is True or (name.endswith("zenflow") and entries.has(name)):
             yield unsupported_entry(source, name, what)
     for name, what in REMOVED.items():
@@ -222,7 +222,7 @@ def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> I
         yield finding(
             "FMT-002", f"optimizer.type {name} is priced as AdamW", "its states may be fewer or more", source, "optimizer.type"
         )
-    if name in GONE_OPTIMIZERS:
+    if name in REMOVED_OPTIMIZERS:
         yield finding("FMT-004", f"optimizer.type {name} is none since 0.19", "choose Adam or Lamb", source, "optimizer.type")
     if entries.flag("bf16.enabled", "bfloat16.enabled") and entries.flag("fp16.enabled"):
         yield finding("FMT-004", "bf16 and fp16 are both enabled", "enable one", source, "fp16.enabled")
@@ -230,7 +230,7 @@ def _findings(entries: Entries, stage: int, reduced: str, accumulated: str) -> I
 
 
 def _types(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iterator[Diagnostic]:
-    """What is wrong or unlike with types of gradients (runtime/engine.py: ``_do_optimizer_sanity_check``)."""
+    """Findings on illegal or unpriced dtypes of gradients (runtime/engine.py: ``_do_optimizer_sanity_check``)."""
     name = "data_types.grad_accum_dtype"
     half = any(entries.flag(entry) for entry in HALVES)
     if stage == 0 and half and accumulated == "fp32":
@@ -241,7 +241,7 @@ def _types(entries: Entries, stage: int, reduced: str, accumulated: str) -> Iter
         yield finding("FMT-002", message, "give both the same type", entries.source, where)
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     f"{CHECKPOINTING}.*", "autotuning.*", "bf16.*", "bfloat16.*", "checkpoint.*", "comet.*", "comms_logger.*", "csv_monitor.*",
     "data_efficiency.*", "data_parallel_size", "data_types.*", "dataloader_drop_last", "disable_allgather", "dump_state",
     "flops_profiler.*", "fp16.*", "gradient_clipping", "gradient_predivide_factor", "gradient_allreduce_op", "log_level",
@@ -255,5 +255,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="deepspeed", title="DeepSpeed's JSON configuration, 0.19", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="deepspeed",
+    write=write, ignores=IGNORED_ENTRIES, listed="deepspeed",
 )  # fmt: skip

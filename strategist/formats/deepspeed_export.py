@@ -1,4 +1,4 @@
-"""A plan as DeepSpeed's JSON, with a script that starts a training with it."""
+"""Exports a plan as DeepSpeed's JSON configuration, with a start script."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +16,10 @@ STAGE = f"{ZERO}.stage"
 CONFIG, HOSTS, SCRIPT = "ds_config.json", "hostfile", "train.py"
 TYPES = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
 ADDED = ("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer")
-"""What ZeRO must be told before it takes an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
+"""Flags that ZeRO requires for an optimizer that is not DeepSpeed's own (runtime/zero/utils.py)."""
 
 LEARNING_RATE = TrialSettings.learning_rate
-"""As ``strategist run`` has it; a plan says none."""
+"""Default of ``strategist run``; a plan has no learning rate."""
 
 NEEDS = (
     "train.py: your training script, which calls deepspeed.initialize with the arguments of train.sh",
@@ -30,8 +30,11 @@ RECOMPUTES = "recomputation: the model calls deepspeed.checkpointing.checkpoint,
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The configuration, and a script that starts a training with it. On several nodes the launcher reaches no other node: it runs
-    on each, and counts them in a list of hosts whose names lead nowhere (launcher/runner.py, --no_ssh)."""
+    """The configuration, and a script that starts a training with it.
+
+    On several nodes DeepSpeed's launcher runs on each node without SSH (launcher/runner.py, --no_ssh). It counts the nodes in a
+    hostfile, whose host names are placeholders.
+    """
     config = File(name=CONFIG, text=json_text(configuration(plan)))
     nodes, gpus = plan.cluster.nodes, plan.cluster.gpus_per_node
     needs = (*NEEDS, RECOMPUTES) if plan.candidate.knobs.recompute == "full" else NEEDS
@@ -47,7 +50,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """The whole configuration. A step's sequences are left to follow where AutoTP's ranks would be counted among them."""
+    """The whole configuration. With AutoTP it has no train_batch_size, which would count ranks that read the same sequences."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     config: dict[str, Any] = {"train_batch_size": workload.global_batch} if layout.tp == 1 else {}
     config |= {
@@ -71,12 +74,12 @@ def configuration(plan: Plan) -> dict[str, Any]:
 
 
 def tensors(plan: Plan) -> dict[str, Any]:
-    """Tensor parallelism, which is AutoTP's."""
+    """The section of tensor parallelism (AutoTP)."""
     return {"autotp_size": plan.candidate.layout.tp, "vocab_parallel_lm_head": plan.candidate.knobs.loss_parallel}
 
 
 def section(plan: Plan) -> dict[str, Any]:
-    """The stage, and what it offloads."""
+    """The section of ZeRO: its stage and offloads."""
     knobs = plan.candidate.knobs
     found: dict[str, Any] = {"stage": stage(plan)}
     if knobs.reshard_after_forward == "subgroup":
@@ -90,7 +93,7 @@ def section(plan: Plan) -> dict[str, Any]:
 
 
 def stage(plan: Plan) -> int:
-    """What is sharded; a rank that is alone with its data can offload, so it has a stage as well."""
+    """The ZeRO stage of a plan; a single data rank has one as well, because it can offload."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     if layout.dp_replicate > 1:
         return 0

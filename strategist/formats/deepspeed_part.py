@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration as other systems' files have it: beside them by its path, in place below a name, or as a few values."""
+"""DeepSpeed's configuration inside other systems' files: as the path of its own file, as a nested section, or as a few values."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,72 +16,74 @@ from strategist.formats.referenced_files import beside
 from strategist.formats.source import Entry, Source, load
 
 PROGRAMS = ("recompute", "activation_offload")
-"""Settings that its configuration leaves to the program whose file names it."""
+"""Settings that the program of the outer file decides, not DeepSpeed's configuration."""
 
-GRAVE = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
-USUAL_STAGE = 2
+SERIOUS_CODES = ("FMT-001", "FMT-002", "FMT-004", "FMT-011")
+DEFAULT_STAGE = 2
 _STAGE = re.compile(r"z(?:ero)?_?-?([0-3])")
 
 
 def deepspeed_of(entries: Entries, name: str, precision: str) -> ParsedConfig | None:
-    """What the configuration at that entry says of a program that computes in ``precision``: sharding, offload, batches and the
-    type that gradients are reduced in; None where there is none. One that is not there is assumed as its name says.
+    """Settings of an entry's DeepSpeed configuration: sharding, offload, batches and reduce dtype; None without one.
+
+    The entry ``name`` holds the configuration or a path. A missing file is assumed to be what its name says. ``precision``: the
+    program's compute dtype.
 
     Raises:
-        FileError: the configuration, or a value in it, is none.
+        FileError: the configuration, or a value in it, is invalid.
     """
     source = entries.source
     inside = {key.removeprefix(f"{name}."): entry for key, entry in source.entries.items() if key.startswith(f"{name}.")}
     value = entries.get(name, *(f"{name}.{key}" for key in inside))
     if inside or value == {}:
-        found = _part(_below(source, inside), precision)
+        found = _nested_config(_section_source(source, inside), precision)
         said = {setting: f"{name}.{entry}" for setting, entry in found.said.items()}
-        return replace(found, said=said, findings=tuple(_inside(found, name)))
+        return replace(found, said=said, findings=tuple(_prefixed_findings(found, name)))
     if value is None:
         return None
     path = beside(source.entries[name].path or source.path, str(value))
-    found = _part(load(path), precision) if path else deepspeed_with(_named(str(value)), precision)
+    found = _nested_config(load(path), precision) if path else deepspeed_with(_values_by_file_name(str(value)), precision)
     findings = found.findings if path else (_missing(source, name, str(value)),)
     return replace(found, said=dict.fromkeys(found.settings, name), findings=findings)
 
 
 def deepspeed_with(values: Mapping[str, Any], precision: str) -> ParsedConfig:
-    """DeepSpeed's behaviour under these values alone, by their dotted names; those of None are left out."""
+    """Settings of DeepSpeed with only these values, by dotted name; values of None are left out."""
     named = {name: Entry(name=name, value=value) for name, value in values.items() if value is not None}
-    return _part(Source(path="", text="", language="json", entries=named), precision)
+    return _nested_config(Source(path="", text="", language="json", entries=named), precision)
 
 
-def _part(source: Source, precision: str) -> ParsedConfig:
-    """It computes, and so reduces, in the type that the program says (transformers and accelerate: ``set_mixed_precision``)."""
+def _nested_config(source: Source, precision: str) -> ParsedConfig:
+    """Settings of a nested configuration; it reduces in the program's compute dtype (``set_mixed_precision``)."""
     found = parse_config(source, deepspeed.FORMAT)
     settings = {key: item for key, item in found.settings.items() if key not in PROGRAMS}
     if Entries(source).get("communication_data_type") is None:
         settings["reduce_dtype"] = "fp32" if precision == "fp32" else "bf16"
     workload = {key: item for key, item in found.workload.items() if key == "global_batch"}
-    findings = tuple(item for item in found.findings if item.code in GRAVE)
+    findings = tuple(item for item in found.findings if item.code in SERIOUS_CODES)
     return replace(found, settings=settings, workload=workload, unsaid=("recompute",), findings=findings)
 
 
-def _below(source: Source, inside: dict[str, Entry]) -> Source:
+def _section_source(source: Source, inside: dict[str, Entry]) -> Source:
     plain = {key: replace(entry, name=key) for key, entry in inside.items()}
     return Source(path=source.path, text="", language="json", entries=plain)
 
 
-def _inside(found: ParsedConfig, name: str) -> Iterator[Diagnostic]:
+def _prefixed_findings(found: ParsedConfig, name: str) -> Iterator[Diagnostic]:
     for item in found.findings:
         yield replace(item, message=f"{name}: {item.message}")
 
 
-def _named(value: str) -> dict[str, Any]:
-    """What the name of a file that is not there says: those that ship with trainers tell stage and offload."""
+def _values_by_file_name(value: str) -> dict[str, Any]:
+    """Values that the name of a missing file suggests: files that ship with trainers have stage and offload in their names."""
     file = Path(value).name.lower()
     named = _STAGE.search(file)
-    stage = int(named[1]) if named else USUAL_STAGE
+    stage = int(named[1]) if named else DEFAULT_STAGE
     parts = ("offload_optimizer", *(("offload_param",) if stage == 3 else ())) if "offload" in file else ()
     return {"zero_optimization.stage": stage, **{f"zero_optimization.{part}.device": "cpu" for part in parts}}
 
 
 def _missing(source: Source, name: str, value: str) -> Diagnostic:
     named = _STAGE.search(Path(value).name.lower()) is not None
-    message = f"{name} {value} is not there: {'what its name says' if named else f'ZeRO-{USUAL_STAGE}'} is assumed"
+    message = f"{name} {value} is not there: {'what its name says' if named else f'ZeRO-{DEFAULT_STAGE}'} is assumed"
     return finding("FMT-003" if named else "FMT-011", message, "check the file where the path leads to it", source, name)

@@ -1,4 +1,4 @@
-"""Effects on memory of entries that no price sees, as bounds: parts of an estimate that each could remove or bring once more."""
+"""Bounds on memory where entries have no price: the parts of an estimate that each entry could remove or add."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,12 @@ from strategist.units import show_bytes
 
 STATES = ("gradients", "optimizer")
 COMPUTED = ("activations", "logits", "allocator")
-SENT = ("unsharded_parameters", "communication")
-TEMPORARY = (*COMPUTED, *SENT)
-"""Parts that are there only within a step."""
+COMMUNICATED = ("unsharded_parameters", "communication")
+TEMPORARY = (*COMPUTED, *COMMUNICATED)
+"""Parts that exist only within a step."""
 
 HOST, WHOLE = "host", "whole "
-"""Of parts of another kind: a device's share of what lies in host memory; and, before a part's name, what all ranks hold of it
-that share parameters."""
+"""Further parts: a device's share of host memory; and, with this prefix, an unsharded part (the sum over its sharding ranks)."""
 
 NAMES = {
     **{name: name.replace("_", " ") for name in (*STATES, *TEMPORARY, "parameters")}, HOST: "what lies in host memory",
@@ -26,8 +25,12 @@ NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """``removes`` holds the share of each part that the entry could save at most, ``repeats`` how often it could bring a part once
-    more. ``open`` says that it could do either without bound."""
+    """Effect of an entry on memory.
+
+    removes: by part, the largest share of it that the entry could save.
+    repeats: by part, how many times more the entry could add it.
+    open: whether the entry could do either without bound.
+    """
 
     removes: Mapping[str, float] = field(default_factory=dict)
     repeats: Mapping[str, float] = field(default_factory=dict)
@@ -38,20 +41,20 @@ def _effect(*, removes: tuple[str, ...] = (), repeats: tuple[str, ...] = (), ope
     return Effect(removes=dict.fromkeys(removes, 1.0), repeats=dict.fromkeys(repeats, 1.0), open=open)
 
 
-NONE, UNKNOWN = Effect(), _effect(removes=TEMPORARY)
-"""Of entries that change the time only, and of those that nothing is known of: weights and states stay."""
+NO_EFFECT, UNKNOWN_EFFECT = Effect(), _effect(removes=TEMPORARY)
+"""Effects of entries that change only the time, and of unknown entries, which leave parameters and states as they are."""
 
-OPEN = _effect(removes=("parameters", *STATES, *TEMPORARY, HOST), open=True)
-"""Of values that are known only where the program runs."""
+RUNTIME_VALUE = _effect(removes=("parameters", *STATES, *TEMPORARY, HOST), open=True)
+"""Effect of values that are known only at run time."""
 
-FROZEN = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "parameters": 0.5}, open=True)
-"""Of another training than the one that is priced: weights that are not trained lie in 16 bits, without states."""
+OTHER_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "parameters": 0.5}, open=True)
+"""Effect of entries that freeze weights which are priced as trained: frozen weights have 16 bits and no states."""
 
-BESIDE_ADAPTERS = Effect(repeats={"parameters": 8.0})
-"""Of modules that are trained whole: 16 bytes a parameter in the place of 2 (arXiv 1910.02054, section 3.1)."""
+FULLY_TRAINED_MODULES = Effect(repeats={"parameters": 8.0})
+"""Effect of modules that are fully trained beside adapters: 16 bytes a parameter instead of 2 (arXiv 1910.02054, section 3.1)."""
 
 _GROUPS: tuple[tuple[Effect, str], ...] = (
-    (NONE, "neat_packing packing pissa_init neftune_noise_alpha use_eaft relora rampup-batch-size step-batch-size-schedule "
+    (NO_EFFECT, "neat_packing packing pissa_init neftune_noise_alpha use_eaft relora rampup-batch-size step-batch-size-schedule "
            "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
            "overlap-grad-reduce window-size delay-wgrad-compute hierarchical-context-parallel-sizes "
            "expert_parallel.async_split_plan DDPStrategy.model_averaging_period torch_empty_cache_steps"),
@@ -62,8 +65,8 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(removes=COMPUTED, repeats=COMPUTED), "recompute-num-layers recompute-modules hybrid-context-parallel use_dora "
            "peft_use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
     (_effect(repeats=COMPUTED), "moe-token-dispatcher-type cuda-graph-impl enable-cuda-graph"),
-    (_effect(removes=SENT, repeats=SENT), "tp-comm-overlap"),
-    (_effect(removes=SENT), "*bucket* *prefetch* *persistence* zero_optimization.zero_quantized_weights "
+    (_effect(removes=COMMUNICATED, repeats=COMMUNICATED), "tp-comm-overlap"),
+    (_effect(removes=COMMUNICATED), "*bucket* *prefetch* *persistence* zero_optimization.zero_quantized_weights "
            "zero_optimization.zero_quantized_nontrainable_weights"),
     (_effect(removes=("gradients", "communication")), "zero_optimization.zero_quantized_gradients"),
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
@@ -79,36 +82,41 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(repeats=tuple(WHOLE + name for name in ("parameters", *STATES))), "fsdp"),
     (_effect(removes=(HOST,)), "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device"),
     (_effect(removes=(HOST,), repeats=(HOST,)), "zero_optimization.offload_optimizer.ratio optimizer-offload-fraction"),
-    (BESIDE_ADAPTERS, "additional_target lora_modules_to_save"),
-    (FROZEN, "finetuning_type unfrozen_parameters use_llama_pro use_badam"),
-    (OPEN, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
+    (FULLY_TRAINED_MODULES, "additional_target lora_modules_to_save"),
+    (OTHER_TRAINING, "finetuning_type unfrozen_parameters use_llama_pro use_badam"),
+    (RUNTIME_VALUE, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
 )  # fmt: skip
 LAUNCH_FILE = "accelerate launch --config_file"
-"""The file that the launcher of a trainer may be given: it can shard what the trainer's own file does not."""
+"""Config file of a trainer's launcher, which can shard what the trainer's own file does not."""
 
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 """By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
-"""Codes of findings on entries that no price sees."""
+"""Codes of findings on entries that have no price."""
 
 LAUNCHER = ("nproc-per-node", "nproc_per_node", "nnodes", "num_processes", "num_machines")
-"""Entries that say how many devices there are, which are given."""
+"""Entries that state the number of devices, which the request gives as well."""
 
 
 def effect(found: Diagnostic) -> Effect:
-    """What the entry of a finding could do to the memory."""
+    """Possible effect on memory of a finding's entry."""
     if found.code not in (*UNPRICED, UNRESOLVED) or found.entry in LAUNCHER:
-        return NONE
-    other = OPEN if found.code == UNRESOLVED else UNKNOWN
+        return NO_EFFECT
+    other = RUNTIME_VALUE if found.code == UNRESOLVED else UNKNOWN_EFFECT
     return next((effect for name, effect in EFFECTS.items() if fnmatchcase(found.entry, name)), other)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The least and the most bytes that a device could need, the least of a node's host; and in words what entries could save or
-    add, and which have no bound."""
+    """Bounds on memory, in bytes.
+
+    least, most: of a device.
+    host_least: of a node's host memory.
+    saves, costs: what entries could save or add, in words.
+    open: entries without a bound, in words.
+    """
 
     least: float
     most: float
@@ -119,12 +127,12 @@ class Bounds:
 
 
 def bounds(plan: Plan, findings: Sequence[Diagnostic]) -> Bounds:
-    """Bounds of the memory, whatever the entries of the findings do.
+    """Bounds on memory that hold whatever the findings' entries do.
 
-    What is left of the worst instant of a step bounds the need from below, for without the rest another instant may be the worst.
+    What remains of the step's peak without the removable parts is a lower bound: without them, another instant may be the peak.
     """
     estimate = plan.estimate
-    known = {found.entry: one for found in findings if (one := effect(found)) != NONE}
+    known = {found.entry: one for found in findings if (one := effect(found)) != NO_EFFECT}
     bounded = {name: one for name, one in known.items() if not one.open}
     ranks, parts = plan.candidate.layout.fsdp_ranks, estimate.memory.needed
     more = parts | {WHOLE + part: parts[part] * ranks for part in ("parameters", *STATES)}
@@ -141,7 +149,7 @@ def bounds(plan: Plan, findings: Sequence[Diagnostic]) -> Bounds:
 
 
 def _shown(found: Diagnostic) -> str:
-    """What is open, without what was assumed."""
+    """The message of an open finding, without the assumption."""
     return found.message.partition(": ")[0] if found.code == UNRESOLVED else found.message
 
 
@@ -150,6 +158,6 @@ def _bytes(shares: Mapping[str, float], parts: Mapping[str, float]) -> float:
 
 
 def _most(shares: Mapping[str, float], parts: Mapping[str, float]) -> str:
-    """Bytes at most, and the parts that they are of; empty where there are none."""
+    """Upper bound in bytes, with the names of the parts; empty without any."""
     names = ", ".join(NAMES[part] for part in shares if parts[part])
     return f"up to {show_bytes(_bytes(shares, parts))} ({names})" if names else ""

@@ -10,7 +10,7 @@ from strategist.units import show_bytes, show_seconds
 
 
 def header_lines(plan: Plan) -> tuple[str, ...]:
-    """The head of a file: the plan and its price."""
+    """Head of a file: the plan, its workload, and its predicted step time, throughput and memory."""
     estimate, workload = plan.estimate, plan.workload
     return (
         f"strategist plan {plan.id}: {plan.model.name} on {plan.cluster.name}",
@@ -21,8 +21,10 @@ def header_lines(plan: Plan) -> tuple[str, ...]:
 
 
 def setting_notes(plan: Plan, reasons: Mapping[str, str], unsaid: Collection[str] = ()) -> dict[str, str]:
-    """A remark for each setting that a card asked for, or that is not as usual: its value in our words, and the reason. Those
-    ``unsaid`` the system has at a value of its own."""
+    """A remark for each setting that a card decided or that is not at its default: the value in our terms, and the reason.
+
+    unsaid: settings that the system itself decides; they get no remark.
+    """
     plain = Candidate(layout=Layout(), knobs=Knobs())
     values = {name: value_of(plan.candidate, name) for name in SETTING_NAMES if name not in unsaid and plan.matters(name)}
     return {

@@ -1,4 +1,4 @@
-"""Findings about files of other systems, by their codes."""
+"""Codes of findings about other systems' files."""
 
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.formats.source import Source
@@ -19,17 +19,17 @@ CODES: dict[str, tuple[Level, str]] = {
         "an entry has a value that is known only where the program runs, and was assumed; or a command of a script is not read",
     ),
 }
-"""Level and meaning of each; codes are stable."""
+"""Level and meaning of each code; codes are stable."""
 
 
 def unsupported_entry(source: Source, name: str, what: str) -> Diagnostic:
-    """An entry that no setting says, with ``what`` it does or as what it is priced."""
+    """Finding on an entry that no setting expresses. ``what``: its effect, or what it is priced as."""
     do = "measure it if it matters" if "priced" in what else "the price is that of a plan without it"
     return finding("FMT-002", f"{name}: {what}", do, source, name)
 
 
 def finding(code: str, message: str, do: str, source: Source | None = None, name: str = "", about: str = "") -> Diagnostic:
-    """A finding, at the entry of that name where a source has it; ``about`` names another entry, one that is missing."""
+    """A finding, at the position of the entry ``name`` if the source has it; ``about`` names a missing entry instead."""
     entry = source.entries.get(name) if source and name else None
     path = (entry.path if entry else "") or (source.path if source else "")
     return Diagnostic(

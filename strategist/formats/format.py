@@ -15,7 +15,7 @@ from strategist.formats.source import Source
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """One file of an export. ``runs`` says that it is the program's start."""
+    """One file of an export. ``runs``: whether it is the start script."""
 
     name: str
     text: str
@@ -27,9 +27,11 @@ _SAFE = re.compile(r"[\w/.][\w/.:@+=,-]*(?<!:)", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Placeholder:
-    """A text of the files, in whose place weights, data or tokenizer come: as ``filled``, with the value for its ``{}``.
+    """A text in the exported files that the user's weights, data or tokenizer replace.
 
-    need: the line of ``needs`` that a value answers.
+    input: weights, data or tokenizer.
+    filled: the replacement of ``text``, with the user's value for its ``{}``.
+    need: the line of ``needs`` that a value resolves.
     """
 
     input: str
@@ -40,14 +42,14 @@ class Placeholder:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedFiles:
-    """A plan in another system's words.
+    """A plan as files of another system.
 
-    files: the one that says the settings first.
-    command: what trains with them on each node, in a folder that holds the files.
-    findings: settings of the plan that the system cannot say.
-    needs: what the files lack before the command trains on the user's data: scripts, models, tokenizers, data, learning rates.
-    user_files: files of the user's that the command runs as well, in the same folder.
-    placeholders: where weights, data and tokenizer of the user's come.
+    files: the file with the settings comes first.
+    command: starts the training on each node, in a folder with the files.
+    findings: settings of the plan that the system cannot express.
+    needs: what the files lack for a training on the user's data: scripts, models, tokenizers, data, learning rates.
+    user_files: files of the user that the command runs as well, in the same folder.
+    placeholders: texts that the user's weights, data and tokenizer replace.
     """
 
     files: tuple[File, ...]
@@ -58,7 +60,7 @@ class ExportedFiles:
     placeholders: tuple[Placeholder, ...] = ()
 
     def with_inputs(self, values: Mapping[str, str]) -> "ExportedFiles":
-        """The same with these values in the place of placeholders; those that it has none for change nothing.
+        """The same files with placeholders replaced by these values; values without a placeholder change nothing.
 
         Raises:
             InputError: a value has characters that would need quotes.
@@ -76,7 +78,7 @@ class ExportedFiles:
         return replace(self, files=tuple(files), needs=tuple(need for need in self.needs if need not in done))
 
     def with_remarks(self, after: Sequence[str], lines: Sequence[str]) -> "ExportedFiles":
-        """The same with more comments in the head of the first file whose head holds the comments ``after``."""
+        """The same files with ``lines`` as further comments behind the comments ``after``, in the first file that has these."""
         head, files = heading(after), list(self.files)
         place = next(index for index, file in enumerate(files) if head in file.text)
         files[place] = replace(files[place], text=files[place].text.replace(head, heading((*after, *lines)), 1))
@@ -90,16 +92,16 @@ def unchanged(source: Source) -> Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One format.
+    """Reader and writer of one system's config files.
 
-    name: also that of its back end (``profiles/formats`` or ``profiles/programs``), which says what settings it can express.
-    title: with the version that it was written for.
-    recognises: whether a source is of this format; the first format that does reads it.
-    opened: the source with the entries that ``read`` knows, where those of its language are others. Raises FileError.
-    read: what a source says. Raises FileError, with the place of what is wrong.
-    write: a plan, with one line of reason by setting. Everything that the back end takes comes back from ``read`` as it was.
-    ignores: entries, or patterns of them, that say nothing of a plan.
-    listed: the file of names in ``profiles/formats/names`` that the system accepts; empty where any is accepted.
+    name: also that of its back end (``profiles/formats`` or ``profiles/programs``), which lists the supported settings.
+    title: name for users, with the version that the format was written for.
+    recognises: whether a source has this format; the first format that recognises it reads it.
+    opened: the source with the entries that ``read`` expects, if those of its language differ. Raises FileError.
+    read: the parsed config. Raises FileError, with the position of the mistake.
+    write: exports a plan with a one-line reason by setting. ``read`` restores every setting that the back end supports.
+    ignores: entries, or patterns of them, that no plan depends on.
+    listed: file in ``profiles/formats/names`` with the names that the system accepts; empty if it accepts any.
     """
 
     name: str

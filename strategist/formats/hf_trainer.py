@@ -1,9 +1,9 @@
-"""TrainingArguments of transformers, as YAML, as JSON or on a command line: FSDP, DeepSpeed or replicas.
+"""TrainingArguments of transformers, from YAML, JSON or a command line: FSDP, DeepSpeed or DDP.
 
-What is not said is as in transformers 5.23.0: training_args.py (usual values; ``_process_fsdp_args``), trainer.py
-(``_build_accelerator_args``; gradients are reduced after the last micro-batch unless accelerate has ``sync_each_batch``, but
-for DeepSpeed, which knows by itself). FSDP reduces in the type that it computes in, and DeepSpeed computes in that of the arguments
-(accelerate's ``set_mixed_precision``). Words of scripts that are usual beside it (TRL's) are understood too.
+Defaults are those of transformers 5.23.0: training_args.py (values; ``_process_fsdp_args``), trainer.py
+(``_build_accelerator_args``; gradients are reduced after the last micro-batch unless accelerate has ``sync_each_batch``;
+DeepSpeed decides by itself). FSDP reduces in the compute dtype, and DeepSpeed computes in the dtype of the arguments
+(accelerate's ``set_mixed_precision``). Common arguments of scripts besides TrainingArguments (TRL's) are understood as well.
 """
 
 import os
@@ -33,13 +33,13 @@ OTHERS = (
     "adafactor", "ademamix", "adagrad", "lion", "paged_", "rmsprop", "galore", "lomo", "adalomo", "grokadamw", "schedule_free",
     "apollo", "stable_adamw", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_xla", "adamw_torch_npu_fused", "lion_8bit",
 )  # fmt: skip
-"""Beginnings of names of optimizers that have no price here."""
+"""Prefixes of the names of optimizers that have no price here."""
 
 STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
 RECOMPUTES = ("activation_checkpointing", "gradient_checkpointing")
 MESH = "parallelism_config"
 SEQUENCE = ("max_length", "max_seq_length", "block_size", "model_max_length")
-SAID = {
+SETTING_ENTRIES = {
     "micro_batch": "per_device_train_batch_size",
     "precision": "bf16",
     "optimizer": "optim",
@@ -57,12 +57,12 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """The names of its batches are its own."""
+    """Whether a source holds TrainingArguments: only these call the micro-batch ``per_device_train_batch_size``."""
     return source.language in ("yaml", "json", "command") and source.has("per_device_train_batch_size")
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What the arguments say; devices are those of the launch."""
+    """Settings that the arguments state; the launch command decides the devices."""
     own = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
     by = launched(entries, own)
     workload, unsaid = _workload(entries, own, by.config)
@@ -81,18 +81,18 @@ def read(entries: Entries) -> ParsedConfig:
     return replace(
         found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid, model=model,
         accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=by.config.devices,
-        said={**SAID, **_said(by, own), **found.said},
+        said={**SETTING_ENTRIES, **_launcher_entries(by, own), **found.said},
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries, by)),
     )  # fmt: skip
 
 
-def _said(by: Launched, own: str) -> dict[str, str]:
-    """Names of the launcher's entries that count whatever shards."""
+def _launcher_entries(by: Launched, own: str) -> dict[str, str]:
+    """The launcher's entries that count whatever shards: devices, and precision if the trainer states none."""
     return {name: entry for name, entry in by.config.said.items() if name == "devices" or (name == "precision" and not own)}
 
 
 def _settings(entries: Entries) -> dict[str, KnobValue]:
-    """What does not depend on how parameters are sharded."""
+    """Settings that do not depend on how parameters are sharded."""
     _, kernel = _optimizer(entries)
     settings: dict[str, KnobValue] = {
         "micro_batch": entries.whole("per_device_train_batch_size", "per_gpu_train_batch_size") or 8,
@@ -103,13 +103,13 @@ def _settings(entries: Entries) -> dict[str, KnobValue]:
         "static_graph": bool(entries.flag("ddp_static_graph")),
         "find_unused_parameters": bool(entries.flag("ddp_find_unused_parameters")),
     }
-    share = 0 < (entries.real("save_steps") or 1.0) < 1  # of all steps, which the file need not tell
+    share = 0 < (entries.real("save_steps") or 1.0) < 1  # a share of all steps, whose number the file may not state
     settings["checkpoint_interval"] = 500 if share else entries.whole("save_steps") or 500
     return settings
 
 
 def _recompute(entries: Entries) -> str:
-    """Recomputation by the model itself, of all layers or of every second."""
+    """Recomputation by the model itself: of all layers or of every second layer."""
     if not entries.flag(*RECOMPUTES):
         return "none"
     return "every_second_layer" if _every(entries) == 2 else "full"
@@ -120,7 +120,7 @@ def _every(entries: Entries) -> int:
 
 
 def _optimizer(entries: Entries) -> tuple[str, str]:
-    """The optimizer and its kernel; one without a price is reported by ``_findings``."""
+    """The optimizer and its kernel; ``_findings`` reports an optimizer without a price."""
     name = str(entries.get("optim") or "adamw_torch_fused")
     if name not in OPTIMIZERS and not name.startswith(OTHERS):
         raise entries.source.error(
@@ -130,7 +130,7 @@ def _optimizer(entries: Entries) -> tuple[str, str]:
 
 
 def _workload(entries: Entries, precision: str, launcher: ParsedConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arithmetic, which the launcher says where the trainer does not; what is trained, and what the script decides."""
+    """Precision (the launcher's if the trainer states none), optimizer, what is trained; and the fields that the script decides."""
     precision = precision or str(launcher.workload.get("precision", "fp32"))
     found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
     unsaid: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
@@ -145,7 +145,7 @@ def _workload(entries: Entries, precision: str, launcher: ParsedConfig) -> tuple
 
 
 def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
-    """FSDP, told as of today by a section, or as of old by words."""
+    """Settings of FSDP, from its section or from the words of older versions."""
     entries, findings = _section(entries)
     words = _words(entries)
     version = entries.whole(*_either("version")) or 2
@@ -175,7 +175,7 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
         where = entries.named(*_either("auto_wrap_policy"))
         message = f"{where} {policy}: what is gathered together are not layers"
         findings.append(finding("FMT-002", message, "the price is that of layer by layer", entries.source, where))
-    return ParsedConfig(settings=settings, spare=spare, said=SAID, findings=tuple(findings))
+    return ParsedConfig(settings=settings, spare=spare, said=SETTING_ENTRIES, findings=tuple(findings))
 
 
 def _either(name: str) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def _either(name: str) -> tuple[str, str]:
 
 
 def _words(entries: Entries) -> tuple[str, ...]:
-    """The old form: words in one text or in a list."""
+    """The old form of ``fsdp``: words in one string or in a list."""
     value = entries.get("fsdp")
     words = value if isinstance(value, list) else str(value).split()
     known = (*STRATEGIES, "no_shard", "offload", "auto_wrap", "true")
@@ -194,7 +194,7 @@ def _words(entries: Entries) -> tuple[str, ...]:
 
 
 def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
-    """The arguments, with FSDP's own file in its place where there is one."""
+    """The arguments; if ``fsdp_config`` names a file, that file's entries take its place."""
     value = entries.get("fsdp_config")
     if not isinstance(value, str):
         return entries, []
@@ -207,12 +207,12 @@ def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
 
 
 def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagnostic | None]:
-    """Another file that an argument names, beside this one; or a finding where it is not there."""
+    """The file that an argument names, relative to this one; a finding if it does not exist."""
     path = Path(entries.source.path).parent / value
     try:
         return load(path), None
     except FileError:
-        if os.path.exists(path):  # also of a name that no file can have
+        if os.path.exists(path):  # os.path: an impossible file name is not an error
             raise
     message = f"{name} {value} is not there: what it says is assumed"
     return None, finding("FMT-011", message, "check it where it is", entries.source, name)
@@ -242,12 +242,12 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
         yield finding(
             "FMT-002", f"{where} {_every(entries)} is priced as of all layers", "it keeps more, and repeats less", source, where
         )
-    for name, what in UNLIKE.items():
+    for name, what in UNPRICED_ENTRIES.items():
         if entries.on(name):
             yield unsupported_entry(source, name, what)
 
 
-UNLIKE = {
+UNPRICED_ENTRIES = {
     "auto_find_batch_size": "the micro-batch shrinks until it fits",
     "use_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
     "torch_compile_mode": "kernels are tuned, or recorded",
@@ -256,9 +256,9 @@ UNLIKE = {
     "packing": "several documents share a sequence; give --document-tokens",
     "torch_empty_cache_steps": "the allocator's cache is emptied",
 }
-"""Arguments that change a step in a way that no setting says, with what they do."""
+"""Arguments that change a step in a way that no setting expresses, with their effect."""
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "adam_*", "accelerator_config.*", "activation_checkpointing_kwargs.*", "average_tokens_across_devices",
     "batch_eval_metrics", "chat_template*", "data_seed", "dataloader_*", "dataset*", "ddp_*", "debug", "disable_tqdm", "do_*",
     "enable_jit_checkpoint", "eval*", "fp16_*", "bf16_*", "fsdp_config", "fsdp_config.*", "full_determinism",
@@ -276,5 +276,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
-    write=write, opened=opened, ignores=IGNORES, listed="hf-trainer",
+    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="hf-trainer",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A plan as arguments of transformers' trainer, with a script that starts a training with them."""
+"""Exports a plan as TrainingArguments of transformers, with a start script."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ REMARKS = {
     SYNC: "no_sync",
     "save_steps": "checkpoint_interval",
 }
-"""Where each setting is said, for the remark beside it."""
+"""Entries, with the setting that each one states; the setting's remark is written beside the entry."""
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
@@ -52,7 +52,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def kind(plan: Plan) -> str:
-    """What shards: nothing, DeepSpeed where only it does what is planned (tensor parallelism is its AutoTP), else FSDP2."""
+    """What shards: nothing (DDP), DeepSpeed if only it can run the plan (tensor parallelism is its AutoTP), otherwise FSDP2."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     half = plan.workload.precision != "fp32"
     if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":
@@ -63,7 +63,7 @@ def kind(plan: Plan) -> str:
 
 
 def arguments(plan: Plan) -> dict[str, Any]:
-    """TrainingArguments that are not as usual, or that a plan is about."""
+    """TrainingArguments that differ from their defaults, or that state a setting of the plan."""
     knobs, options, workload, chosen = plan.candidate.knobs, plan.candidate.options, plan.workload, kind(plan)
     data: dict[str, Any] = {
         "output_dir": "output",
@@ -111,7 +111,7 @@ def _fsdp(plan: Plan) -> dict[str, Any]:
 
 
 def _deepspeed(plan: Plan) -> dict[str, Any]:
-    """What the trainer fills in is left to it."""
+    """DeepSpeed's configuration; ``auto`` for values that the trainer fills in."""
     knobs, workload = plan.candidate.knobs, plan.workload
     lefts = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     found: dict[str, Any] = {**dict.fromkeys(lefts, "auto"), ZERO: section(plan)}

@@ -1,6 +1,6 @@
-"""How an exported training starts on each node: its launcher's arguments, which take the node's place from the environment.
+"""Start commands of an exported training on each node; the launcher takes the node's place from the environment.
 
-A start script for several nodes finds NODE_RANK, MASTER_ADDR and MASTER_PORT in its environment. The jobs of ``launch`` set them.
+A start script for several nodes reads NODE_RANK, MASTER_ADDR and MASTER_PORT from its environment. The jobs of ``launch`` set them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from strategist.contract.plan import Plan
 from strategist.formats.commented_text import Shell, script
 
 PORT = 29500
-"""MASTER_PORT where it is not set; what torch's examples take."""
+"""Default of MASTER_PORT; the port of torch's examples."""
 
 NODE_RANK, MASTER_ADDR, MASTER_PORT = (Shell(f'"${name}"') for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"))
 NODE = (
@@ -19,9 +19,9 @@ _LACKING = "is not set; start this script by a job, see strategist export --job"
 
 
 def torchrun(plan: Plan) -> tuple[str, ...]:
-    """The arguments of torchrun, up to the program.
+    """Arguments of torchrun, up to the program.
 
-    Nodes meet statically: by c10d they would tell each other their host names, which need not lead from one to the other.
+    Rendezvous is static: with c10d, nodes would exchange host names, which other nodes need not be able to resolve.
     """
     nodes, each = plan.cluster.nodes, f"--nproc-per-node={plan.cluster.gpus_per_node}"
     if nodes == 1:
@@ -38,7 +38,7 @@ def start_script(
     about: Sequence[str],
     environment: Mapping[str, str],
 ) -> str:
-    """The script that starts the ranks of one node; whatever it is called with follows the arguments."""
+    """Script that starts the ranks of one node; the arguments that it is called with follow ``arguments``."""
     if plan.cluster.nodes == 1:
         return script(command, arguments, about=about, environment=environment)
     place = [

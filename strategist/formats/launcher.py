@@ -1,8 +1,8 @@
-"""What a trainer's file leaves to its launcher: accelerate may shard what the trainer's file does not.
+"""Settings that a trainer's file leaves to its launcher: accelerate may shard what the trainer's file does not.
 
-Options of ``accelerate launch`` count over those of its file (accelerate 1.15.0, commands/launch.py: ``_validate_launch_command``).
-transformers 5.23.0 takes the launcher's types where its arguments say none, and the launcher's DeepSpeed where they hold no
-``deepspeed``, be there ``fsdp`` or not (training_args.py; accelerate's state.py); accumulation must be the same in both
+Options of ``accelerate launch`` override its file (accelerate 1.15.0, commands/launch.py: ``_validate_launch_command``).
+transformers 5.23.0 takes the launcher's precision if its arguments state none, and the launcher's DeepSpeed if they have no
+``deepspeed``, with or without ``fsdp`` (training_args.py; accelerate's state.py). Gradient accumulation must be the same in both
 (integrations/deepspeed.py: ``trainer_config_finalize``).
 """
 
@@ -25,45 +25,45 @@ from strategist.formats.referenced_files import beside, named_entries
 from strategist.formats.source import Entry, Launch, Source, load
 
 PREFIX = "accelerate."
-"""Before the names of the launcher's entries, among those of the trainer."""
+"""Prefix of the launcher's entries among those of the trainer."""
 
 _TYPE = "distributed_type"
 _FLAGS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU"}
-"""Options that say the type, over the file's."""
+"""Options that set the distributed type; they override the file."""
 
 _SECTIONS = {
     **{f"{place.partition('.')[2]}_": place.partition(".")[0] for place in (FSDP, DYNAMO, PARALLELISM, accelerate.MEGATRON)},
     **dict.fromkeys(("zero", "offload_", "gradient_", "deepspeed_"), ZERO),
 }
-"""Sections of the file by how the names of their options begin."""
+"""Section of the file that an option belongs to, by the prefix of the option's name."""
 
-_OWN = {ZERO: "DEEPSPEED", FSDP.partition(".")[0]: "FSDP", accelerate.MEGATRON.partition(".")[0]: "MEGATRON_LM"}
-"""Sections that the launcher passes on to ranks of one type only."""
+_SECTION_TYPES = {ZERO: "DEEPSPEED", FSDP.partition(".")[0]: "FSDP", accelerate.MEGATRON.partition(".")[0]: "MEGATRON_LM"}
+"""Sections that the launcher passes on to ranks of one distributed type only."""
 
 _PLAIN = ("mixed_precision", "num_machines", "num_processes")
 _UNSET: dict[str, KnobValue] = {"recompute": "none", "compile": False, "fullgraph": False, "activation_offload": False}
-"""Settings by which the launcher leaves it to the trainer, at those values."""
+"""Values at which the launcher leaves a setting to the trainer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """What the launcher says; ``kind`` is its distributed type, empty where it is not known."""
+    """Settings of the launcher. ``kind``: its distributed type; empty if unknown."""
 
     kind: str = ""
     config: ParsedConfig = field(default_factory=ParsedConfig)
 
     @property
     def shards_first(self) -> bool:
-        """Whether its sharding counts over the trainer's own ``fsdp``."""
+        """Whether the launcher's sharding overrides the trainer's own ``fsdp``."""
         return self.kind == "DEEPSPEED"
 
 
 def opened(source: Source) -> Source:
-    """A script with the entries of its launcher: those of the launcher's file, and its options over them."""
+    """The script with its launcher's entries: those of the launcher's file, overridden by the launcher's options."""
     source = _named_by_trainer(source)
     if source.launch is None or not source.launch.accelerate:
         return source
-    file, _ = _file(source)
+    file, _ = _launcher_file(source)
     said = {entry.name: entry for entry in named_entries(file)} if file else {}
     for option, entry in source.launch.options.items():
         section = next((section for begins, section in _SECTIONS.items() if option.startswith(begins)), "")
@@ -73,7 +73,7 @@ def opened(source: Source) -> Source:
             name = f"{section}.{option}" if section else option
             said[name] = entry
     kind = said[_TYPE].value if _TYPE in said else ""
-    passed = {name: entry for name, entry in said.items() if _OWN.get(name.partition(".")[0], kind) == kind}
+    passed = {name: entry for name, entry in said.items() if _SECTION_TYPES.get(name.partition(".")[0], kind) == kind}
     found = {f"{PREFIX}{name}": replace(entry, name=f"{PREFIX}{name}") for name, entry in passed.items()}
     return replace(source, entries={**source.entries, **found})
 
@@ -89,7 +89,7 @@ def _named_by_trainer(source: Source) -> Source:
 
 
 def launched(entries: Entries, precision: str = "") -> Launched:
-    """What the launcher says beside a trainer that computes in ``precision``; empty where that does not say which."""
+    """Settings of the launcher, for a trainer that computes in ``precision``; empty if the trainer states none."""
     source = entries.source
     inside = {name.removeprefix(PREFIX): entry for name, entry in source.entries.items() if name.startswith(PREFIX)}
     entries.get(*(f"{PREFIX}{name}" for name in inside))
@@ -106,13 +106,16 @@ def launched(entries: Entries, precision: str = "") -> Launched:
 
 
 def sharded(found: ParsedConfig, by: Launched, entries: Entries) -> ParsedConfig:
-    """What is read of a trainer that does not shard, as its launcher shards it; where that is not known, with an open finding that
-    giving ``dp_shard`` settles. Nothing is left to the launcher of a script that starts otherwise: torchrun shards nothing."""
+    """The config of a trainer that does not shard, sharded as its launcher does.
+
+    If the launcher's type is unknown, an open finding is added, which a given ``dp_shard`` resolves. A script that is not
+    started by accelerate is unchanged: torchrun shards nothing.
+    """
     source, config = entries.source, by.config
     if not by.kind:
-        return found if source.launch and not source.launch.accelerate else _open(found, source)
+        return found if source.launch and not source.launch.accelerate else _with_unknown_launcher(found, source)
     left = {name for name, usual in _UNSET.items() if config.settings.get(name) == usual}
-    left |= {"no_sync"} if by.kind != "DEEPSPEED" else set()  # the trainer's own
+    left |= {"no_sync"} if by.kind != "DEEPSPEED" else set()  # decided by the trainer
     left |= {"reduce_dtype"} if accelerate.KINDS[by.kind] == "replicas" else set()
     told = {name: value for name, value in config.settings.items() if name not in left}
     said = {name: entry for name, entry in config.said.items() if name in (*told, "devices")}
@@ -120,12 +123,12 @@ def sharded(found: ParsedConfig, by: Launched, entries: Entries) -> ParsedConfig
         found, settings={**{name: value for name, value in found.settings.items() if name != "dp_shard"}, **told},
         workload={**found.workload, **{name: value for name, value in config.workload.items() if name == "global_batch"}},
         spare=config.spare, devices=config.devices, said={**found.said, "dp_shard": f"{PREFIX}{_TYPE}", **said},
-        findings=(*found.findings, *config.findings, *_accumulated(config, entries), *_by_default(source)),
+        findings=(*found.findings, *config.findings, *_accumulation_findings(config, entries), *_by_default(source)),
     )  # fmt: skip
 
 
-def _accumulated(config: ParsedConfig, entries: Entries) -> tuple[Diagnostic, ...]:
-    """Micro-batches of a step of which launcher and trainer say different numbers."""
+def _accumulation_findings(config: ParsedConfig, entries: Entries) -> tuple[Diagnostic, ...]:
+    """Finding if launcher and trainer state different gradient accumulation."""
     name, own = "gradient_accumulation_steps", entries.whole("gradient_accumulation_steps") or 1
     if config.accumulation in (None, own):
         return ()
@@ -134,9 +137,9 @@ def _accumulated(config: ParsedConfig, entries: Entries) -> tuple[Diagnostic, ..
     return (finding("FMT-004", text, do, entries.source, f"{PREFIX}{ZERO}.{name}"),)
 
 
-def _open(found: ParsedConfig, source: Source) -> ParsedConfig:
-    """DDP, with the finding that the launcher's file may shard, and which file that is."""
-    _, why = _file(source)
+def _with_unknown_launcher(found: ParsedConfig, source: Source) -> ParsedConfig:
+    """The config as DDP, with a finding that the launcher's file may shard, and which file that is."""
+    _, why = _launcher_file(source)
     neither = f"{why}: " if why else "neither deepspeed nor fsdp is there: "
     do = "give --fix dp_shard=GPUS where it does, dp_shard=1 where it does not"
     do = f"name the file by a path that leads to it, or {do}" if why else do
@@ -154,7 +157,7 @@ def _by_default(source: Source) -> tuple[Diagnostic, ...]:
     return (finding("FMT-003", text, "name the file that counts by --config_file", source, about=LAUNCH_FILE),)
 
 
-def _file(source: Source) -> tuple[Source | None, str]:
+def _launcher_file(source: Source) -> tuple[Source | None, str]:
     """The file that the launcher is given, else its default file; and why it cannot be read where there is one."""
     named = source.launch.options.get("config_file") if source.launch else None
     if named is None:

@@ -1,8 +1,8 @@
-"""A training script with Lightning's Trainer: ModelParallelStrategy with FSDP2 and split tensors, or DDP; others are read.
+"""Training script with Lightning's Trainer: ModelParallelStrategy (FSDP2, tensor parallelism) or DDP; others are only read.
 
-A script is read by its syntax, never run: the keywords of the calls that matter, with constants in their places. What it does not
-say is as in lightning 2.6.6: pytorch/strategies/{ddp,fsdp,deepspeed,model_parallel,parallel}.py (only DDP leaves out the reduction
-of micro-batches before the last), pytorch/plugins/precision/fsdp.py (FSDP reduces in the type that it computes in).
+A script is parsed, never run: keyword arguments of the relevant calls are read, with constants substituted. Defaults are those
+of lightning 2.6.6: pytorch/strategies/{ddp,fsdp,deepspeed,model_parallel,parallel}.py (only DDP skips the reduction of
+micro-batches before the last), pytorch/plugins/precision/fsdp.py (FSDP reduces in the compute dtype).
 """
 
 import ast
@@ -28,7 +28,7 @@ PRESENT = {
     "gradient_checkpointing_enable": "recompute", "checkpoint": "recompute", "compile": "compile",
     "SequenceParallel": "SequenceParallel", "loss_parallel": "loss_parallel",
 }  # fmt: skip
-"""Calls that say something by being there."""
+"""Calls whose presence alone states a setting."""
 
 PRECISIONS = {
     "32": "fp32", "32-true": "fp32", "64": "fp32", "64-true": "fp32", "16": "fp16", "16-mixed": "fp16", "16-true": "fp16",
@@ -39,11 +39,11 @@ SHARDINGS = {
     "FULL_SHARD": (True, False), "SHARD_GRAD_OP": (False, False), "NO_SHARD": (None, False),
     "HYBRID_SHARD": (True, True), "_HYBRID_SHARD_ZERO2": (False, True),
 }  # fmt: skip
-"""FSDP's: whether shards are freed after forward, None where nothing is sharded; and whether only within a node."""
+"""FSDP's strategies: whether parameters are resharded after forward (None: nothing is sharded), and whether only within a node."""
 
 HOOKS = {"fp16_compress_hook": "fp16", "bf16_compress_hook": "bf16", "powerSGD_hook": "powersgd"}
 OPEN = "auto"
-"""What is decided where the script runs, by an argument of its own or by Lightning."""
+"""Value of an argument that is decided at run time, by the script's own arguments or by Lightning."""
 
 CHECKPOINTING = ("FSDPStrategy.activation_checkpointing_policy", "FSDPStrategy.activation_checkpointing")
 
@@ -52,9 +52,9 @@ DECIDED = (
     *CHECKPOINTING, "DeepSpeedStrategy.stage", "DeepSpeedStrategy.config", "ModelParallelStrategy.data_parallel_size",
     "ModelParallelStrategy.tensor_parallel_size",
 )  # fmt: skip
-"""What a price needs, and a script may leave open."""
+"""Arguments that a price needs and that a script may leave open."""
 
-SAID = {
+SETTING_ENTRIES = {
     "precision": "Trainer.precision", "dp_shard": "ModelParallelStrategy.data_parallel_size", "devices": "Trainer.devices",
     "tp": "ModelParallelStrategy.tensor_parallel_size", "reshard_after_forward": "fully_shard.reshard_after_forward",
     "micro_batch": "batch_size",
@@ -62,13 +62,13 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """Its package, and its Trainer."""
+    """Whether a source is Python that uses Lightning's Trainer."""
     text = source.text
     return source.language == "python" and "Trainer(" in text and ("lightning" in text or "from pl" in text)
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a script's calls say; model, sequences and optimizer are its module's."""
+    """Settings that a script's calls state; its module decides model, sequence length and optimizer."""
     entries.source = source = _calls(entries.source)
     kind = _kind(entries)
     nodes = entries.whole("Trainer.num_nodes") or 1
@@ -88,16 +88,16 @@ def read(entries: Entries) -> ParsedConfig:
     return replace(
         found, settings={**settings, **found.settings}, workload={"precision": precision},
         accumulation=entries.whole("Trainer.accumulate_grad_batches") or 1, devices=devices * nodes if devices else None,
-        unsaid=("optimizer", *(() if micro else ("micro_batch",))), said={**SAID, **found.said},
+        unsaid=("optimizer", *(() if micro else ("micro_batch",))), said={**SETTING_ENTRIES, **found.said},
         nearest=("reduce_dtype",) if precision == "fp16" else (), findings=(*found.findings, *_findings(entries)),
     )  # fmt: skip
 
 
 def _calls(source: Source) -> Source:
-    """The source with the keywords of its calls as entries, ``Trainer.devices``; the first that says something counts.
+    """The source with keyword arguments of its calls as entries, such as ``Trainer.devices``; the first occurrence counts.
 
     Raises:
-        FileError: it is no Python.
+        FileError: it is not Python.
     """
     tree = python_tree(source.text, source.path)
     constants: dict[str, ast.expr] = {}
@@ -111,13 +111,13 @@ def _calls(source: Source) -> Source:
     named: dict[str, Entry] = {}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        for name, value, place in _said(call, constants, imported):
+        for name, value, place in _call_entries(call, constants, imported):
             named.setdefault(name, Entry(name=name, value=value, line=place.lineno, column=place.col_offset + 1))
     return replace(source, entries=named)
 
 
-def _said(call: ast.Call, constants: Mapping[str, ast.expr], imported: set[str]) -> Iterator[tuple[str, Any, ast.expr]]:
-    """What a call says, with its place."""
+def _call_entries(call: ast.Call, constants: Mapping[str, ast.expr], imported: set[str]) -> Iterator[tuple[str, Any, ast.expr]]:
+    """The entries that a call states: name, value and position."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
     if name in PRESENT and not (isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("re", "self")):
         yield PRESENT[name], True, call
@@ -131,7 +131,7 @@ def _said(call: ast.Call, constants: Mapping[str, ast.expr], imported: set[str])
 
 
 def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str], depth: int = 0) -> Any:
-    """A plain value; of what is imported its last word, as of ``torch.bfloat16``; of a call its name with brackets; else OPEN."""
+    """A literal; the last part of an imported name (``torch.bfloat16``); the class of a new object, with brackets; else OPEN."""
     if isinstance(node, ast.Name) and node.id in imported:
         return node.id
     if isinstance(node, ast.Name):
@@ -150,7 +150,7 @@ def _value(node: ast.expr, constants: Mapping[str, ast.expr], imported: set[str]
 
 
 def _kind(entries: Entries) -> str:
-    """The strategy: an object, or a word of Lightning's registry (pytorch/strategies/*: ``register_strategies``)."""
+    """The strategy: an object, or a name of Lightning's registry (pytorch/strategies/*: ``register_strategies``)."""
     said = entries.get("Trainer.strategy")
     text = str(said or "auto").removesuffix("()")
     known = {**dict.fromkeys(("auto", "SingleDeviceStrategy", "ddp"), "DDPStrategy"), "fsdp": "FSDPStrategy"}
@@ -168,7 +168,7 @@ def _word(entries: Entries) -> str:
 
 
 def _devices(entries: Entries) -> int | None:
-    """Devices of a node; None where Lightning counts them."""
+    """Devices per node; None if Lightning counts them."""
     value = entries.get("Trainer.devices")
     if isinstance(value, list):
         return len(value)
@@ -186,7 +186,7 @@ def _ddp(entries: Entries) -> ParsedConfig:
 
 
 def _fsdp(entries: Entries) -> ParsedConfig:
-    """torch's first FSDP."""
+    """Settings of FSDP1."""
     resharded, in_node = entries.word(SHARDINGS, "FSDPStrategy.sharding_strategy") or (True, False)
     offloads = entries.get("FSDPStrategy.cpu_offload") not in (None, False) or "cpu_offload" in _word(entries)
     settings: dict[str, KnobValue] = {"reshard_after_forward": resharded is not False, "offload": "all" if offloads else "none"}
@@ -204,7 +204,7 @@ def _fsdp(entries: Entries) -> ParsedConfig:
 
 
 def _deepspeed(entries: Entries) -> ParsedConfig:
-    """DeepSpeed by the strategy's arguments, or by one of its own configurations."""
+    """Settings of DeepSpeed, from the strategy's arguments or from a DeepSpeed configuration."""
     precision = entries.word(PRECISIONS, "Trainer.precision") or "fp32"
     if part := deepspeed_of(entries, "DeepSpeedStrategy.config", precision):
         settings = {name: value for name, value in part.settings.items() if name != "micro_batch"}  # batches are the Trainer's
@@ -221,7 +221,7 @@ def _deepspeed(entries: Entries) -> ParsedConfig:
 
 
 def _mesh(entries: Entries) -> ParsedConfig:
-    """FSDP2 and tensor parallelism, as the module's configure_model applies them."""
+    """Settings of FSDP2 and tensor parallelism, as the module's ``configure_model`` applies them."""
     nodes, devices, source = entries.whole("Trainer.num_nodes") or 1, _devices(entries), entries.source
     name = "ModelParallelStrategy"
     settings: dict[str, KnobValue] = {"tp": entries.whole(f"{name}.tensor_parallel_size") or devices or 1}
@@ -238,7 +238,7 @@ def _mesh(entries: Entries) -> ParsedConfig:
 
 
 def _reduced(entries: Entries, kind: str, precision: str) -> str:
-    """The type in which gradients are reduced."""
+    """Dtype in which gradients are reduced."""
     told = entries.get("MixedPrecisionPolicy.reduce_dtype", "MixedPrecision.reduce_dtype")
     if told is not None:
         return "fp32" if str(told) == "float32" else "bf16"
@@ -262,7 +262,7 @@ def _findings(entries: Entries) -> Iterator[Diagnostic]:
         yield finding("FMT-002", text, "the price is that of every step", source, "DDPStrategy.model_averaging_period")
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "Trainer.accelerator", "Trainer.logger", "Trainer.callbacks", "Trainer.*_epochs", "Trainer.*_steps*", "Trainer.max_time",
     "Trainer.limit_*", "Trainer.val_*", "Trainer.check_*", "Trainer.enable_*", "Trainer.gradient_clip_*",
     "Trainer.deterministic", "Trainer.benchmark", "Trainer.inference_mode", "Trainer.use_distributed_sampler",
@@ -276,5 +276,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="lightning", title="A training script with Lightning's Trainer, 2.6", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="lightning",
+    write=write, ignores=IGNORED_ENTRIES, listed="lightning",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A plan as a training script with Lightning's Trainer, up to the user's module and data."""
+"""Exports a plan as a training script with Lightning's Trainer; the user adds module and data."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ WHOLE = {
     "lm_head": ColwiseParallel(output_layouts=Replicate()),
 }
 """
-"""Megatron's split (arXiv 1909.08053, section 3), whose inputs and outputs every rank has whole."""
+"""Megatron's tensor parallelism (arXiv 1909.08053, section 3); every rank has the whole inputs and outputs."""
 
 PLAIN = '''
 
@@ -56,7 +56,7 @@ COMPILED = "            layer.compile()\n"
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The script, and one that starts it."""
+    """The training script, and a script that starts it."""
     needs = (
         "model.py: your Model, a LightningModule whose layers (a ModuleList) are its decoder layers",
         f"optimizer: Model updates with {plan.workload.optimizer}, at your learning rate",
@@ -72,7 +72,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def sharded(plan: Plan) -> bool:
-    """Whether FSDP2 or tensor parallelism shards, or there are replicas, or one device."""
+    """Whether FSDP2 or tensor parallelism shards the model; otherwise there are replicas or a single device."""
     return plan.candidate.layout.dp_shard > 1 or plan.candidate.layout.tp > 1
 
 
@@ -105,7 +105,7 @@ def _strategy_name(plan: Plan) -> str:
 
 
 def _module(plan: Plan) -> str:
-    """What is done to the layers, in the order of torchtitan: split, recomputed, compiled, sharded."""
+    """Code that transforms the layers, in TorchTitan's order: tensor parallelism, recomputation, compilation, FSDP2."""
     knobs, splits = plan.candidate.knobs, plan.candidate.layout.tp > 1
     layer = (SPLIT if splits else "") + (WRAPPED if knobs.recompute == "full" else "") + (COMPILED if knobs.compile else "")
     if sharded(plan):
@@ -121,7 +121,7 @@ def _reshard(plan: Plan) -> str:
 
 
 def _trainer(plan: Plan) -> str:
-    """The strategy, the Trainer and the start."""
+    """Code of the strategy, the Trainer and the start."""
     layout, options, name = plan.candidate.layout, plan.candidate.options, _strategy_name(plan)
     lines = ["", "", 'if __name__ == "__main__":']
     if name == "ModelParallelStrategy":

@@ -1,10 +1,10 @@
-"""LLaMA-Factory's training YAML, v0.9.5: the trainer of transformers, alone or over DeepSpeed or FSDP.
+"""LLaMA-Factory's training YAML, v0.9.5: the trainer of transformers, alone or with DeepSpeed or FSDP.
 
-What it does by itself: src/llamafactory/hparams/*.py (LoRA of rank 8 on all linears, sequences of 2048 tokens), transformers'
-TrainingArguments (8 sequences a rank, one micro-batch a step, fp32), model/model_utils/checkpointing.py (layers are recomputed
-unless that is disabled; unsloth's way moves what is kept to the host). Trained parameters lie in fp32 unless ``pure_bf16``
-(model/adapter.py). FSDP reduces in what it computes in (accelerate: ``set_mixed_precision``); it and replicas do so after the last
-micro-batch (``no_sync``), DeepSpeed as its stage says.
+Defaults: src/llamafactory/hparams/*.py (LoRA of rank 8 on all linear layers, sequences of 2048 tokens), transformers'
+TrainingArguments (8 sequences per rank, one micro-batch per step, fp32), model/model_utils/checkpointing.py (layers are
+recomputed unless that is disabled; unsloth's variant offloads the checkpointed inputs to the host). Trained parameters are in
+fp32 unless ``pure_bf16`` (model/adapter.py). FSDP reduces in the compute dtype (accelerate: ``set_mixed_precision``). FSDP and
+DDP reduce after the last micro-batch (``no_sync``), DeepSpeed according to its stage.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from strategist.profiles.models import hub_name
 from strategist.programs.backends import find_program
 from strategist.search.facts import plan_facts
 
-USUAL_MICRO_BATCH, USUAL_TOKENS, USUAL_RANK = 8, 2048, 8
+DEFAULT_MICRO_BATCH, DEFAULT_TOKENS, DEFAULT_RANK = 8, 2048, 8
 STAGES = {
     "pt": "", "sft": "", "rm": "losses compare two answers", "ppo": "answers are generated and judged",
     "dpo": "a second model judges both answers", "kto": "a second model judges the answer",
@@ -39,7 +39,7 @@ OPTIMIZERS = {
     **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
     "sgd": "sgd",
 }
-UNLIKE = {
+UNPRICED_ENTRIES = {
     "additional_target": "further modules are trained as a whole",
     "enable_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
     "fp8": "linears multiply in float8",
@@ -59,9 +59,9 @@ UNLIKE = {
     "use_muon": "",
     "use_unsloth": "its kernels take less time and memory",
 }
-"""Arguments that change a step in a way that no setting says, with what they do."""
+"""Arguments that change a step in a way that no setting expresses, with their effect."""
 
-SAID = {
+SETTING_ENTRIES = {
     "micro_batch": "per_device_train_batch_size",
     "precision": "bf16",
     "train": "finetuning_type",
@@ -78,17 +78,17 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """Words of its own beside those of the trainer."""
+    """Whether a source is LLaMA-Factory's: YAML with at least two names that only LLaMA-Factory has."""
     own = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
     named = source.has("model_name_or_path") or source.has("stage")
     return source.language == "yaml" and named and sum(source.has(name) for name in own) > 1
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a configuration says; devices are those that it is started on."""
+    """Settings that a configuration states; it runs on the devices that it is started on."""
     workload = _workload(entries)
     settings: dict[str, KnobValue] = {
-        "micro_batch": entries.whole("per_device_train_batch_size") or USUAL_MICRO_BATCH,
+        "micro_batch": entries.whole("per_device_train_batch_size") or DEFAULT_MICRO_BATCH,
         "recompute": "none" if entries.flag("disable_gradient_checkpointing") else "full",
         "compile": bool(entries.flag("torch_compile")),
     }
@@ -103,13 +103,13 @@ def read(entries: Entries) -> ParsedConfig:
     return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
         accumulation=entries.whole("gradient_accumulation_steps") or 1,
-        devices=found.devices, said={**SAID, **found.said},
-        findings=(*found.findings, *_unlike(entries, str(workload["train"]))),
+        devices=found.devices, said={**SETTING_ENTRIES, **found.said},
+        findings=(*found.findings, *_unsupported_findings(entries, str(workload["train"]))),
     )  # fmt: skip
 
 
 def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
-    """FSDP as the trainer takes it, a word or a list; else replicas, unless the launcher shards."""
+    """Settings of FSDP as the trainer reads them, from a string or a list; otherwise DDP, unless the launcher shards."""
     by = launched(entries, "" if precision == "fp32" else precision.removesuffix("-true"))
     said = entries.get("fsdp")
     words = {str(word) for word in (said if isinstance(said, list) else str(said or "").replace(",", " ").split())}
@@ -127,7 +127,7 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
 
 
 def _workload(entries: Entries) -> dict[str, int | str]:
-    """Sequences, arithmetic and what is trained."""
+    """Sequence length, precision, optimizer and what is trained."""
     kind = entries.word({"lora": "lora", "full": "full", "freeze": "full", "oft": "lora"}, "finetuning_type") or "lora"
     bits = entries.whole("quantization_bit")
     if kind == "lora" and bits is not None and bits <= 4:
@@ -136,20 +136,20 @@ def _workload(entries: Entries) -> dict[str, int | str]:
     found: dict[str, int | str] = {
         "train": kind,
         "precision": "bf16-true" if entries.flag("pure_bf16") else half,
-        "seq_len": entries.whole("cutoff_len") or USUAL_TOKENS,
+        "seq_len": entries.whole("cutoff_len") or DEFAULT_TOKENS,
         "optimizer": OPTIMIZERS.get(str(entries.get("optim") or "adamw_torch"), "adamw"),
     }
     if entries.flag("use_muon"):
         found["optimizer"] = "muon"
     if kind != "full":
-        found["lora_rank"] = entries.whole("lora_rank") or USUAL_RANK
+        found["lora_rank"] = entries.whole("lora_rank") or DEFAULT_RANK
     return found
 
 
-def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
-    """What no setting says, at its entry."""
+def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
+    """Findings on entries that no setting expresses."""
     source = entries.source
-    told = {name: what for name, what in UNLIKE.items() if what and entries.on(name)}
+    told = {name: what for name, what in UNPRICED_ENTRIES.items() if what and entries.on(name)}
     if what := entries.word(STAGES, "stage"):
         told["stage"] = what
     if entries.get("finetuning_type") == "freeze":
@@ -173,11 +173,11 @@ def _unlike(entries: Entries, train: str) -> Iterator[Diagnostic]:
 
 
 OWN = ("output_dir", "do_train", "max_steps", "logging_steps", "save_strategy", "report_to", "disable_tqdm", "seed")
-"""Arguments of the program's trials, which a training has otherwise."""
+"""Arguments of the program's trials that a training sets differently."""
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The configuration of the program of this name, and a script that starts it."""
+    """The configuration, with the arguments of the program of this name, and a script that starts a training with it."""
     program, notes = find_program("llama-factory"), setting_notes(plan, reasons)
     assert program is not None
     facts = plan_facts(plan)
@@ -190,7 +190,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     }  # fmt: skip
     for name, value in said.items():
         _put(data, name.split("."), _value(value))
-    remarks = {said: notes[name] for name, said in SAID.items() if name in notes}
+    remarks = {said: notes[name] for name, said in SETTING_ENTRIES.items() if name in notes}
     model = data["model_name_or_path"]
     needs = (
         f"model: model_name_or_path is {model}",
@@ -211,18 +211,18 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def _put(data: dict[str, Any], place: list[str], value: Any) -> None:
-    """A value below the mappings that its dotted name leads through."""
+    """Stores a value in nested mappings; ``place`` are the parts of its dotted name."""
     for key in place[:-1]:
         data = data.setdefault(key, {})
     data[place[-1]] = value
 
 
 def _value(text: str) -> Any:
-    """What a word after KEY= stands for."""
+    """The value of a text after ``KEY=``: true, false, a whole number or the text itself."""
     return {"true": True, "false": False}.get(text, int(text) if text.isdigit() else text)
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "accelerator_config*", "adam_*", "adapter_*", "add_special*", "add_tokens", "aggregate_*", "audio_*", "auto_find*",
     "average_tokens*", "batch_eval*", "bf16_full*", "buffer_size", "cache_dir", "cache_mode", "config", "create_new_adapter",
     "crop_to*", "data_seed", "data_shared*", "dataloader*", "dataset*", "ddp_*", "default_system", "disable_shuffling",
@@ -243,5 +243,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="llama-factory", title="LLaMA-Factory's training YAML, 0.9", recognises=recognises, read=read,
-    write=write, opened=opened, ignores=IGNORES, listed="llama_factory",
+    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="llama_factory",
 )  # fmt: skip

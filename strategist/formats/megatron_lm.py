@@ -1,9 +1,10 @@
 """Megatron-LM's arguments: start scripts of pretrain_gpt.py, and YAML files of the same flags (its functional tests).
 
-What it does by itself: megatron/training/arguments.py, validate_args, core_v0.19. Sequence parallelism needs tensor parallelism;
-gradients of bf16 are summed in fp32; experts are split like all else; one micro-batch a rank where no batch is named; causal
-attention over context ranks is a ring. Its distributed optimizer is ZeRO-1 over data and context ranks (core/distributed), Megatron
-FSDP's strategies are ZeRO-1 to 3. Core attention that is made again is what flash attention does (arXiv 2205.05198, section 5).
+Defaults: megatron/training/arguments.py, validate_args, core_v0.19. Sequence parallelism needs tensor parallelism. Gradients of
+bf16 are accumulated in fp32. Experts have the tensor-parallel degree of the other layers. Without a global batch, a step is one
+micro-batch per rank. Causal attention over context ranks is ring attention. The distributed optimizer is ZeRO-1 over data and
+context ranks (core/distributed); the strategies of Megatron FSDP are ZeRO-1 to 3. Recomputing core attention is what flash
+attention does (arXiv 2205.05198, section 5).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from strategist.formats.finding_codes import finding, unsupported_entry
 from strategist.formats.format import ExportedFiles, File, Format, Placeholder
 from strategist.formats.launch_commands import start_script, torchrun
 from strategist.formats.megatron_model import shape
-from strategist.formats.megatron_stages import COUNTED, EACH, LIST, NAMED, STAGES, cut
+from strategist.formats.megatron_stages import COUNTED, LAYERS_PER_STAGE, LIST, NAMED, STAGES, cut
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.programs import megatron_stages
@@ -29,7 +30,7 @@ from strategist.search.facts import plan_facts
 
 SCRIPT = "pretrain_gpt.py"
 
-SAID = {
+SETTING_ENTRIES = {
     "tp": "tensor-model-parallel-size",
     "pp": "pipeline-model-parallel-size",
     "cp": "context-parallel-size",
@@ -56,7 +57,7 @@ SAID = {
     "expert_balance": "moe-router-enable-expert-bias",
 }
 
-DEGREES = {name: SAID[name] for name in ("tp", "pp", "cp", "ep", "etp")}
+DEGREES = {name: SETTING_ENTRIES[name] for name in ("tp", "pp", "cp", "ep", "etp")}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 OPTIMIZERS = {
@@ -65,7 +66,7 @@ OPTIMIZERS = {
 RECIPES = {"tensorwise": "tensorwise", "delayed": "tensorwise", "mxfp8": "rowwise", "blockwise": "rowwise", "custom": "rowwise"}
 TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 
-UNLIKE = {
+UNPRICED_ENTRIES = {
     "cpu-offloading-num-layers": "so many layers' activations wait in host memory",
     "cuda-graph-impl": "kernels are started as graphs",
     "delay-wgrad-compute": "gradients of weights are computed later",
@@ -82,20 +83,20 @@ UNLIKE = {
     "tp-comm-overlap": "collectives of tensor parallelism run in pieces beside matmuls",
     "window-size": "tokens attend to so many before them",
 }
-"""Arguments that change a step in a way that no setting says, with what they do."""
+"""Arguments that change a step in a way that no setting expresses, with their effect."""
 
 
 def recognises(source: Source) -> bool:
-    """Its degrees are its own words."""
+    """Whether a source is Megatron-LM's, by flags that only Megatron-LM has."""
     own = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "use-mcore-models", "use-distributed-optimizer")
     return source.language in ("command", "yaml") and any(source.has(name) for name in own)
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What the arguments say; the data ranks are the devices that no other degree takes."""
+    """Settings that the arguments state; data ranks are the devices that no other degree takes."""
     source = entries.source
     settings: dict[str, KnobValue] = {name: entries.whole(flag) or 1 for name, flag in DEGREES.items()}
-    if micro := entries.whole(SAID["micro_batch"]):
+    if micro := entries.whole(SETTING_ENTRIES["micro_batch"]):
         settings["micro_batch"] = micro
     if entries.on("num-experts") and not entries.whole(DEGREES["etp"]):
         settings["etp"] = settings["tp"]
@@ -113,23 +114,23 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_said(source), model_entries=of_model,
-        findings=(*pipeline.findings, *_unlike(entries, source, layers), *_unpriced(entries, source, missing)),
+        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=of_model,
+        findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
 
-def _said(source: Source) -> dict[str, str]:
-    """Where a setting has several flags, the one that is there."""
+def _flag_names(source: Source) -> dict[str, str]:
+    """The flag of each setting; of several possible flags, the one that the source has."""
     others = {
         "reshard_after_forward": ("use-torch-fsdp2", *FSDP), "precision": ("fp16",), "recompute": ("recompute-activations",),
-        "pp_virtual_stages": (EACH, LIST), "pp_split": (*NAMED, *COUNTED),
+        "pp_virtual_stages": (LAYERS_PER_STAGE, LIST), "pp_split": (*NAMED, *COUNTED),
     }  # fmt: skip
-    found = {name: next((other for other in names if source.has(other)), SAID[name]) for name, names in others.items()}
-    return SAID | {name: flag for name, flag in found.items() if not source.has(SAID[name])}
+    found = {name: next((other for other in names if source.has(other)), SETTING_ENTRIES[name]) for name, names in others.items()}
+    return SETTING_ENTRIES | {name: flag for name, flag in found.items() if not source.has(SETTING_ENTRIES[name])}
 
 
 def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
-    """What data ranks share, and the axis that takes those which are left."""
+    """What data ranks shard, and the axis that takes the remaining devices."""
     stage = 0
     if entries.on("use-torch-fsdp2"):
         stage = 2 if entries.on("torch-fsdp2-no-reshard-after-forward") else 3
@@ -150,7 +151,7 @@ def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict
 
 
 def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
-    """Types of gradients, float8, and what the optimizer keeps where."""
+    """Reduce dtype, float8, optimizer offload, and implementation of experts."""
     half = entries.on("grad-reduce-in-bf16") if entries.on("bf16") else entries.on("fp16")
     half = half and not entries.on("accumulate-allreduce-grads-in-fp32")
     found: dict[str, KnobValue] = {"reduce_dtype": "bf16" if half else "fp32"}
@@ -169,7 +170,7 @@ def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
 
 
 def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
-    """What layers compute again, and how they are split."""
+    """How layers are split over ranks, and what they recompute."""
     split = int(settings["tp"]) > 1
     found: dict[str, KnobValue] = {"sequence_parallel": split and entries.on("sequence-parallel"), "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
@@ -181,7 +182,7 @@ def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) ->
 
 
 def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """Layers in full, half of them, or parts of each; ``stage`` layers lie together."""
+    """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
     kind = entries.word({"full": "full", "selective": "selective"}, "recompute-granularity")
     if entries.on("recompute-activations"):
         kind = "selective"
@@ -196,12 +197,12 @@ def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 
 def _words(value: Any) -> list[str]:
-    """A list, or words in a row."""
+    """Words of a list, or of a text."""
     return [str(item).strip("[]'\",") for item in (value if isinstance(value, list) else str(value or "").split())]
 
 
 def _workload(entries: Entries) -> dict[str, int | str]:
-    """Sequences and arithmetic; all parameters are trained."""
+    """Sequence length, global batch, precision and optimizer; all parameters are trained."""
     found: dict[str, int | str] = {"train": "full", "precision": "fp32"}
     for flag in ("bf16", "fp16"):
         if entries.on(flag):
@@ -216,15 +217,15 @@ def _workload(entries: Entries) -> dict[str, int | str]:
     return found
 
 
-def _unlike(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
-    """What no setting says, at its flag."""
-    for name, what in {**UNLIKE, **_shaded(entries, layers)}.items():
+def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iterator[Diagnostic]:
+    """Findings on flags that no setting expresses."""
+    for name, what in {**UNPRICED_ENTRIES, **_approximated(entries, layers)}.items():
         if entries.on(name):
             yield unsupported_entry(source, name, what)
 
 
-def _shaded(entries: Entries, layers: int) -> dict[str, str]:
-    """Values of flags that settings say only nearly."""
+def _approximated(entries: Entries, layers: int) -> dict[str, str]:
+    """Flags with values that settings express only approximately, with their effect."""
     found = {}
     if entries.get("recompute-method") == "uniform" and (entries.whole("recompute-num-layers") or 1) > 1:
         found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
@@ -237,7 +238,7 @@ def _shaded(entries: Entries, layers: int) -> dict[str, str]:
     if entries.get("fp8-recipe") in ("mxfp8", "blockwise", "custom"):
         found["fp8-recipe"] = "scales are of blocks; priced as scales of rows"
     if entries.get("cp-comm-type") in ("a2a", "a2a+p2p"):
-        found["cp-comm-type"] = "heads are exchanged, which is no ring"
+        found["cp-comm-type"] = "heads are exchanged, which is not a ring"
     if entries.get("outer-dp-sharding-strategy") == "optim":
         found["outer-dp-sharding-strategy"] = "replicas share the optimizer's states as well"
     if entries.get("main-params-dtype") == "fp16" or {"fp16", "fp8"} & {
@@ -250,8 +251,8 @@ def _shaded(entries: Entries, layers: int) -> dict[str, str]:
     return found
 
 
-def _unpriced(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
-    """What is priced otherwise because a flag is not there."""
+def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
+    """Findings on missing flags without which the program differs from what is priced."""
     ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
     if missing:
         known = "that of GPT-2 is assumed"
@@ -287,7 +288,7 @@ PLACEHOLDERS = (
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """A script with the arguments that the program of this name runs a plan with."""
+    """A start script with the arguments of the program of this name."""
     program, notes = find_program("megatron-lm"), setting_notes(plan, reasons, ("cuda_connections",))
     assert program is not None
     facts = plan_facts(plan)
@@ -304,9 +305,9 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def _note(word: str, notes: Mapping[str, str]) -> str:
-    """The remark of the setting that a flag says."""
+    """The remark of the setting that a flag states; empty without one."""
     flag = word.partition("=")[0].removeprefix("--")
-    return next((notes[name] for name, said in SAID.items() if said == flag and name in notes), "")
+    return next((notes[name] for name, said in SETTING_ENTRIES.items() if said == flag and name in notes), "")
 
 
 LAUNCHERS = (
@@ -318,7 +319,7 @@ LAUNCHERS = (
 )  # fmt: skip
 """Flags of torchrun, Slurm and containers in the same script, and headings of the functional tests."""
 
-IGNORES = (
+IGNORED_ENTRIES = (
     *LAUNCHERS,
     # data, tokenizers, evaluation, logs, checkpoints
     "*checkpoint*", "*ckpt*", "*data*path*", "*log*", "*tensorboard*", "*tokenizer*", "*valid*", "async-save", "auto-detect*",
@@ -336,7 +337,7 @@ IGNORES = (
     "perform*", "qk-clip*", "rope-scaling*", "rotary-interleaved", "rotary-percent", "rotary-scaling*", "rotary-seq*", "seed",
     "sgd*", "start-weight*", "tiktoken*", "train-iters", "train-samples", "use-checkpoint*", "use-rope-scaling",
     "use-rotary*", "weight-decay*",
-    # how kernels and collectives are carried out, as the price has them by itself
+    # implementation of kernels and collectives, which prices assume anyway
     "*deterministic*", "*fusion", "accumulate*", "align-*", "attention-backend", "barrier*", "bias-*", "check-*",
     "cross-entropy*", "ddp*", "defer-*", "delay*", "disable-*", "distributed*", "empty-unused*", "enable-experimental",
     "enable-ft*", "enable-gloo*", "expert-tensor*", "external-cuda*", "first-last*", "flash-decode", "fp8-*", "fsdp-*",
@@ -352,5 +353,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="megatron-lm", title="Megatron-LM's arguments, core 0.20", recognises=recognises, read=read,
-    write=write, ignores=IGNORES, listed="megatron-lm",
+    write=write, ignores=IGNORED_ENTRIES, listed="megatron-lm",
 )  # fmt: skip

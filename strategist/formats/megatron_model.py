@@ -1,7 +1,8 @@
-"""The model that Megatron-LM's arguments describe.
+"""Model shape that Megatron-LM's arguments describe.
 
-Defaults: megatron/training/arguments.py and megatron/core/transformer/transformer_config.py, core_v0.19: feed-forwards of 4 hidden
-sizes (gated ones of 2/3 of that, in multiples of 64), biases unless they are disabled, learned positions, a tied output layer.
+Defaults: megatron/training/arguments.py and megatron/core/transformer/transformer_config.py, core_v0.19: feed-forward size of 4
+hidden sizes (if gated, 2/3 of that, rounded down to a multiple of 64), biases unless they are disabled, learned positions, tied
+embeddings.
 """
 
 import re
@@ -15,7 +16,7 @@ from strategist.formats.source import Source
 from strategist.profiles.models import find_preset
 
 NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
-"""Without these a script says no model: it comes from a checkpoint, or from layers of other kinds."""
+"""Flags without which a script states no model shape: it comes from a checkpoint, or from layers of other kinds."""
 
 _PATTERN = re.compile(r"[\[\]()0-9+*, ]+")
 _PIECE = re.compile(r"\[([0-9, ]+)\](?:\*([0-9]+))?")
@@ -23,16 +24,16 @@ OTHER_LAYERS = ("hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneou
 
 
 def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None, str]:
-    """The shape, or None where the arguments give none; and the flag that is missing for its vocabulary, empty for none.
+    """The shape, or None if the arguments state none; and the missing flag of its vocabulary, empty if none is missing.
 
     Raises:
-        FileError: a value is none, or they fit no model.
+        FileError: a value is invalid, or the values fit no model.
     """
     layers, hidden, heads = (entries.whole(name) for name in NEEDED)
     if not (layers and hidden and heads) or any(entries.get(name) for name in OTHER_LAYERS):
         return None, ""
     gated, biases = entries.on("swiglu", "quick-geglu"), not entries.on("disable-bias-linear")
-    grouped, latent = entries.on("group-query-attention"), _latent(entries)
+    grouped, latent = entries.on("group-query-attention"), _latent_attention(entries)
     usual = hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden
     head_size = latent.nope_head_size + latent.rope_head_size if latent else entries.whole("kv-channels") or hidden // heads
     positions = entries.get("position-embedding-type") or "learned_absolute"
@@ -57,8 +58,8 @@ def shape(entries: Entries, source: Source, tp: int) -> tuple[ModelShape | None,
     return _with_vocabulary(found, entries, tp)
 
 
-def _latent(entries: Entries) -> MLAShape | None:
-    """Latent attention; the defaults are those of _add_mla_args."""
+def _latent_attention(entries: Entries) -> MLAShape | None:
+    """Multi-head latent attention, with the defaults of ``_add_mla_args``; None without it."""
     if not entries.on("multi-latent-attention"):
         return None
     return MLAShape(
@@ -81,7 +82,7 @@ def _experts(entries: Entries, source: Source, layers: int, ffn_size: int) -> Mo
         experts_per_token=entries.whole("moe-router-topk") or 2,
         expert_ffn_size=width,
         shared_experts=-(-(entries.whole("moe-shared-expert-intermediate-size", least=0) or 0) // width),
-        first_dense_layers=_dense(entries, source, layers),
+        first_dense_layers=_dense_layers(entries, source, layers),
         router_balance_bias=entries.on("moe-router-enable-expert-bias"),
         router_score=score or "softmax",
         router_normalised=score == "sigmoid" or not entries.on("moe-router-pre-softmax"),
@@ -92,8 +93,8 @@ def _experts(entries: Entries, source: Source, layers: int, ffn_size: int) -> Mo
     )
 
 
-def _dense(entries: Entries, source: Source, layers: int) -> int:
-    """Layers without experts, wherever they lie; a pattern is a sum of lists, as in ``([0]*3+[1]*58)``."""
+def _dense_layers(entries: Entries, source: Source, layers: int) -> int:
+    """Number of layers without experts, wherever they are; a pattern is a sum of lists, such as ``([0]*3+[1]*58)``."""
     said = str(entries.get("moe-layer-freq") or 1)
     if said.isdigit():
         return layers - -(-layers // int(said))
@@ -107,8 +108,12 @@ def _dense(entries: Entries, source: Source, layers: int) -> int:
 
 
 def _with_vocabulary(found: ModelShape, entries: Entries, tp: int) -> tuple[ModelShape, str]:
-    """The shape with its vocabulary, a preset's where only that is left unsaid, and with its name where it is priced alike. A
-    vocabulary that tp does not divide is padded, as Megatron-LM does (``vocab_size_with_padding``)."""
+    """The shape with its vocabulary, and the flag that is missing for it (empty if none).
+
+    A vocabulary that is not stated is that of a preset with the same price, of the tokenizer's preset, or of GPT-2. The name is
+    that of a preset with the same price, if there is one. A vocabulary that ``tp`` does not divide is padded, as in Megatron-LM
+    (``vocab_size_with_padding``).
+    """
     unit = (entries.whole("make-vocab-size-divisible-by") or 128) * tp
     said, missing = entries.whole("vocab-size", "padded-vocab-size"), ""
     alike = related_presets(replace(found, vocab_size=said or 1), vocabulary=said is not None)

@@ -1,8 +1,8 @@
-"""Pipeline stages of Megatron-LM's arguments.
+"""Pipeline stages that Megatron-LM's arguments describe.
 
 core_v0.19: megatron/training/arguments.py, megatron/core/transformer/pipeline_parallel_layer_layout.py and transformer_block.py.
-A list says the layers of all stages, and so how many stages each rank has. Without one all have equally many, but for the first or
-the last rank where a flag says theirs, or with embedding and loss counted as a layer each.
+A layout list states the layers of all stages, and so the number of stages per rank. Without a list all stages have the same
+number of layers, except on a first or last rank with a flag of its own, or with embedding and loss counted as a layer each.
 """
 
 import re
@@ -18,16 +18,21 @@ from strategist.formats.source import Source
 LIST = "pipeline-model-parallel-layout"
 NAMED = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
 COUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
-STAGES, EACH = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
+STAGES, LAYERS_PER_STAGE = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
 
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 _LONGEST = 100_000
-"""Characters of a list with its repetitions written out."""
+"""Maximum length of a list with its repetitions written out, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """``stages`` of each rank; ``layers`` of each stage, empty where nothing says them, or where they break a law: ``findings``."""
+    """Split of a pipeline into stages.
+
+    stages: number of stages per rank.
+    layers: layers of each stage; empty if they are not stated or break a law.
+    findings: broken laws.
+    """
 
     stages: int = 1
     layers: tuple[int, ...] = ()
@@ -35,7 +40,7 @@ class Cut:
 
     @property
     def settings(self) -> dict[str, KnobValue]:
-        """Schedule, stages and what they share out; stages that are as even as they can be are no others."""
+        """Schedule, stages per rank and split; stages that are as even as possible need no split."""
         looped = self.stages > 1
         found: dict[str, KnobValue] = {"pp_schedule": "interleaved_1f1b" if looped else "1f1b", "pp_virtual_stages": self.stages}
         weighed = self.layers and self.layers != even_layers(sum(self.layers), len(self.layers))
@@ -43,17 +48,17 @@ class Cut:
 
 
 def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
-    """The stages of a model with so many ``layers``, 0 where that is not known.
+    """The pipeline's split of a model with that number of ``layers`` (0: unknown).
 
     Raises:
-        FileError: a list is none, or a number of layers.
+        FileError: a list, or a number of layers, is invalid.
     """
     listed = entries.get(LIST)
     if listed is not None:
         return _listed(stage_layers(str(listed).split()[0], source), source, pp, layers)
     both = entries.whole(STAGES) or 1
     counted = tuple(int(entries.on(name)) for name in COUNTED)
-    if each := entries.whole(EACH):
+    if each := entries.whole(LAYERS_PER_STAGE):
         both = max(1, (layers + sum(counted)) // (pp * each))
     named = tuple(entries.whole(name) for name in NAMED)
     if pp == 1 or not layers or not (any(counted) or any(named)):
@@ -70,10 +75,10 @@ def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
 
 
 def stage_layers(text: str, source: Source) -> tuple[int, ...]:
-    """Layers of each stage of a list such as ``Et*3|(tt|)*29,m|L``.
+    """Layers of each stage in a list such as ``Et*3|(tt|)*29,m|L``.
 
     Raises:
-        FileError: it is none.
+        FileError: the list is invalid.
     """
     plain = text.replace(",", "")
     for pattern in _REPEATED:
@@ -99,7 +104,7 @@ def _listed(found: tuple[int, ...], source: Source, pp: int, layers: int) -> Cut
 
 
 def _ranks(pp: int, layers: int, named: tuple[int | None, ...], counted: tuple[int, ...]) -> list[int] | None:
-    """Layers of each rank, embedding and loss counted where they are; None where they do not go round."""
+    """Layers of each rank, with embedding and loss if they are counted; None if the layers cannot be divided so."""
     first, last = named
     others, left = pp - sum(number is not None for number in named), layers + sum(counted) - (first or 0) - (last or 0)
     if left < 0 or (left % others if others else left):

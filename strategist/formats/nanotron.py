@@ -1,9 +1,10 @@
-"""Nanotron's YAML: 3D parallelism with ZeRO-0 or 1, and a model like Llama or Qwen.
+"""Nanotron's YAML: 3D parallelism with ZeRO-0 or 1, for models like Llama or Qwen.
 
-What it does by itself: config/parallelism_config.py (all forward, then all backward; tensor parallelism with all-reduces),
-optim/zero.py (ZeRO-1 shards the optimizer's states over data ranks; parameters stay whole), optim/gradient_accumulator.py (with
-``accumulate_grad_in_fp32`` parameters have fp32 copies, else all is trained in the model's type), models/base.py (float32), as of
-github.com/huggingface/nanotron 2411b02 (2026-04). Gradients are reduced after the last micro-batch (parallel/data_parallel).
+Defaults: config/parallelism_config.py (GPipe: all forward passes, then all backward passes; tensor parallelism with
+all-reduces), optim/zero.py (ZeRO-1 shards the optimizer's states over data ranks; parameters stay whole),
+optim/gradient_accumulator.py (with ``accumulate_grad_in_fp32`` parameters have fp32 copies, otherwise everything is trained in
+the model's dtype), models/base.py (float32), as of github.com/huggingface/nanotron 2411b02 (2026-04). Gradients are reduced
+after the last micro-batch (parallel/data_parallel).
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ MODES = dict.fromkeys(("reduce_scatter", "REDUCE_SCATTER"), True) | dict.fromkey
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": "fp32"}
 OPTIMIZERS = {"adamW": "adamw", "sgd": "sgd"}
 
-SAID = {
+SETTING_ENTRIES = {
     "pp": "parallelism.pp",
     "tp": "parallelism.tp",
     "cp": "parallelism.context_parallel_size",
@@ -52,16 +53,16 @@ SAID = {
 
 
 def recognises(source: Source) -> bool:
-    """Its sections for degrees and tokens."""
+    """Whether a source is Nanotron's, by its sections for degrees and tokens."""
     return source.language == "yaml" and source.has("parallelism") and source.has("tokens.micro_batch_size")
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a configuration says, the devices with it."""
+    """Settings that a configuration states, devices included."""
     stage = entries.whole("optimizer.zero_stage", least=0) or 0
     if stage > 1:
         raise entries.source.error("optimizer.zero_stage", f"optimizer.zero_stage is {stage}: 0 or 1 is needed")
-    degrees = {name: entries.whole(SAID[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
+    degrees = {name: entries.whole(SETTING_ENTRIES[name]) or 1 for name in ("pp", "tp", "cp", "ep")}
     data = entries.whole("parallelism.dp") or 1
     split, scatters = degrees["tp"] > 1, bool(entries.word(MODES, "parallelism.tp_mode"))
     sums = entries.flag("optimizer.accumulate_grad_in_fp32") is not False
@@ -79,20 +80,20 @@ def read(entries: Entries) -> ParsedConfig:
     }  # fmt: skip
     if stage or degrees["cp"] > 1:
         settings["reshard_after_forward"] = False
-    optimizer = str(entries.get(SAID["optimizer"]) or "adamW")
+    optimizer = str(entries.get(SETTING_ENTRIES["optimizer"]) or "adamW")
     workload: dict[str, int | str] = {"train": "full", "precision": precision, "optimizer": OPTIMIZERS.get(optimizer, "adamw")}
     if tokens := entries.whole("tokens.sequence_length"):
         workload["seq_len"] = tokens
     return ParsedConfig(
-        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SAID,
+        settings=settings, workload=workload, model=_model(entries, degrees["tp"]), said=SETTING_ENTRIES,
         accumulation=entries.whole("tokens.batch_accumulation_per_replica") or 1,
         devices=data * degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["ep"],
-        findings=tuple(_unlike(entries, degrees, stage, optimizer)),
+        findings=tuple(_unsupported_findings(entries, degrees, stage, optimizer)),
     )  # fmt: skip
 
 
 def _model(entries: Entries, tp: int) -> ModelShape | None:
-    """The shape of a Llama or a Qwen; a vocabulary is padded as ``_vocab_size_with_padding`` does."""
+    """The shape of a Llama or Qwen, or None if it is not stated; the vocabulary is padded as in ``_vocab_size_with_padding``."""
     layers, hidden, heads = (
         entries.whole(f"{MODEL}.{name}") for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
@@ -127,15 +128,15 @@ def _experts(entries: Entries) -> MoEShape | None:
     )  # fmt: skip
 
 
-def _unlike(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
-    """What no setting says, at its entry."""
+def _unsupported_findings(entries: Entries, degrees: Mapping[str, int], stage: int, optimizer: str) -> Iterator[Diagnostic]:
+    """Findings on entries that no setting expresses."""
     told = {}
     if degrees["ep"] > 1:
-        told[SAID["ep"]] = "experts lie on ranks of their own, and are priced as on the data ranks"
+        told[SETTING_ENTRIES["ep"]] = "experts lie on ranks of their own, and are priced as on the data ranks"
     if degrees["cp"] > 1 and not stage:
-        told[SAID["cp"]] = "each context rank keeps whole optimizer states, and they are priced as shared"
+        told[SETTING_ENTRIES["cp"]] = "each context rank keeps whole optimizer states, and they are priced as shared"
     if optimizer not in OPTIMIZERS:
-        told[SAID["optimizer"]] = f"{optimizer} is priced as AdamW"
+        told[SETTING_ENTRIES["optimizer"]] = f"{optimizer} is priced as AdamW"
     for name in ("is_starcoder2_config", "is_mamba_config"):
         if entries.get(f"{MODEL}.{name}"):
             told[f"{MODEL}.{name}"] = "its layers are priced as Llama's"
@@ -147,7 +148,11 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     """The configuration, and a script that starts run_train.py with it."""
     notes = setting_notes(plan, reasons, ("cuda_connections",))
     sharded = "dp_shard" if plan.candidate.layout.dp_shard > 1 else "dp_replicate"
-    remarks = {said: notes[name] for name, said in SAID.items() if name in notes and (said != "parallelism.dp" or name == sharded)}
+    remarks = {
+        said: notes[name]
+        for name, said in SETTING_ENTRIES.items()
+        if name in notes and (said != "parallelism.dp" or name == sharded)
+    }
     config = _config(plan)
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
@@ -210,7 +215,7 @@ def _shape(model: ModelShape, seq_len: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-IGNORES = (
+IGNORED_ENTRIES = (
     "checkpoints*", "data*", "doremi*", "general*", "lighteval*", "logging*", "metrics_logging*", "model.ddp_bucket*",
     "model.init_method*", "model.make_vocab*", "model.model_config.*", "optimizer.adam_*", "optimizer.clip_grad",
     "optimizer.learning_rate*", "optimizer.optimizer_factory*", "optimizer.torch_adam*", "optimizer.weight_decay*",
@@ -220,5 +225,5 @@ IGNORES = (
 
 FORMAT = Format(
     name="nanotron", title="Nanotron's YAML, 2026-04", recognises=recognises, read=read, write=write,
-    ignores=IGNORES, listed="nanotron",
+    ignores=IGNORED_ENTRIES, listed="nanotron",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Our own plans: what ``strategist plan -o`` and ``--json`` write, edited by hand or not. They say everything, devices included."""
+"""strategist's own plans, as ``strategist plan -o`` and ``--json`` write them, edited or not; devices are included."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -17,13 +17,13 @@ PLAN, ANSWER = Plan.__name__, Answer.__name__
 
 
 def recognises(source: Source) -> bool:
-    """The name of the type, which every document of ours has."""
+    """Whether a source is strategist's: JSON with the version and type of a plan or an answer."""
     kind = source.entries.get("type")
     return source.language == "json" and source.has("version") and kind is not None and kind.value in (PLAN, ANSWER)
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """The plan; of an answer the best one."""
+    """Settings of the plan; of an answer's best plan."""
     plan = _plan(entries)
     whole = entries.get("type") == PLAN
     said = {name: f"candidate.{full_name(name)}" for name in SETTING_NAMES} | {"devices": "cluster.nodes"}
@@ -47,7 +47,7 @@ def _plan(entries: Entries) -> Plan:
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The plan as it is; it holds its reasons."""
+    """The plan unchanged; it holds its own reasons."""
     return ExportedFiles(files=(File(name="plan.json", text=codec.dumps(plan)),), command=("strategist", "run", "plan.json"))
 
 

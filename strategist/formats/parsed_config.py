@@ -12,22 +12,22 @@ from strategist.contract.model import ModelShape
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedConfig:
-    """What is said, and what the system does by itself where its file says nothing.
+    """Settings that a file states, with the system's defaults for the others.
 
-    settings: by bare name; degrees that are left out are 1, all else is as torch has it.
+    settings: by bare name; a missing degree is 1, any other missing setting has torch's default.
     workload: fields of Workload.
-    model: a name or path that :func:`strategist.profiles.models.resolve_model` knows, a shape, or None.
-    spare: the axis that takes the devices which no other axis has, and that ``settings`` therefore leaves out; empty for none.
-    accumulation: micro-batches of a step on a data rank, where the file says those instead of the step's sequences.
-    devices: how many there are, where the file says it.
-    cluster: which they are, where the file says that; it counts unless others are given.
-    stage_layers: layers of each stage of a pipeline, where the file says them; the price may be of others.
-    stack: facts of the framework that are otherwise than its profile says, as fields of Stack.
-    model_entries: names of entries that describe the model, and whose values only a run knows.
+    model: a name or path for :func:`strategist.profiles.models.resolve_model`, a shape, or None.
+    spare: the axis that takes all devices that no other axis has; ``settings`` leaves it out. Empty for none.
+    accumulation: micro-batches per step and data rank, if the file states these instead of the global batch.
+    devices: their number, if the file states it.
+    cluster: the cluster, if the file states it; used unless another is given.
+    stage_layers: layers of each pipeline stage, if the file states them; the price may assume others.
+    stack: fields of Stack that differ from the framework's profile.
+    model_entries: names of entries that describe the model and whose values are known only at run time.
     said: names of entries by setting or field of the workload, for findings to point at.
-    unsaid: settings and fields of the workload that the program decides elsewhere; a price assumes them, by the value in
-        ``settings`` or ``workload`` where there is one, unless they are given.
-    nearest: settings that have no value for what the file says, and hold the nearest; no card is asked about them.
+    unsaid: settings and workload fields that the program decides elsewhere. Unless they are given, a price assumes the value in
+        ``settings`` or ``workload``, if there is one.
+    nearest: settings that cannot express the file's value and hold the nearest one; no card is checked on them.
     """
 
     settings: Mapping[str, KnobValue] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Preset match: the preset that a model shape is priced as."""
+"""Preset match: finds presets that have the same price as a model shape."""
 
 from dataclasses import replace
 from functools import cache
@@ -8,9 +8,9 @@ from strategist.profiles.models import find_preset, presets
 
 
 def related_presets(shape: ModelShape, vocabulary: bool = True) -> tuple[ModelShape, ...]:
-    """Presets that no price tells from the shape; of any vocabulary where the shape's is not known."""
-    wanted = _plain(shape, vocabulary)
-    return tuple(known for known in _presets() if _plain(known, vocabulary) == wanted)
+    """Presets with the same price as the shape; of any vocabulary if the shape's is unknown (``vocabulary=False``)."""
+    wanted = _priced_fields(shape, vocabulary)
+    return tuple(known for known in _presets() if _priced_fields(known, vocabulary) == wanted)
 
 
 @cache
@@ -18,8 +18,8 @@ def _presets() -> tuple[ModelShape, ...]:
     return tuple(filter(None, map(find_preset, presets())))
 
 
-def _plain(model: ModelShape, vocabulary: bool) -> ModelShape:
-    """The shape without what no price depends on."""
+def _priced_fields(model: ModelShape, vocabulary: bool) -> ModelShape:
+    """The shape without fields that no price depends on."""
     moe = model.moe and replace(model.moe, balance_coefficient=0.0, routed_scale=1.0, router_normalised=True)
     return replace(
         model, name="", norm_epsilon=0.0, rope_theta=0.0, activation=model.ffn_activation, rope_scaling=None, moe=moe,

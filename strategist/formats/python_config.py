@@ -1,5 +1,7 @@
-"""Python files that build configurations, read as data: calls with keyword arguments, assignments to fields, and functions that go
-on from what another one returns. Nothing is executed."""
+"""Reads Python files that build configurations, without executing them.
+
+It follows calls with keyword arguments, assignments to fields, and functions that modify the result of another function.
+"""
 
 import ast
 import operator
@@ -16,7 +18,7 @@ from strategist.formats.python_tree import python_tree
 
 
 class Unknown(Enum):
-    """The value of an expression that only its program could tell."""
+    """The value of an expression that is known only at run time."""
 
     UNKNOWN = "unknown"
 
@@ -25,7 +27,7 @@ UNKNOWN = Unknown.UNKNOWN
 
 MAX_STEPS = 50_000
 MAX_NUMBER = 10**15
-"""Larger numbers are in no configuration."""
+"""Larger numbers occur in no configuration."""
 
 _SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -39,9 +41,13 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 @dataclass(kw_only=True)
 class Node:
-    """What an expression stands for: a ``value``, a list of nodes, or a ``call`` of a name from ``origin`` with ``fields`` (those
-    by position under their number). One that is neither holds the fields that were assigned below it. ``base`` has what is already
-    known of a configuration from elsewhere, by dotted name."""
+    """The value of an expression.
+
+    value: a constant or a list of nodes; UNKNOWN for anything else.
+    call, origin: the called name and its module, if the expression is a call.
+    fields: arguments of the call (positional ones by their number), and fields that were assigned.
+    base: fields of a configuration that is known from elsewhere, by dotted name.
+    """
 
     value: Any = UNKNOWN
     call: str = ""
@@ -51,16 +57,16 @@ class Node:
     line: int | None = None
 
     def get(self, *names: str) -> "Node | None":
-        """The first field of those names that is there."""
+        """The first of these fields that exists."""
         return next((self.fields[name] for name in names if name in self.fields), None)
 
     def put(self, name: str, node: "Node") -> None:
-        """The field, whole: what was known of it before is gone."""
+        """Sets a field; everything that was known of it before is dropped."""
         self.fields[name] = node
         self.base = {known: value for known, value in self.base.items() if known != name and not known.startswith(f"{name}.")}
 
     def leaves(self) -> Iterator[tuple[str, "Node"]]:
-        """Fields of fields by dotted name, calls before what is in them; unknown values are left out."""
+        """Nested fields by dotted name, each call before its arguments; unknown values are left out."""
         for name, node in self.fields.items():
             if node.call or node.value is not UNKNOWN:
                 yield name, node
@@ -69,7 +75,7 @@ class Node:
 
 
 def plain(node: Node | None) -> Any:
-    """The value of a node, lists of nodes as lists of values or names of calls; UNKNOWN where there is none."""
+    """The value of a node; a list of nodes becomes a list of values or names of calls; UNKNOWN without a value."""
     if node is None:
         return UNKNOWN
     if isinstance(node.value, list):
@@ -79,7 +85,7 @@ def plain(node: Node | None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One file: its functions, plain names and imports (module and original name by the name used here)."""
+    """One file: its functions, module-level values, and imports (module and original name, by the name used in the file)."""
 
     path: str
     functions: Mapping[str, ast.FunctionDef]
@@ -88,10 +94,10 @@ class Module:
 
 
 def read_module(text: str, path: str) -> Module:
-    """The file's functions and names.
+    """The functions, values and imports of a file.
 
     Raises:
-        FileError: it is no Python.
+        FileError: it is not Python.
     """
     tree = python_tree(text, path)
     assigned = (node for node in tree.body if isinstance(node, ast.Assign))
@@ -112,7 +118,7 @@ def _imports(body: Sequence[ast.stmt], path: str) -> Iterator[tuple[str, tuple[s
 
 
 def entry_points(module: Module) -> tuple[str, ...]:
-    """Functions that need nothing to be called."""
+    """Public functions that return a value and need no arguments."""
     found = (
         name for name, node in module.functions.items()
         if not name.startswith("_") and len(node.args.args) == len(node.args.defaults) and not node.args.posonlyargs
@@ -123,28 +129,32 @@ def entry_points(module: Module) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class Interpreter:
-    """Reads one configuration. ``known`` tells of a function of another package what its configuration holds; ``opaque`` are names
-    whose calls are kept as calls; ``adapters`` make of a configuration another, by the name of the function that does. ``hasattr``
-    is true of the fields ``names``, by dotted name."""
+    """Evaluates the function that builds a configuration.
+
+    known: fields of the configuration that a function (module, name) of another package returns; None if unknown.
+    names: fields, by dotted name, for which ``hasattr`` is true.
+    opaque: names of functions whose calls are kept as calls.
+    adapters: functions that convert one configuration into another, by the name of the function that does so in the file.
+    """
 
     known: Callable[[str, str], Mapping[str, Any] | None]
     names: Collection[str] = ()
     opaque: frozenset[str] = frozenset()
     adapters: Mapping[str, Callable[[Node], Node]] = field(default_factory=dict)
     notes: list[tuple[int, str]] = field(default_factory=list)
-    """Lines that could not be followed, and why."""
+    """Lines that could not be evaluated, with the reason."""
 
     _steps: int = 0
     _depth: int = 0
     _modules: dict[str, Module] = field(default_factory=dict)
 
     def run(self, module: Module, name: str, arguments: Mapping[str, Node] | None = None) -> Node:
-        """What a function returns."""
+        """The value that a function returns."""
         self._depth += 1
         if self._depth > 20:
             raise FileError(
                 module.path,
-                f"{name} goes on and on from other functions; name one that does not call itself",
+                f"{name} calls other functions without end; name a function that does not call itself",
                 module.functions[name].lineno,
             )
         function = module.functions[name]
@@ -198,7 +208,7 @@ class Interpreter:
         return self._body(node.body if test else node.orelse, scope, module)
 
     def _assign(self, target: ast.expr, value: Node, scope: dict[str, Node], module: Module) -> None:
-        """A name, or a field of what a name stands for."""
+        """Assigns to a name, or to a field of a name's value."""
         if isinstance(target, ast.Name):
             scope[target.id] = value
         elif isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
@@ -207,7 +217,7 @@ class Interpreter:
             self._forget(target, scope)
 
     def _place(self, target: ast.expr, scope: dict[str, Node]) -> Node | None:
-        """The node that a chain of attributes names; made where nothing was there."""
+        """The node of a chain of attributes; missing nodes on the way are created."""
         if isinstance(target, ast.Name):
             return scope.get(target.id)
         if isinstance(target, ast.Attribute) and (owner := self._place(target.value, scope)) is not None:
@@ -215,7 +225,7 @@ class Interpreter:
         return None
 
     def _forget(self, target: ast.Attribute, scope: dict[str, Node]) -> None:
-        """What a base knew of a field that was assigned below its top."""
+        """Drops a nested field from the base of its root, because it was assigned."""
         names: list[str] = []
         owner: ast.expr = target
         while isinstance(owner, ast.Attribute):
@@ -226,10 +236,10 @@ class Interpreter:
             root.base = {name: value for name, value in root.base.items() if name != full and not name.startswith(f"{full}.")}
 
     def _of(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Node:
-        """What an expression stands for."""
+        """The node of an expression."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise FileError(module.path, "is too involved to be read; write the values out", node.lineno)
+            raise FileError(module.path, "is too complex to be read; write the values out", node.lineno)
         found = self._value(node, scope, module)
         if isinstance(found, Node):
             found.line = found.line or node.lineno
@@ -252,7 +262,7 @@ class Interpreter:
         return self._sum(node, scope, module)
 
     def _sum(self, node: ast.expr, scope: dict[str, Node], module: Module) -> Any:
-        """Sums, comparisons and choices of what is known."""
+        """Arithmetic, comparisons and conditional expressions on known values."""
         if isinstance(node, ast.UnaryOp):
             value = plain(self._of(node.operand, scope, module))
             if isinstance(node.op, ast.Not) and value is not UNKNOWN:
@@ -301,7 +311,7 @@ class Interpreter:
         return found if found is not None else root.base.get(".".join(names), UNKNOWN)
 
     def _call(self, node: ast.Call, scope: dict[str, Node], module: Module) -> Node:
-        """A configuration as it is called, or what the called function returns."""
+        """The value that the called function returns; if it cannot be followed, the call itself."""
         dotted = ast.unparse(node.func)
         origin, name = module.imports.get(dotted, ("", dotted))
         positional = [self._of(item, scope, module) for item in node.args if not isinstance(item, ast.Starred)]
@@ -324,7 +334,7 @@ class Interpreter:
     def _followed(
         self, origin: str, name: str, node: ast.Call, positional: list[Node], named: dict[str, Node], module: Module
     ) -> Node | None:
-        """What a function of this file, of one near it, or of a known package returns."""
+        """The value that a function of this file, of a nearby file, or of a known package returns; None for any other function."""
         target: Module | None = module if not origin else self._near(origin, module)
         if target is not None and name in target.functions:
             arguments = dict(zip((item.arg for item in target.functions[name].args.args), positional, strict=False))
@@ -334,7 +344,7 @@ class Interpreter:
         return None
 
     def _near(self, origin: str, module: Module) -> Module | None:
-        """The module of that dotted name, in a folder above the file."""
+        """The module with that dotted name in a folder above the file; None without one."""
         if origin in self._modules:
             return self._modules[origin]
         parts = origin.split(".")
@@ -357,7 +367,7 @@ def _with(node: Node, named: Mapping[str, Node]) -> Node:
 
 
 def _assigns_fields(node: ast.AST) -> bool:
-    """Whether anything in it sets a field."""
+    """Whether a statement assigns to a field."""
     assigned = (item for item in ast.walk(node) if isinstance(item, ast.Assign | ast.AugAssign))
     targets = (target for item in assigned for target in (item.targets if isinstance(item, ast.Assign) else [item.target]))
     return any(isinstance(target, ast.Attribute) for target in targets)

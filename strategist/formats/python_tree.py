@@ -1,4 +1,4 @@
-"""Python files of users, parsed and never executed."""
+"""Parses users' Python files, and never executes them."""
 
 import ast
 import warnings
@@ -10,11 +10,11 @@ def python_tree(text: str, path: str) -> ast.Module:
     """The syntax tree of a Python file.
 
     Raises:
-        FileError: it is no Python; with line and column where known.
+        FileError: it is not Python; with line and column if known.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python thinks of its escapes is no matter of ours
+            warnings.simplefilter("ignore")  # warnings about the user's escape sequences
             return ast.parse(text)
     except SyntaxError as error:
         raise FileError(path, f"is not Python: {error.msg}; correct it", error.lineno, error.offset) from None

@@ -1,6 +1,6 @@
-"""A training script in plain PyTorch: torch's own parallel APIs, as a plan needs them.
+"""Training script in plain PyTorch, with torch's own parallel APIs as far as a plan needs them.
 
-``plan.py`` holds the plan as constants, with the reason of each; ``pytorch_blocks`` assembles the other files. A plan is read back
+``plan.py`` holds the plan as constants, each with its reason; ``pytorch_blocks`` assembles the other files. A plan is read back
 from the constants.
 """
 
@@ -58,13 +58,13 @@ SHAPE = (
 """Fields of the model that are constants."""
 
 EXPERTS = tuple(item.name for item in fields(MoEShape))
-"""Those of a mixture of experts."""
+"""Fields of the model's mixture of experts that are constants."""
 
 LLAMA3 = ("kind", "factor", "original_positions", "low_frequency", "high_frequency")
-"""What the script needs of positions that are stretched."""
+"""Fields of RoPE scaling that the script needs."""
 
 WEIGHT_DECAY = 0.01
-"""As ``strategist_runtime.optimizers.optimizer`` has it; a test compares them."""
+"""The value of ``strategist_runtime.optimizers.optimizer``; a test compares them."""
 
 NEEDS = (
     "data: --data with token ids; without it the text is synthetic",
@@ -78,21 +78,21 @@ _USES = {
     "python": re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE),
     "command": re.compile(r"^# strategist plan [\s\S]*\btrain\.py", re.MULTILINE),
 }
-"""What a script's other files have that take their settings from ``plan.py``, by language."""
+"""By language, a pattern of the script's other files, which take their settings from ``plan.py``."""
 
 
 def recognises(source: Source) -> bool:
-    """A script of ours, by its first constant, or by what its other files take from the constants."""
+    """Whether a source belongs to an exported script: ``plan.py``, by its first constant, or a file that takes settings from it."""
     if source.language == "python" and _FIRST.search(source.text):
         return True
     return source.language in _USES and _USES[source.language].search(source.text) is not None
 
 
 def opened(source: Source) -> Source:
-    """The file with the constants, which lies beside the others of a script.
+    """The file with the constants, in the folder of the script's other files.
 
     Raises:
-        FileError: it is not there.
+        FileError: it does not exist.
     """
     if source.language == "python" and _FIRST.search(source.text):
         return source
@@ -103,7 +103,7 @@ def opened(source: Source) -> Source:
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What the constants of a script say."""
+    """Settings that a script's constants state."""
     constants = _constants(entries.source)
     settings: dict[str, KnobValue] = {name: constants[name.upper()] for name in SETTINGS if name.upper() in constants}
     if "pp_schedule" in settings:
@@ -128,10 +128,10 @@ def read(entries: Entries) -> ParsedConfig:
 
 
 def _constants(source: Source) -> dict[str, Any]:
-    """Names in capitals that a script sets to plain values.
+    """Constants of a script (names in capitals) with literal values.
 
     Raises:
-        FileError: the script is no Python, or lacks what says which model it trains.
+        FileError: the script is not Python, or lacks a constant of its model.
     """
     found: dict[str, Any] = {}
     for node in python_tree(source.text, source.path).body:
@@ -147,7 +147,7 @@ def _constants(source: Source) -> dict[str, Any]:
 
 
 def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
-    """The files of the script, the one with the constants first, and one that starts it with torchrun."""
+    """The files of the script, ``plan.py`` first, and a script that starts it with torchrun."""
     values = _values(plan)
     texts, used = assemble(conditions(plan), {name.upper() for name in values})
     files = [File(name="plan.py", text=_plan_text(plan, values, used, reasons))]
@@ -170,7 +170,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def conditions(plan: Plan) -> frozenset[str]:
-    """What a plan has, by the names that choose blocks and lines of them."""
+    """Names of the conditions that hold for a plan; they select blocks and lines of the script."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
     units = fsdp and plan.candidate.options.layers_per_unit > 1
@@ -193,7 +193,7 @@ def conditions(plan: Plan) -> frozenset[str]:
         "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
         "async": plan.candidate.options.checkpoint != "sync",
         "pinned": plan.candidate.options.checkpoint == "async_pinned",
-        "hugging_face": has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_of_experts(plan),
+        "hugging_face": has_hugging_face_type(plan.model), **_of_recomputation(knobs), **_expert_conditions(plan),
     }  # fmt: skip
     return frozenset(name for name, holds in known.items() if holds)
 
@@ -208,8 +208,8 @@ def _of_recomputation(knobs: Knobs) -> dict[str, bool]:
     }  # fmt: skip
 
 
-def _of_experts(plan: Plan) -> dict[str, bool]:
-    """The conditions of a model with experts."""
+def _expert_conditions(plan: Plan) -> dict[str, bool]:
+    """Conditions of a model with experts."""
     moe, layout = plan.model.moe, plan.candidate.layout
     if moe is None:
         return {}
@@ -230,7 +230,7 @@ def _of_experts(plan: Plan) -> dict[str, bool]:
 
 
 def has_hugging_face_type(model: ModelShape) -> bool:
-    """Whether a model type of Hugging Face computes what this model does."""
+    """Whether a Hugging Face model type computes the same as this model."""
     moe = model.moe
     if moe is not None and (moe.shared_experts or moe.first_dense_layers or moe.router_parameter_bias or moe.router_groups > 1):
         return False
@@ -241,7 +241,7 @@ def has_hugging_face_type(model: ModelShape) -> bool:
 
 
 def _values(plan: Plan) -> dict[str, Any]:
-    """All constants by name, in the order in which they are written."""
+    """All constants by name, in the order of ``plan.py``."""
     knobs, scaling, usual = plan.candidate.knobs, plan.model.rope_scaling, TrialSettings()
     shape = {name: value for name in SHAPE if (value := getattr(plan.model, name))}
     shape |= {} if scaling is None else {"rope_scaling": {name: getattr(scaling, name) for name in LLAMA3}}
@@ -263,14 +263,14 @@ def _values(plan: Plan) -> dict[str, Any]:
 
 
 def _mesh(plan: Plan) -> dict[str, int]:
-    """The axes over which the ranks are dealt, the slowest links first; context ranks are shards, too."""
+    """Sizes of the mesh axes, slowest links first; context ranks shard parameters as well."""
     layout, fsdp = plan.candidate.layout, "fsdp" in conditions(plan)
     axes = {"pp": layout.pp, "dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard * layout.cp, "tp": layout.tp}
     return {name: size for name, size in axes.items() if size > 1 or (fsdp and name == "dp_shard")}
 
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:
-    """``plan.py``: the constants that the other files use, then those that chose the code, with the reason of each setting."""
+    """``plan.py``: constants that the other files use, then those that selected the code, each setting with its reason."""
     always = {"model", *SHAPE, *WORKLOAD, *_unusual_experts(values)} - ({"lora_rank"} if plan.workload.train == "full" else set())
     chosen = {
         name
@@ -294,7 +294,7 @@ def _unusual_experts(values: Mapping[str, Any]) -> set[str]:
 
 
 def _literal(text: str) -> str:
-    """A text as Python has it; JSON would write a letter beyond U+FFFF as two."""
+    """A text as a literal of Python; JSON would write a character beyond U+FFFF as two."""
     return json.dumps(text, ensure_ascii=False).encode("ascii", "backslashreplace").decode()
 
 

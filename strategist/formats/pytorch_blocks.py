@@ -1,8 +1,9 @@
-"""Assembles the files of the exported PyTorch script from blocks, of which only those that a plan needs are written.
+"""Assembles the files of the exported PyTorch script from blocks; only blocks that a plan needs are written.
 
-The blocks lie in ``profiles/formats/pytorch``: a folder for each file of the script, and in it a block for each technique. A block
-is Python source. Its lines between ``# if: NAME`` and ``# end: NAME`` are kept where the condition holds; ``not NAME`` and ``NAME
-and NAME`` are conditions too. A block imports libraries; names of other files and constants of the plan are imported for it.
+The blocks are in ``profiles/formats/pytorch``: a folder for each file of the script, with a block for each technique. A block is
+Python source. Lines between ``# if: NAME`` and ``# end: NAME`` are kept if the condition holds; ``not NAME`` and ``NAME and
+NAME`` are conditions too. A block imports libraries only; imports of the script's other files and of the plan's constants are
+generated.
 """
 
 import ast
@@ -37,13 +38,13 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }  # fmt: skip
-"""Each file with its docstring, and its blocks in their order with the condition of each. A file imports those before it."""
+"""Each file with its docstring, and its blocks in order with their conditions. A file may import from the files before it."""
 
 _IF, _END = re.compile(r"\s*# if: (.+)"), re.compile(r"\s*# end: ")
 
 
 def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str], set[str]]:
-    """The text of each file under these conditions, and which of ``constants``, the names in ``plan.py``, they use."""
+    """The text of each file under these conditions, and the subset of ``constants`` (names in ``plan.py``) that they use."""
     imports, bodies = {}, {}
     for name, (_, blocks) in FILES.items():
         wanted = [block for block, condition in blocks.items() if not condition or holds(condition, conditions)]
@@ -63,7 +64,7 @@ def assemble(conditions: Set[str], constants: Set[str]) -> tuple[dict[str, str],
 
 @cache
 def block_text(name: str, block: str) -> str:
-    """A block of a file, with all of its conditions."""
+    """A block of a file, with all its conditional lines."""
     return (data_dir("profiles") / "formats" / "pytorch" / name / f"{block}.py").read_text(encoding="utf-8")
 
 
@@ -82,19 +83,19 @@ def kept(text: str, conditions: Set[str]) -> str:
 
 
 def holds(condition: str, conditions: Set[str]) -> bool:
-    """Whether ``NAME``, ``not NAME``, or several of them joined by ``and`` are true."""
+    """Whether a condition is true: ``NAME``, ``not NAME``, or several of these joined by ``and``."""
     return all((part.removeprefix("not ") in conditions) != part.startswith("not ") for part in condition.split(" and "))
 
 
 def _parts(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
-    """The imports of a block, and what follows them."""
+    """The imports of a block, and the code after them."""
     nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
     last = max((node.end_lineno or node.lineno for node in nodes), default=0)
     return nodes, "\n".join(text.splitlines()[last:]).strip("\n")
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """The names that a file defines."""
+    """Names that a file defines."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -103,7 +104,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _imports(nodes: Sequence[ast.Import | ast.ImportFrom], used: Set[str], defined: Mapping[str, Set[str]]) -> str:
-    """The statements that import what is used: of the standard library, of others, and of the script's own files."""
+    """Import statements of the names in use: standard library, other packages, and the script's own files."""
     found: dict[str, set[str]] = {}
     for node in nodes:
         names = {ast.unparse(item) for item in node.names if (item.asname or item.name).partition(".")[0] in used}
@@ -124,7 +125,7 @@ def _is_standard(module: str) -> bool:
 
 
 def _statements(group: Mapping[str, Set[str]]) -> Iterator[str]:
-    """Import statements, in the order of isort; those that are too long are filled over several lines."""
+    """Import statements in the order of isort; long ones are wrapped."""
     yield from sorted(module for module in group if module.startswith("import "))
     for module in sorted(module for module in group if not module.startswith("import ")):
         names = sorted(group[module], key=lambda name: (not name.isupper(), name[:1].islower(), name))

@@ -1,4 +1,4 @@
-"""Files that another file names by a path, and the settings of a trainer that its start script names so."""
+"""Files that another file names by a path, such as the trainer's config file that a start script names."""
 
 import os
 import shlex
@@ -10,25 +10,27 @@ from strategist.formats.accelerate_launch import CONFIGS, default_file
 from strategist.formats.source import Entry, Source, load
 
 CONFIG = "config"
-"""The flag by which a script names the file of its trainer's settings (TRL's ``TrlParser``)."""
+"""Flag of a script that names its trainer's config file (TRL's ``TrlParser``)."""
 
 
 def beside(path: str, value: str) -> Path | None:
-    """The file that is named in ``path``: from the folder which that lies in, the folders above up to the repository's root, or the
-    working folder."""
+    """The file that ``path`` names as ``value``; None if it does not exist.
+
+    The name is relative to the folder of ``path``, to a folder above it up to the repository's root, or to the working folder.
+    """
     folders = Path(path).resolve().parents
     root = next((index for index, folder in enumerate(folders) if os.path.exists(folder / ".git")), len(folders))
     places = (folder / value for folder in (*folders[: root + 1], Path()))
-    found = next((place for place in places if os.path.isfile(place)), None)  # also of a name that no file can have
+    found = next((place for place in places if os.path.isfile(place)), None)  # os.path: an impossible file name is not an error
     here = Path.cwd()
     return found.relative_to(here) if found and found.is_relative_to(here) else found
 
 
 def with_config(source: Source) -> Source:
-    """A script with the settings of the file that it names; the script's own flags count over them.
+    """The script with the entries of the config file that it names; the script's own flags override them.
 
     Raises:
-        FileError: the file is there, and cannot be read.
+        FileError: the file exists and cannot be read.
     """
     named = source.entries.get(CONFIG)
     path = beside(source.path, str(named.value)) if source.launch and named and str(named.value).endswith(CONFIGS) else None
@@ -40,7 +42,7 @@ def with_config(source: Source) -> Source:
 
 
 def named_entries(file: Source) -> tuple[Entry, ...]:
-    """The entries of a file, each with the file that it stands in."""
+    """The entries of a file, each with the path of the file that it is in."""
     return tuple(replace(entry, path=entry.path or file.path) for entry in file.entries.values())
 
 

@@ -1,4 +1,4 @@
-"""Setup: a config file completed for given devices: a situation and a candidate that can be priced."""
+"""Setup: a config file completed for given devices, as a situation and a candidate that can be priced."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +23,11 @@ from strategist.profiles.situation import Situation, situation
 
 @dataclass(frozen=True, kw_only=True)
 class GivenValues:
-    """The user's own values, which take precedence over the file. ``workload`` and ``settings`` hold what was given
-    only; ``gpus`` is None where the file says them."""
+    """Values that the user gives; they override the file.
+
+    workload, settings: given values only.
+    gpus: None if the file states the devices.
+    """
 
     gpus: str | None = None
     model: str | None = None
@@ -35,7 +38,7 @@ class GivenValues:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A situation and a candidate in it, legal or not; the other fields of the same names as in what was found."""
+    """A situation and a candidate in it, which need not be legal. The other fields are those of ParsedConfig."""
 
     situation: Situation
     candidate: Candidate
@@ -47,10 +50,10 @@ class Setup:
 
 
 def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
-    """The file's settings on the devices that are given.
+    """The file's settings on the given devices.
 
     Raises:
-        InputError: the model or the devices are not given, or they cannot hold the degrees.
+        InputError: the model or the devices are not given, or the devices cannot hold the degrees.
     """
     cluster = found.cluster if given.gpus is None else None
     gpus = given.gpus if cluster is None else cluster.name
@@ -68,7 +71,7 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
     stated_here |= set(found.model_entries) if given.model else set()
     open_ones = (item for item in found.findings if item.code != "FMT-011" or item.entry not in stated_here)
-    findings = [*open_ones, *_differences(source, found, given, known.cluster)]
+    findings = [*open_ones, *_override_findings(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
     batches = _batches(stated.get("global_batch"), settings.get("micro_batch"), found.accumulation, layout)
@@ -76,10 +79,10 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     if batches.contradict and layout.world_size == known.cluster.devices:
         findings.append(finding("FMT-004", batches.contradict, "make the three agree", source, found.said.get("global_batch", "")))
     settings["micro_batch"] = batches.micro
-    findings += _ungrouped(source, settings, layout, found)
-    candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _others(settings)), settings)
+    findings += _merge_subgroup(source, settings, layout, found)
+    candidate = _pipelined(with_settings(Candidate(layout=layout, knobs=Knobs()), _non_layout_settings(settings)), settings)
     unsaid = (*(() if "seq_len" in stated else ("seq_len",)), *(("global_batch",) if batches.assumed else ()), *found.unsaid)
-    findings += _assumed(
+    findings += _assumption_findings(
         source, [name for name in unsaid if name not in given.workload and name not in given.settings], candidate, workload
     )
     return Setup(
@@ -89,8 +92,8 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
     )  # fmt: skip
 
 
-def _differences(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:
-    """What the command line says otherwise."""
+def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:
+    """Findings on given values that differ from those of the file."""
     unknown = {item.entry for item in found.findings if item.code == "FMT-011"}
     for mine, theirs in ((given.workload, found.workload), (given.settings, found.settings)):
         for name, value in mine.items():
@@ -104,8 +107,8 @@ def _differences(source: Source, found: ParsedConfig, given: GivenValues, cluste
         yield finding("FMT-008", message, "give what is to be run", source, found.said.get("devices", ""))
 
 
-def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
-    """Values that a price needs and that are not given."""
+def _assumption_findings(source: Source, names: Iterable[str], candidate: Candidate, workload: Workload) -> Iterator[Diagnostic]:
+    """Findings on values that a price needs and that are neither stated nor given."""
     for name in names:
         setting = name in SETTING_NAMES
         value = show_value(value_of(candidate, name) if setting else getattr(workload, name))
@@ -114,7 +117,7 @@ def _assumed(source: Source, names: Iterable[str], candidate: Candidate, workloa
 
 
 def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Cluster) -> Layout:
-    """The degrees, the spare axis filled with what no other takes; a law says later where they are not those of the devices."""
+    """The degrees; the spare axis takes the remaining devices. Degrees that do not match the devices break a law later."""
     degrees = {name: int(settings.get(name, 1)) for name in DEGREES}
     order = tuple(str(settings["axis_order"]).split(".")) if "axis_order" in settings else AXES
     if found.spare and found.spare not in settings:
@@ -125,7 +128,12 @@ def _layout(settings: Mapping[str, KnobValue], found: ParsedConfig, cluster: Clu
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """Sequences of a step and of a micro-batch; whether the former were ``assumed``, and how what was said contradicts itself."""
+    """Batch sizes, in sequences.
+
+    whole, micro: of a step and of a micro-batch.
+    assumed: whether ``whole`` is assumed.
+    contradict: how the stated values contradict each other; empty if they agree.
+    """
 
     whole: int
     micro: int
@@ -134,7 +142,7 @@ class Batches:
 
 
 def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -> Batches:
-    """What follows from what is said: the step's sequences, else one micro-batch a rank, or as many as fill a pipeline."""
+    """Batch sizes from the stated values. Without a global batch, the accumulation is as stated, or equal to pp."""
     ranks = layout.data_ranks
     if whole is None:
         micro, steps = int(micro or 1), accumulation or layout.pp
@@ -147,11 +155,11 @@ def _batches(whole: Any, micro: Any, accumulation: int | None, layout: Layout) -
     return Batches(whole=int(whole), micro=micro)
 
 
-def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, found: ParsedConfig) -> tuple[Diagnostic, ...]:
-    """Takes a subgroup of all ranks that share parameters as plain resharding, which it is.
+def _merge_subgroup(source: Source, settings: dict[str, KnobValue], layout: Layout, found: ParsedConfig) -> tuple[Diagnostic, ...]:
+    """Replaces resharding to a subgroup of all ranks that share parameters by plain resharding, which is the same.
 
-    torch's fully_shard does so where the sizes are equal. DeepSpeed, whose files name the size, also takes a larger one for that of
-    all ranks (utils/groups.py: ``_create_zero_param_parallel_group``), and keeps the second shard beside the first.
+    torch's fully_shard does so if the sizes are equal. DeepSpeed, whose files state the size, also treats a larger size as that
+    of all ranks (utils/groups.py: ``_create_zero_param_parallel_group``), and keeps the second shard in addition to the first.
     """
     size, ranks = int(settings.get("reshard_group_size", 1)), layout.fsdp_ranks
     entry = found.said.get("reshard_group_size", "")
@@ -163,12 +171,12 @@ def _ungrouped(source: Source, settings: dict[str, KnobValue], layout: Layout, f
     return (finding("FMT-002", text, f"remove {entry}: it shortens gathers between nodes only", source, entry),) if named else ()
 
 
-def _others(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+def _non_layout_settings(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     return {name: value for name, value in settings.items() if name not in (*DEGREES, "axis_order")}
 
 
 def _pipelined(candidate: Candidate, settings: Mapping[str, KnobValue]) -> Candidate:
-    """What has no choice beside a pipeline follows it."""
+    """The candidate with the settings that a pipeline leaves no choice of."""
     if candidate.layout.pp > 1 and "no_sync" not in settings:
         return with_settings(candidate, {"no_sync": True})
     return candidate

@@ -1,7 +1,7 @@
-"""Shell scripts as a shell reads them: commands as words, in which variables, arrays and arithmetic are expanded.
+"""Parses shell scripts into commands of words, with variables, arrays and arithmetic expanded.
 
-Nothing is run. What only a run knows stays as it is written, with its ``$``: variables that no line sets, the output of commands,
-and what a condition decides. Grammar: POSIX.1-2024, XCU chapter 2, with the arrays of bash.
+Nothing is run. Values that are known only at run time stay as they are written, with their ``$``: variables that no line sets,
+the output of commands, and words that depend on a condition. Grammar: POSIX.1-2024, XCU chapter 2, with the arrays of bash.
 """
 
 import ast
@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 from strategist.formats.shell_words import ASSIGNMENT, Lexer, Part, Raw, length
 
-LONGEST, MOST_WORDS, MOST = 10_000, 20_000, 10_000_000
-"""Characters and words of a variable, and characters of all expansions, beyond which they stay as they are written: variables may
-double each other."""
+MAX_VARIABLE_CHARACTERS, MAX_WORDS, MAX_EXPANSION_CHARACTERS = 10_000, 20_000, 10_000_000
+"""Limits of expansion, because variables may double each other: characters and words of a variable, characters in all."""
 
 CONDITION = "${condition:+%s}"
-"""How a word is shown that a condition decides about."""
+"""Notation for a word that depends on a condition."""
 
 
 _NAME = re.compile(r"[A-Za-z_]\w*|[@*#?0-9]")
@@ -27,7 +26,7 @@ _ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*](?::[^}]*)?\})")
 
 @dataclass(frozen=True, kw_only=True)
 class Word:
-    """A word of a command. ``certain`` is false where a condition decides whether it is there."""
+    """A word of a command. ``certain``: false if its presence depends on a condition."""
 
     text: str
     line: int
@@ -36,8 +35,11 @@ class Word:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """The words of a command, expanded, and its line. ``certain`` is false where a condition decides whether it runs; ``runs`` is
-    false of the words of a variable that look like options and that no command takes up."""
+    """The expanded words of a command, and its line.
+
+    certain: false if a condition decides whether the command runs.
+    runs: false for the words of a variable that look like options and that no command uses.
+    """
 
     words: tuple[Word, ...]
     line: int = 0
@@ -62,7 +64,7 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def _split(words: Sequence[Word]) -> Iterator[Word]:
-    """The words of texts that are not quoted, each on its line."""
+    """The words of unquoted texts, each with its line."""
     for word in words:
         for offset, line in enumerate(word.text.split("\n")):
             yield from (replace(word, text=text, line=word.line + offset) for text in line.split())
@@ -75,7 +77,7 @@ SHOWS = ("echo", "printf")
 
 
 def program(command: Command) -> str:
-    """The Python program that a command starts with options; one word for all that a launcher starts, and empty for none."""
+    """The Python program that a command starts with options; ``launched`` for any program of a launcher; empty for none."""
     text = " ".join(word.text for word in command.words)
     if not command.runs or command.words[0].text in SHOWS or "--" not in text:
         return ""
@@ -96,7 +98,7 @@ _SETS = ("export", "local", "readonly", "declare", "typeset", "env")
 
 
 class _Reader:
-    """Follows a script: what variables hold, and whether a condition decides about the command at hand."""
+    """State while reading a script: values of variables, and whether a condition decides about the current command."""
 
     def __init__(self) -> None:
         self.variables: dict[str, tuple[Word, ...]] = {}
@@ -107,7 +109,7 @@ class _Reader:
         self.certain, self._tested = True, False
 
     def command(self, part: Part) -> tuple[Word, ...]:
-        """The words of a command; none of one that sets variables only, or that is a condition."""
+        """The words of a command; empty if it only sets variables, or is a condition."""
         raws = list(part.words)
         while raws and (word := raws[0].text) in (*_OPENS, *_GOES_ON, *_CLOSES, "{", "}", "!", "function", "time", "exec", "eval"):
             self._depth += (word in _OPENS) - (word in _CLOSES)
@@ -120,11 +122,11 @@ class _Reader:
         tested = first in ("[", "[[", "test")
         self.certain = self._depth == 0 and not (part.before == "||" or (part.before == "&&" and self._tested))
         self._tested = tested or (part.before == "&&" and self._tested)
-        pattern = self._depth > 0 and first.startswith("-")  # of a case
+        pattern = self._depth > 0 and first.startswith("-")  # a pattern of a case statement
         return () if tested or pattern else self._simple(raws)
 
     def _simple(self, raws: list[Raw]) -> tuple[Word, ...]:
-        """The words after the assignments, with them where a command follows, which they are the environment of."""
+        """The words of a simple command, with the assignments of its environment; empty if there are only assignments."""
         sets = bool(raws) and raws[0].text in _SETS
         rest = [raw for raw in raws[1:] if not raw.text.startswith("-")] if sets else raws
         count = next((index for index, raw in enumerate(rest) if not ASSIGNMENT.match(raw.text)), len(rest))
@@ -154,7 +156,7 @@ class _Reader:
         elif self.certain and not adds:
             self._unknown.discard(name)
         found = (*before, *value)
-        if len(found) > MOST_WORDS or any(len(word.text) > LONGEST for word in found):
+        if len(found) > MAX_WORDS or any(len(word.text) > MAX_VARIABLE_CHARACTERS for word in found):
             self._unknown.add(name)
             return
         self.variables[name] = found
@@ -164,7 +166,7 @@ class _Reader:
             yield from self._fields(raw)
 
     def _fields(self, raw: Raw) -> Iterator[Word]:
-        """The words that a word becomes."""
+        """The words that one word expands to."""
         open_word: Word | None = None
         for words, quoted in self._pieces(raw.text):
             pieces = words if quoted else tuple(_split(words))
@@ -186,11 +188,11 @@ class _Reader:
             yield open_word
 
     def _text(self, raw: str) -> str:
-        """The value of an assignment, in which nothing is split."""
+        """The value of an assignment, which is not split into words."""
         return "".join(" ".join(word.text for word in words) for words, _ in self._pieces(raw))
 
     def _pieces(self, text: str, *, inside: bool = False) -> Iterator[tuple[tuple[Word, ...], bool]]:
-        """Pieces of a word, and whether they are quoted, as all ``inside`` double quotes are. Line 0 is that of the word."""
+        """Pieces of a word, and whether each is quoted: all, if ``inside`` double quotes. Line 0 means the word's line."""
         at = 0
         while at < len(text):
             piece = text[at : at + length(text, at)]
@@ -204,23 +206,23 @@ class _Reader:
                 yield from within or [((Word(text="", line=0),), True)]
             elif piece[0] in "$`" and len(piece) > 1:
                 found = self._expansion(piece)
-                yield found, inside or any(word.text.startswith("$") for word in found)  # what is not known is not split
+                yield found, inside or any(word.text.startswith("$") for word in found)  # unknown values are not split
             else:
                 yield (Word(text=_unquoted(piece, inside), line=0),), True
 
     def _expansion(self, piece: str) -> tuple[Word, ...]:
-        """What an expansion stands for; itself where only a run knows."""
+        """The value of an expansion; the expansion itself if its value is known only at run time."""
         certain = self._unknown.isdisjoint(_NAME.findall(piece))
         itself = (Word(text=f"$({piece[1:-1]})" if piece[0] == "`" else piece, line=0, certain=certain),)
-        if self._spent > MOST:
+        if self._spent > MAX_EXPANSION_CHARACTERS:
             return itself
         found = self._known(piece)
         self._spent += sum(len(word.text) for word in found or ())
         return itself if found is None else found
 
     def _known(self, piece: str) -> tuple[Word, ...] | None:
-        """What an expansion stands for; None where only a run knows."""
-        if _ARGUMENTS.fullmatch(piece):  # a script that is called alone has none
+        """The value of an expansion; None if it is known only at run time."""
+        if _ARGUMENTS.fullmatch(piece):  # empty if the script is called without arguments
             return ()
         if piece.startswith("$(("):
             number = self._arithmetic(piece[3:-2])
@@ -245,7 +247,7 @@ class _Reader:
         return value
 
     def _arithmetic(self, text: str) -> int | None:
-        """The whole number that a sum of numbers and variables is."""
+        """The value of an arithmetic expansion of numbers and variables; None if it is unknown."""
 
         def number(match: re.Match[str]) -> str:
             self.used.add(match[1])
@@ -257,7 +259,7 @@ class _Reader:
 
 
 def _unquoted(piece: str, inside: bool) -> str:
-    """A piece without expansions, as it is meant."""
+    """A piece without expansions, with its quotes and escapes removed."""
     if piece[0] == "'" and not inside and len(piece) > 1:
         return piece[1:].removesuffix("'")
     if piece[0] == "\\" and len(piece) > 1 and (not inside or piece[1] in '"\\$`\n'):
@@ -269,7 +271,7 @@ _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, a
 
 
 def _sum(text: str) -> int | None:
-    """The value of a sum, None of what is none."""
+    """The value of an arithmetic expression of whole numbers; None for any other text."""
 
     def value(node: ast.expr) -> int:
         if isinstance(node, ast.Constant) and type(node.value) is int:

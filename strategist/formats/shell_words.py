@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """A word as it is written; of an array its elements."""
+    """A word as it is written; with the elements of an array."""
 
     text: str
     line: int
@@ -29,7 +29,7 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 
 class Lexer:
-    """Splits a script into simple commands, without a look at what words mean."""
+    """Splits a script into simple commands, without interpreting the words."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self.line = text, 0, 1
@@ -50,12 +50,12 @@ class Lexer:
             yield Part(before=before, words=tuple(words))
 
     def _list(self) -> Raw | None:
-        """A sum of lists, as ``([0]*3+[1]*58)`` stands in Megatron-LM's arguments, quoted or not."""
+        """A sum of lists such as ``([0]*3+[1]*58)``, as in Megatron-LM's arguments, quoted or not; None without one."""
         listed = _LIST.match(self._text, self._at)
         return Raw(text=self._step(len(listed[0])).strip(), line=self.line) if listed else None
 
     def _separator(self) -> str:
-        """An operator that ends a command; blanks and comments before it are passed over."""
+        """The operator that ends a command, empty without one; blanks and comments before it are skipped."""
         while self._at < len(self._text):
             rest = self._text[self._at : self._at + 2]
             if rest == "\\\n":
@@ -88,7 +88,7 @@ class Lexer:
         self._heredocs = []
 
     def _word(self) -> Raw | None:
-        """The next word; None of a redirection, which is passed over."""
+        """The next word; None for a redirection, which is skipped."""
         line, start = self.line, self._at
         while self._at < len(self._text):
             letter = self._text[self._at]
@@ -104,7 +104,7 @@ class Lexer:
         return Raw(text=self._text[start : self._at], line=line)
 
     def _redirection(self, word: str, line: int) -> Raw | None:
-        """Passes ``2>&1``, ``> FILE`` and ``<<END`` over; a word before the arrow that is no number stays."""
+        """Skips ``2>&1``, ``> FILE`` and ``<<END``; a word before the operator is returned unless it is a number."""
         if heredoc := _HEREDOC.match(self._text, self._at):
             self._heredocs.append(heredoc[2])
             self._step(len(heredoc[0]))
@@ -115,7 +115,7 @@ class Lexer:
         return None if not word or word.isdigit() else Raw(text=word, line=line)
 
     def _elements(self) -> Iterator[Raw]:
-        """The words of an array, up to its bracket."""
+        """The words of an array, up to its closing bracket."""
         while self._at < len(self._text):
             found = self._separator()
             if found == ")":
@@ -125,7 +125,7 @@ class Lexer:
 
 
 def length(text: str, at: int) -> int:
-    """Characters of what belongs together from a place on: a quotation, an expansion, an escaped character, or one character."""
+    """Characters of the token at a position: a quotation, an expansion, an escaped character, or one character."""
     letter = text[at]
     if letter == "\\":
         return 2

@@ -1,4 +1,4 @@
-"""Sources: files of other systems as flat entries with their places, whatever language they are written in."""
+"""Sources: other systems' files in any language, as flat entries with their positions."""
 
 import json
 import re
@@ -12,13 +12,16 @@ from strategist.errors import FileError
 from strategist.files import yaml_file
 from strategist.formats import accelerate_launch, shell
 
-LONGEST_SHOWN = 60
+MAX_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A value by its dotted name, as in ``zero_optimization.stage``; a list is one value. Line and column count from 1. ``path`` is
-    the file that it stands in where that is not the source's own."""
+    """A value by its dotted name, such as ``zero_optimization.stage``; a list is one value.
+
+    line, column: counted from 1.
+    path: the file of the entry, if it is not the source's own.
+    """
 
     name: str
     value: Any
@@ -29,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a script starts its program: whether by ``accelerate launch``, with which options of its own, by names with ``_``."""
+    """How a script starts its program: whether with ``accelerate launch``, and the launcher's options by name, with ``_``."""
 
     accelerate: bool
     options: Mapping[str, Entry]
@@ -37,10 +40,11 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a format
-    finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands of a script
-    that start such a program as well, by their lines. ``launch`` is None of what is no script. ``relaxed`` is JSON with comments or
-    commas at ends."""
+    """A file, read. ``language`` is json, yaml, toml, command (a shell script or line of flags) or python, whose entries a
+    format finds by itself. ``part`` is the requested function of a Python file. ``unread`` are the flags of further commands
+    of a script that start such a program as well, by their lines. ``launch`` is None of what is not a script. ``relaxed`` is
+    JSON with comments or commas at ends.
+    """
 
     path: str
     text: str = field(repr=False)
@@ -56,7 +60,7 @@ class Source:
         return all(any(known == name or known.startswith(f"{name}.") for known in self.entries) for name in names)
 
     def error(self, name: str, message: str) -> FileError:
-        """An error that points at an entry."""
+        """An error at the position of an entry."""
         entry = self.entries.get(name)
         return FileError(entry.path or self.path, message, entry.line, entry.column) if entry else FileError(self.path, message)
 
@@ -79,7 +83,7 @@ def load(path: str | Path, *, relaxed: bool = False) -> Source:
 
 
 def parse(text: str, path: str = "<text>") -> Source:
-    """The source that ``text`` is.
+    """The source of a text.
 
     Raises:
         FileError: it is in none of the languages.
@@ -100,19 +104,19 @@ _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
 
 
 def _unrendered(text: str, error: FileError) -> FileError | None:
-    """The error where its line is of a template, which is why it cannot be read."""
+    """The error of an unrendered template, if the line of ``error`` holds one; otherwise None."""
     lines = text.splitlines()
     if error.line is None or error.line > len(lines):
         return None
     found = _TEMPLATE.search(lines[error.line - 1].partition("#")[0])
     if found is None:
         return None
-    message = f"the file is an unrendered template: {found[0][:LONGEST_SHOWN]} stands here; render it first"
+    message = f"the file is an unrendered template: {found[0][:MAX_SHOWN_CHARACTERS]} stands here; render it first"
     return FileError(error.path, message, error.line, found.start() + 1)
 
 
 def _language(text: str, suffix: str) -> str:
-    """By the suffix where it says, else by what the text looks like."""
+    """The language, by the file's suffix if it is known, otherwise by the form of the text."""
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     if text.lstrip().startswith("{"):
@@ -143,7 +147,7 @@ def relaxed_json(text: str) -> str:
 
 
 def _json(text: str, path: str) -> Iterator[Entry]:
-    """JSON is YAML but for tabs, which only stand between its values."""
+    """Entries of JSON, parsed as YAML for their positions. YAML allows no tabs, which in JSON occur only between values."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -156,7 +160,7 @@ def _json(text: str, path: str) -> Iterator[Entry]:
 
 
 def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
-    """The values of a mapping that hold no mapping themselves."""
+    """Values of nested mappings that are not mappings themselves."""
     if not isinstance(document.data, dict):
         raise FileError(
             document.path,
@@ -169,14 +173,14 @@ def _leaves(document: yaml_file.Document) -> Iterator[Entry]:
                 yield from below((*place, key), inner)
         else:
             line, column = document.key_mark(place)
-            yield Entry(name=_plain(place), value=value, line=line, column=column)
+            yield Entry(name=_dotted_name(place), value=value, line=line, column=column)
 
     for key, value in document.data.items():
         yield from below((key,), value)
 
 
-def _plain(place: tuple[str, ...]) -> str:
-    """A key's dotted name; a flag that stands as a key is named as on a command line, under whatever heading."""
+def _dotted_name(place: tuple[str, ...]) -> str:
+    """Dotted name of a key; a key that is a flag is named as on a command line, whatever section it is in."""
     return place[-1][2:] if place[-1].startswith("--") else ".".join(place)
 
 
@@ -205,7 +209,7 @@ def _toml(text: str, path: str) -> Iterator[Entry]:
 
 
 def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values of a mapping that hold no mapping themselves, by dotted names below ``name``; any other value by its own."""
+    """Values of nested mappings that are no mappings themselves, by dotted names below ``name``; any other value as ``name``."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from leaves(f"{name}.{key}" if name else str(key), inner)
@@ -218,8 +222,10 @@ _SETTING = re.compile(r"(\w[\w.]*)=(.*)", re.DOTALL)
 
 
 def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict[str, Entry]]]:
-    """The commands of a script, and by their lines the flags of those that are left out: of all that start a program alike the
-    last counts, for two trainings are no plan."""
+    """The commands of a script that count, and by line the flags of the others.
+
+    Of several commands that start the same program, only the last counts, because a plan describes one training.
+    """
     try:
         every = list(shell.commands(text))
     except RecursionError:
@@ -227,27 +233,31 @@ def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict
     programs = [shell.program(command) for command in every]
     last = {program: index for index, program in enumerate(programs) if program}
     read = [last.get(program, index) == index for index, program in enumerate(programs)]
-    unread = {command.line: _both(command) for command, kept in zip(every, read, strict=True) if not kept}
+    unread = {command.line: _all_flags(command) for command, kept in zip(every, read, strict=True) if not kept}
     return [command for command, kept in zip(every, read, strict=True) if kept], unread
 
 
 def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry], Launch]:
-    """The flags of the program that a script starts, and how it starts it."""
+    """The flags of the program that a script starts, and how the script starts it."""
     parts = [accelerate_launch.split(command) for command in read]
     own = _merged([part[1] if part else command for command, part in zip(read, parts, strict=True)])
     options = {name.replace("-", "_"): entry for name, entry in _merged([part[0] for part in parts if part]).items()}
-    own |= {name: entry for name, entry in options.items() if "$" in name}  # may hold anything
+    own |= {name: entry for name, entry in options.items() if "$" in name}  # may expand to any flag
     return own, Launch(accelerate=any(parts) or accelerate_launch.mentions_accelerate(text), options=options)
 
 
-def _both(command: shell.Command) -> dict[str, Entry]:
+def _all_flags(command: shell.Command) -> dict[str, Entry]:
     """The flags of a program and of its launcher."""
     return {name: entry for part in accelerate_launch.split(command) or (command,) for name, entry in _flags(part.words).items()}
 
 
 def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
-    """Flags of commands. ``--name value``, ``--name=value`` and ``name=value`` are alike; a flag without a value is true; a later
-    one counts, unless a condition decides between commands: then its value holds a ``$``, as does all that only a run knows."""
+    """Flags of commands.
+
+    ``--name value``, ``--name=value`` and ``name=value`` are equal; a flag without a value is true. A later flag overrides an
+    earlier one, unless a condition decides between their commands: then its value has a ``$``, like every value that is known
+    only at run time.
+    """
     found: dict[str, Entry] = {}
     decided: set[str] = set()
     for command in commands:
@@ -264,7 +274,7 @@ def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
 
 
 def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
-    """The flags among the words of a command; those of a quoted command are its own."""
+    """The flags among the words of a command; a quoted command's flags count as its own."""
     found: dict[str, Entry] = {}
     decided: set[str] = set()
     waiting: Entry | None = None
@@ -288,12 +298,12 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
     return found | {name: replace(found[name], value=shell.CONDITION % found[name].value) for name in decided}
 
 
-def _nothing(text: str, path: str) -> Iterator[Entry]:
+def _no_entries(text: str, path: str) -> Iterator[Entry]:
     return iter(())
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[Entry]]] = {
-    "json": _json, "yaml": _yaml, "toml": _toml, "python": _nothing,
+    "json": _json, "yaml": _yaml, "toml": _toml, "python": _no_entries,
 }  # fmt: skip
 _SUFFIXES = {
     ".json": "json",

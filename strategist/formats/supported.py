@@ -1,4 +1,4 @@
-"""A plan with each setting at a value that a format can express, so that a file and the remarks in it never disagree."""
+"""Replaces a plan's settings that a format cannot express, so that a file and its remarks never disagree."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,29 +12,29 @@ from strategist.expr.columns import row_of
 from strategist.expr.evaluate import Facts, scalar
 from strategist.rules.backend import Backend
 
-USUAL = Candidate(layout=Layout(), knobs=Knobs())
+DEFAULT_CANDIDATE = Candidate(layout=Layout(), knobs=Knobs())
 
 
 def supported(plan: Plan, limits: Backend, facts: Facts) -> Plan:
-    """The plan with other values of the knobs and options that ``limits`` refuse; layout, model and workload stay."""
+    """The plan with other values for the knobs and options that ``limits`` refuse; layout, model and workload stay."""
     candidate = plan.candidate
     for name in limits.outside(candidate, plan.model, plan.workload, plan.cluster.device.kind):
-        candidate = next(_others(candidate, name, limits), candidate)
+        candidate = next(_variants(candidate, name, limits), candidate)
     for refusal in limits.refuses:
 
         def holds(changed: Candidate, when: Expression = refusal.when) -> bool:
             return scalar(when, {**facts, **row_of(changed, changed.accumulation(plan.workload))}) is True
 
         if holds(candidate):
-            changes = (changed for name in sorted(refusal.when.names) for changed in _others(candidate, name, limits))
+            changes = (changed for name in sorted(refusal.when.names) for changed in _variants(candidate, name, limits))
             candidate = next((changed for changed in changes if not holds(changed)), candidate)
     return replace(plan, candidate=candidate)
 
 
-def _others(candidate: Candidate, name: str, limits: Backend) -> Iterator[Candidate]:
-    """The candidate with each other value of one of its knobs or options that is allowed; the usual one comes first."""
+def _variants(candidate: Candidate, name: str, limits: Backend) -> Iterator[Candidate]:
+    """The candidate with every other allowed value of one knob or option, the default first."""
     part, _, setting = name.partition(".")
     if part in ("knobs", "options") and hasattr(getattr(candidate, part), setting):
-        for value in (value_of(USUAL, setting), *SETTING_CHOICES.get(setting, limits.limits.get(name, ()))):
+        for value in (value_of(DEFAULT_CANDIDATE, setting), *SETTING_CHOICES.get(setting, limits.limits.get(name, ()))):
             if limits.allows(name, value) and value != value_of(candidate, setting):
                 yield with_settings(candidate, {setting: value})

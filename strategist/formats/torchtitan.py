@@ -1,9 +1,9 @@
-"""TorchTitan: configurations in Python and command lines of 0.3, TOML and command lines of what came before.
+"""TorchTitan's configurations: Python and command lines of 0.3, TOML and command lines of older versions.
 
-What it does by itself: torchtitan/config/configs.py, trainer.py and distributed/ of 0.3.0, config/job_config.py of 0.2.2. Gradients
-are reduced in each micro-batch, but for pipelines; logits stay sharded over tp; 0.2 runs scaled dot product attention around a
-ring, 0.3 FlexAttention on gathered keys; a step of 0.3 is one CUDA graph where neither pipelines nor experts are, and its loss
-makes logits in pieces (components/loss.py).
+Defaults: torchtitan/config/configs.py, trainer.py and distributed/ of 0.3.0, config/job_config.py of 0.2.2. Gradients are
+reduced in each micro-batch, except with pipelines; logits stay sharded over tp; 0.2 has scaled dot product attention as ring
+attention, 0.3 FlexAttention on gathered keys; a step of 0.3 is one CUDA graph without pipeline and expert parallelism, and its
+loss computes logits in chunks (components/loss.py).
 """
 
 from collections.abc import Iterator
@@ -23,19 +23,30 @@ from strategist.formats.source import Source
 from strategist.formats.torchtitan_entries import NOTE, normalized
 from strategist.formats.torchtitan_export import write
 from strategist.formats.torchtitan_models import preset
-from strategist.formats.torchtitan_names import IGNORES, PARALLEL, POLICY, SAID, SCHEDULES, UNLIKE, WORDS
+from strategist.formats.torchtitan_names import (
+    IGNORED_ENTRIES,
+    PARALLEL,
+    POLICY,
+    SCHEDULES,
+    SETTING_ENTRIES,
+    UNPRICED_ENTRIES,
+    WORDS,
+)
 from strategist.profiles.models import find_preset
 from strategist.profiles.stacks import load_stack
 
 OPTION = "activation_checkpoint.selective_ac_option"
 TOKENS, STEP_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank", "training.num_tokens_per_train_step"
-LENGTH, USUAL_TOKENS = "training.max_context_length", 16384
-"""What came in the place of local_batch_size and global_batch_size after 0.3.0, with max_context_length for seq_len and
-num_pp_microbatches for pipeline_parallel_microbatch_size (commit 73aed7f of 2026-08-20)."""
+LENGTH, DEFAULT_TOKENS = "training.max_context_length", 16384
+"""Entries since commit 73aed7f of 2026-08-20, after 0.3.0.
+
+The first two replace local_batch_size and global_batch_size, max_context_length replaces seq_len, and num_pp_microbatches
+replaces pipeline_parallel_microbatch_size.
+"""
 
 
 def recognises(source: Source) -> bool:
-    """Python that imports it, flags that only it has, or a job of sections that it had."""
+    """Whether a source is TorchTitan's: Python that imports it, flags that only it has, or TOML with its sections."""
     if source.language == "python":
         return "torchtitan" in source.text
     if source.language == "command":
@@ -46,7 +57,7 @@ def recognises(source: Source) -> bool:
 
 
 def is_new(entries: Entries) -> bool:
-    """Whether it is configured by Python, as 0.3 is."""
+    """Whether the configuration is Python, as in 0.3."""
     source = entries.source
     if source.language == "python":
         return True
@@ -54,7 +65,7 @@ def is_new(entries: Entries) -> bool:
 
 
 def read(entries: Entries) -> ParsedConfig:
-    """What a configuration says; devices are those of the command."""
+    """Settings that a configuration states; the command decides the devices."""
     new = is_new(entries)
     assets = entries.get("hf_assets_path", "model.hf_assets_path")
     name = preset(str(entries.get("model.name") or ""), str(entries.get("model.flavor") or ""), str(assets or ""))
@@ -62,7 +73,7 @@ def read(entries: Entries) -> ParsedConfig:
     degrees = _degrees(entries)
     settings: dict[str, KnobValue] = {**degrees, **_sharding(entries, degrees), **_recompute(entries, degrees, new)}
     settings |= _kernels(entries, degrees, new, shape)
-    findings = list(_unlike(entries))
+    findings = list(_unsupported_findings(entries))
     if degrees["pp"] > 1:
         settings |= _pipeline(entries, degrees["pp"], shape, findings)
     batch, accumulation = _batches(entries, degrees["pp"], findings)
@@ -71,13 +82,13 @@ def read(entries: Entries) -> ParsedConfig:
     whole = degrees.get("dp_shard") is None
     return ParsedConfig(
         settings=settings, workload={**_workload(entries), **batch, **train}, model=name, accumulation=accumulation,
-        spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new), said=SAID,
+        spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new), said=SETTING_ENTRIES,
         findings=tuple(findings),
     )  # fmt: skip
 
 
 def _degrees(entries: Entries) -> dict[str, int]:
-    """Degrees of the axes; dp_shard is left out where it takes what is left."""
+    """Degrees of the axes; dp_shard is left out if it takes the remaining devices."""
     found = {name: entries.whole(entry) or 1 for name, entry in PARALLEL.items() if name != "dp_shard"}
     shards = entries.whole(PARALLEL["dp_shard"], least=-1)
     if shards == 0:
@@ -87,7 +98,7 @@ def _degrees(entries: Entries) -> dict[str, int]:
 
 
 def _sharding(entries: Entries, degrees: dict[str, int]) -> dict[str, KnobValue]:
-    """What FSDP and tensor parallelism do beside their degrees."""
+    """Settings of FSDP and tensor parallelism besides their degrees."""
     usual = degrees["pp"] == 1
     words: dict[str, tuple[bool, bool]] = {"default": (usual, False), "always": (True, True), "never": (False, False)}
     parameters, root = entries.word(words, "parallelism.fsdp_reshard_after_forward") or words["default"]
@@ -101,7 +112,7 @@ def _sharding(entries: Entries, degrees: dict[str, int]) -> dict[str, KnobValue]
 
 
 def _recompute(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, KnobValue]:
-    """Activation checkpointing; before 0.3 the selective kind saved every second layer unless it was told to go by operations."""
+    """Activation checkpointing. Before 0.3 the selective mode saved every second layer, unless its option selected operations."""
     how = entries.word(POLICY, "activation_checkpoint") or "selective"
     option = str(entries.get(OPTION) or ("op" if new else "2"))
     share = entries.get("activation_checkpoint.memory_budget")
@@ -128,7 +139,7 @@ def _is_share(value: float | str) -> bool:
 
 
 def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelShape | None) -> dict[str, KnobValue]:
-    """The compiler, the optimizer's implementation, and what attention does between ranks."""
+    """Settings of the compiler, the optimizer's implementation, context-parallel attention, reduce dtype and experts."""
     components = entries.get("compile.components")
     compiled = bool(entries.flag("compile.enable")) and (not isinstance(components, list) or "model" in components)
     settings: dict[str, KnobValue] = {"compile": compiled}
@@ -153,7 +164,7 @@ def _kernels(entries: Entries, degrees: dict[str, int], new: bool, shape: ModelS
 
 
 def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: list[Diagnostic]) -> dict[str, KnobValue]:
-    """The schedule and its stages: as many on a rank as a schedule has by itself, or as the layers of a stage make."""
+    """The schedule and its stages per rank: the schedule's default, or the number that the layers per stage give."""
     schedule = entries.word(SCHEDULES, "parallelism.pipeline_parallel_schedule") or "1f1b"
     first, last = (entries.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers", least=0) for end in ("first", "last"))
     weights = (1 if first is None else first, 1 if last is None else last)
@@ -171,8 +182,10 @@ def _pipeline(entries: Entries, pp: int, shape: ModelShape | None, findings: lis
 
 
 def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dict[str, int], int | None]:
-    """Micro-batch and, where it is said, the step's sequences; else how many micro-batches a step has. A pipeline cuts the batch of
-    a data rank into micro-batches, another trainer takes it at once."""
+    """Micro-batch and, if it is stated, the global batch; otherwise the micro-batches per step.
+
+    A pipeline splits the batch of a data rank into micro-batches; without one, that batch is a micro-batch.
+    """
     if any(map(entries.has, (TOKENS, STEP_TOKENS, LENGTH))):
         return _tokens(entries, pp)
     local = entries.whole("training.local_batch_size") or 8
@@ -183,7 +196,9 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
         size = max(1, local // (pieces or pp))
     if pp > 1 and local % size:
         name = "parallelism.pipeline_parallel_microbatch_size"
-        raise entries.source.error(name, f"training.local_batch_size {local} is no multiple of {name} {size}; change one of them")
+        raise entries.source.error(
+            name, f"training.local_batch_size {local} is not a multiple of {name} {size}; change one of them"
+        )
     times = local // size if pp > 1 else 1
     micro = size if pp > 1 else local
     if whole is None or whole < 1:
@@ -197,12 +212,14 @@ def _batches(entries: Entries, pp: int, findings: list[Diagnostic]) -> tuple[dic
 
 
 def _tokens(entries: Entries, pp: int) -> tuple[dict[str, int], int | None]:
-    """The same where a batch is counted in tokens: those of a micro-batch on a data rank, and of a step over all of them. Over a
-    registered configuration of 0.3.0, which counts sequences, they are as many as it has."""
+    """The same if batches are counted in tokens: per micro-batch and data rank, and per step over all of them.
+
+    The default is the micro-batch of a registered configuration of 0.3.0, which counts sequences, in tokens.
+    """
     length = _sequence(entries)
     local, before = entries.whole("training.local_batch_size"), entries.whole("training.seq_len")
     entries.get("training.global_batch_size")
-    usual = local * before if local and before else USUAL_TOKENS
+    usual = local * before if local and before else DEFAULT_TOKENS
     pieces = (entries.whole("parallelism.num_pp_microbatches") or 1) if pp > 1 else 1
     found = {"micro_batch": _sequences(entries, TOKENS, length, usual)}
     if (entries.whole(STEP_TOKENS, least=-1) or -1) < 1:
@@ -213,7 +230,9 @@ def _tokens(entries: Entries, pp: int) -> tuple[dict[str, int], int | None]:
 def _sequences(entries: Entries, name: str, length: int, usual: int = 0) -> int:
     tokens = entries.whole(name) or usual
     if tokens % length:
-        raise entries.source.error(name, f"{name} {tokens} is no multiple of the {length} tokens of a sequence; change one of them")
+        raise entries.source.error(
+            name, f"{name} {tokens} is not a multiple of the {length} tokens of a sequence; change one of them"
+        )
     return tokens // length
 
 
@@ -222,7 +241,7 @@ def _sequence(entries: Entries) -> int:
 
 
 def _workload(entries: Entries) -> dict[str, Any]:
-    """The arithmetic, the optimizer and the length of sequences."""
+    """Precision, optimizer and sequence length."""
     weights = entries.word(WORDS["dtype"], "training.dtype") or "fp32"
     computed = entries.word(WORDS["dtype"], "training.mixed_precision_param") or "bf16"
     found: dict[str, Any] = {"precision": "bf16-true" if weights == "bf16" else computed}
@@ -235,7 +254,7 @@ def _workload(entries: Entries) -> dict[str, Any]:
 
 
 def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list[Diagnostic]) -> dict[str, Any]:
-    """What is done to a model's linears: float8 and LoRA are settings, other formats of eight bits and less are not."""
+    """Converters of a model's linear layers: float8 and LoRA are settings; other formats of 8 bits and less become findings."""
     names = entries.get("model.converters")
     listed = [str(name) for name in names] if isinstance(names, list) else [str(names)] if names else []
     old = any(name in ("float8", "quantize.linear.float8") for name in listed)
@@ -255,7 +274,7 @@ def _converters(entries: Entries, settings: dict[str, KnobValue], findings: list
 
 
 def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, float | str | Loss]:
-    """Logits in pieces, and steps as CUDA graphs."""
+    """Fields of Stack: logits in chunks, and steps as CUDA graphs."""
     entries.get("loss")
     pieces = entries.whole("loss.num_chunks") or 1
     replayed = new and entries.flag("training.disable_cuda_graphs") is not True and degrees["pp"] == degrees["ep"] == 1
@@ -264,7 +283,7 @@ def _stack(entries: Entries, degrees: dict[str, int], new: bool) -> dict[str, fl
 
 
 def _devices(entries: Entries) -> int | None:
-    """Processes of the launcher."""
+    """Number of the launcher's processes; None if it is not stated."""
     each, nodes = entries.get("nproc_per_node", "NGPU"), entries.get("nnodes")
     entries.get("MODULE", "CONFIG", "CONFIG_FILE", "job.config_file")
     if not str(each).isdigit():
@@ -272,9 +291,9 @@ def _devices(entries: Entries) -> int | None:
     return int(each) * (int(nodes) if str(nodes).isdigit() else 1)
 
 
-def _unlike(entries: Entries) -> Iterator[Diagnostic]:
-    """Entries that change a step in a way that no setting says, and lines of Python that were not followed."""
-    for name, (plain, what) in UNLIKE.items():
+def _unsupported_findings(entries: Entries) -> Iterator[Diagnostic]:
+    """Findings on entries that no setting expresses, and on lines of Python that could not be evaluated."""
+    for name, (plain, what) in UNPRICED_ENTRIES.items():
         value = entries.get(name)
         if value is not None and value not in plain:
             yield unsupported_entry(entries.source, name, what)
@@ -288,5 +307,5 @@ def _unlike(entries: Entries) -> Iterator[Diagnostic]:
 
 FORMAT = Format(
     name="torchtitan", title="TorchTitan 0.3's configuration", recognises=recognises, read=read, write=write,
-    opened=normalized, ignores=IGNORES, listed="torchtitan",
+    opened=normalized, ignores=IGNORED_ENTRIES, listed="torchtitan",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""TorchTitan's configurations as entries with the names of 0.3, whichever version and language they are written in.
+"""TorchTitan's configurations of any version and language, as entries with the names of 0.3.
 
-Names of older versions: torchtitan/config_manager.py of 0.0.2 and 0.1.0, torchtitan/config/job_config.py of 0.2.2. What registered
-configurations of 0.3.0 hold is in ``profiles/formats/registered/torchtitan.json``, written by ``tests/formats/torchtitan_data.py``.
+Names of older versions: torchtitan/config_manager.py of 0.0.2 and 0.1.0, torchtitan/config/job_config.py of 0.2.2. The contents
+of 0.3.0's registered configurations are in ``profiles/formats/registered/torchtitan.json``, written by
+``tests/formats/torchtitan_data.py``.
 """
 
 import json
@@ -21,19 +22,19 @@ from strategist.paths import data_dir
 
 POLICIES = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory-budget"}
 CHUNKED, CHUNKS = ("ChunkedLossWrapper", "ChunkedLossWrapperWithParamGrads"), 8
-"""Losses that make logits in pieces, and how many by themselves (components/loss.py)."""
+"""Losses that compute logits in chunks, and their default number of chunks (components/loss.py)."""
 
 CONVERTERS: Mapping[str, Mapping[str, Any]] = {"Float8LinearConverter": {"recipe_name": "rowwise"}, "LoRAConverter": {"rank": 8}}
-"""What is read of a model's converters, as it is where nothing is said (components/quantization/float8.py, components/lora.py)."""
+"""Fields of a model's converters that are read, with their defaults (components/quantization/float8.py, components/lora.py)."""
 
 FAMILIES = {"kimi_k2_7": "kimi_k2_5"}
-"""Families that are called otherwise than the folder that they are in."""
+"""Families whose name differs from their folder's."""
 
-KEPT = ("MODULE", "CONFIG", "CONFIG_FILE", "NGPU")
+SCRIPT_VARIABLES = ("MODULE", "CONFIG", "CONFIG_FILE", "NGPU")
 """Variables of TorchTitan's own start script."""
 
 NOTE = "line "
-"""Entries that begin so tell of lines that could not be followed."""
+"""Prefix of entries that hold lines that could not be evaluated."""
 
 RENAMED = {
     "activation_checkpoint.mode": "activation_checkpoint",
@@ -52,10 +53,10 @@ RENAMED = {
     "training.fsdp_reshard_after_forward": "parallelism.fsdp_reshard_after_forward",
     "experimental.pipeline_parallel_split_points": "parallelism.pipeline_parallel_split_points",
 }
-"""Names of older versions whose meaning went on under another."""
+"""Names of older versions, with their current names."""
 
 MOVED = ("training", "experimental")
-"""Sections in which older versions had what ``parallelism`` has."""
+"""Sections of older versions that held entries of ``parallelism``."""
 
 _DEGREE = re.compile(r"(data|tensor|context|pipeline|expert)_parallel\w*|enable_async_tensor_parallel|disable_loss_parallel")
 _POLICY = re.compile(r"(?:^|[\s\"'(])activation[-_]checkpoint:([\w-]+)")
@@ -63,23 +64,26 @@ _POLICY = re.compile(r"(?:^|[\s\"'(])activation[-_]checkpoint:([\w-]+)")
 
 @cache
 def registered() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """What the registered configurations of 0.3.0 hold beside defaults, by module and function."""
+    """Entries of 0.3.0's registered configurations that differ from the defaults, by module and function."""
     path = data_dir("profiles") / "formats" / "registered" / "torchtitan.json"
     found: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def registered_config(module: str, function: str) -> Mapping[str, Any] | None:
-    """What a registered configuration holds; ``module`` as in ``llama3`` or ``torchtitan.models.llama3.config_registry``."""
+    """Entries of a registered configuration, None if it does not exist.
+
+    module: such as ``llama3`` or ``torchtitan.models.llama3.config_registry``.
+    """
     name = module.removeprefix("torchtitan.").removeprefix("models.").removeprefix("experiments.").removesuffix(".config_registry")
     return registered().get(name, {}).get(function)
 
 
 def normalized(source: Source) -> Source:
-    """The source with the entries that a format of 0.3 reads.
+    """The source with entries under the names of 0.3.
 
     Raises:
-        FileError: a Python file is none, or holds several configurations of which none is named.
+        FileError: a Python file is invalid, or holds several configurations of which none is named.
     """
     if source.language == "python":
         found = _python(source) if not source.entries else list(source.entries.values())
@@ -89,7 +93,7 @@ def normalized(source: Source) -> Source:
 
 
 def _renamed(entry: Entry) -> Entry:
-    """An entry of any version under today's name."""
+    """An entry of any version under its current name."""
     section, _, key = entry.name.partition(".")
     if entry.name in RENAMED:
         return replace(entry, name=RENAMED[entry.name])
@@ -99,23 +103,25 @@ def _renamed(entry: Entry) -> Entry:
 
 
 def _command(source: Source) -> Iterator[Entry]:
-    """Flags over the configuration that the command names; ``no-`` and hyphens as tyro reads them."""
+    """Flags, over the entries of the configuration that the command names; ``no-`` and hyphens as tyro reads them."""
     entries = {entry.name: entry for entry in map(_flag, source.entries.values())}
     for match in _POLICY.finditer(source.text):
         line = source.text.count("\n", 0, match.start(1)) + 1
         entries["activation_checkpoint"] = Entry(name="activation_checkpoint", value=match[1].replace("_", "-"), line=line)
-    module, config = (_text(entries, name) for name in ("module", "config"))
-    file = _text(entries, "job.config_file")
+    module, config = (_command_word(entries, name) for name in ("module", "config"))
+    file = _command_word(entries, "job.config_file")
     base: dict[str, Entry] = {}
     if module and config:
         base = _registered(source, module, config)
     elif file and os.path.isfile(path := Path(source.path).parent / file):
         base = {name: replace(entry, line=None, column=None) for name, entry in normalized(load(path)).entries.items()}
-    yield from (entry for entry in {**base, **entries}.values() if not LAUNCHER.fullmatch(entry.name) or entry.name in KEPT)
+    yield from (
+        entry for entry in {**base, **entries}.values() if not LAUNCHER.fullmatch(entry.name) or entry.name in SCRIPT_VARIABLES
+    )
 
 
 def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
-    """The entries of the configuration that a command names: one beside the script, or one that ships."""
+    """Entries of the configuration that a command names, from a file beside the script or from TorchTitan's own."""
     for place in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/config_registry.py"):
         if os.path.isfile(path := Path(source.path).parent / place):
             return {name: replace(entry, line=None) for name, entry in normalized(replace(load(path), part=config)).entries.items()}
@@ -123,15 +129,15 @@ def _registered(source: Source, module: str, config: str) -> dict[str, Entry]:
     return {name: Entry(name=name, value=value) for name, value in (found or {}).items()}
 
 
-def _text(entries: Mapping[str, Entry], name: str) -> str:
-    """A word of a command line, or of a variable of TorchTitan's start script; empty where it is still a variable."""
+def _command_word(entries: Mapping[str, Entry], name: str) -> str:
+    """A word of a command line, or of a variable of TorchTitan's start script; empty if it is known only at run time."""
     variable = {"module": "MODULE", "config": "CONFIG", "job.config_file": "CONFIG_FILE"}[name]
     value = next((str(entries[key].value) for key in (name, variable) if key in entries), "")
     return "" if "$" in value else value.split(" ")[0]
 
 
 def _flag(entry: Entry) -> Entry:
-    """A flag under its name in a configuration, without the words of a subcommand after its value."""
+    """A flag under its name in a configuration; subcommands after its value are removed."""
     name = entry.name if entry.name.isupper() else entry.name.replace("-", "_")
     value = entry.value
     if isinstance(value, str):
@@ -146,7 +152,7 @@ def _flag(entry: Entry) -> Entry:
 
 
 def _python(source: Source) -> list[Entry]:
-    """The fields of the configuration that a function returns."""
+    """Entries of the configuration that a function returns."""
     module = read_module(source.text, source.path)
     functions = entry_points(module)
     name = source.part or (functions[0] if len(functions) == 1 else "")
@@ -167,7 +173,7 @@ def _python(source: Source) -> list[Entry]:
 
 
 def _graph_trainer(config: Node) -> Node:
-    """Another trainer's configuration of the same (experiments/graph_trainer/configs.py): its own compiler and checkpointing."""
+    """The graph trainer's form of a configuration (experiments/graph_trainer/configs.py): own compiler and checkpointing."""
     for name in ("compile", "compile.enable", "compile.components", "compile.enable_async_tensor_parallel"):
         config.fields.pop(name, None)
         config.base.pop(name, None)
@@ -183,7 +189,7 @@ def _graph_trainer(config: Node) -> Node:
 
 
 def _entries(root: Node, source: Source) -> Iterator[Entry]:
-    """What a configuration says, under names of 0.3; a part that is only named by its class says which it is."""
+    """Entries of a configuration under names of 0.3; a part that is given as a class has the class's name as its value."""
     found = {name: Entry(name=name, value=value) for name, value in root.base.items()}
     for name, node in root.leaves():
         section = name.partition(".")[0]
@@ -206,7 +212,7 @@ def _entries(root: Node, source: Source) -> Iterator[Entry]:
 
 
 def _model(node: Node, source: Source) -> Iterator[Entry]:
-    """Family, flavour and converters of a model: those of the call that looks it up."""
+    """Family, flavour and converters of a model, from the call that looks it up."""
     flavour = node.get("0", "flavor")
     if flavour is not None:
         yield Entry(name="model.flavor", value=plain(flavour), line=node.line)
@@ -223,7 +229,7 @@ def _model(node: Node, source: Source) -> Iterator[Entry]:
 
 
 def _optimizer(node: Node) -> Iterator[Entry]:
-    """Names of an optimizer's groups of parameters."""
+    """Optimizer names of the parameter groups."""
     groups = node.get("param_groups")
     listed = groups.value if groups is not None and isinstance(groups.value, list) else []
     names = [plain(item.fields["optimizer_name"]) for item in listed if "optimizer_name" in item.fields]

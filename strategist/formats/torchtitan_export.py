@@ -1,6 +1,6 @@
-"""A plan as a module of TorchTitan: a function that changes a registered configuration, and the script that starts it.
+"""Exports a plan as a TorchTitan module: a function that modifies a registered configuration, with a start script.
 
-The module is for 0.3.0, which counts a batch in sequences, and for what came on 2026-08-20 (commit 73aed7f), which counts tokens.
+The module supports 0.3.0, which counts batches in sequences, and versions since 2026-08-20 (commit 73aed7f), which count tokens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from strategist.profiles.models import hub_name
 
 MODULE, FUNCTION = "titan_plan", "plan"
 STAND_IN = Base("llama3", "8B", "llama3_8b", True, ("AdamW",))
-"""Placeholder model for one that TorchTitan does not have, for the user to replace."""
+"""Placeholder for a model that TorchTitan does not have; the user replaces it."""
 
 BALANCERS = {"head_tail": "headtail", "none": None}
 POLICIES = {"selective": "SelectiveAC", "full": "FullAC", "budget": "MemoryBudgetAC"}
 
 DATASET = "c4"
 COLUMN_TEXT = "c4_test"
-"""What both releases call any dataset that has a column ``text``; ``c4`` asks for one in several languages."""
+"""Name in both releases for any dataset with a column ``text``; ``c4`` requires one in several languages."""
 
 PLACEHOLDERS = """
 TOKENIZER = {tokenizer!r}  # a folder with the model's tokenizer.json and tokenizer_config.json
@@ -46,7 +46,7 @@ LATER_DATA = (
 
 
 class Line(NamedTuple):
-    """A field, the expression that it is set to, and the setting that it says."""
+    """An assignment to a field: the field, the expression, and the setting that it states (empty for none)."""
 
     field: str
     value: str
@@ -82,7 +82,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def _placeholders(tokenizer: str, needs: Sequence[str]) -> tuple[Placeholder, ...]:
-    """In the module, and in the file for 0.2."""
+    """Placeholders in the module, and in the file for 0.2."""
     return (
         Placeholder(input="tokenizer", text=f"TOKENIZER = {tokenizer!r}", filled='TOKENIZER = "{}"', need=needs[0]),
         Placeholder(input="tokenizer", text=f'hf_assets_path = "{tokenizer}"', filled='hf_assets_path = "{}"'),
@@ -152,7 +152,7 @@ def _training(plan: Plan) -> Iterator[Line]:
 
 
 def _batches(plan: Plan) -> tuple[list[Line], list[Line]]:
-    """A step's sequences and data, as 0.3.0 counts them and as later ones do. A pipeline cuts the batch of a data rank."""
+    """Batches and data, in sequences for 0.3.0 and in tokens for later versions. A pipeline splits the batch of a data rank."""
     micro, length, pipeline = plan.candidate.knobs.micro_batch, plan.workload.seq_len, plan.candidate.layout.pp > 1
     local, whole = micro * plan.accumulation if pipeline else micro, plan.workload.global_batch
     sequences = [
@@ -175,7 +175,7 @@ def _batches(plan: Plan) -> tuple[list[Line], list[Line]]:
 
 
 def _parallelism(plan: Plan) -> Iterator[Line]:
-    """All of them, over whatever the registered configuration has."""
+    """All fields of ``parallelism``, which override those of the registered configuration."""
     layout, knobs, options = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options
     yield Line("parallelism", "ParallelismConfig()")
     for setting, name in PARALLEL.items():

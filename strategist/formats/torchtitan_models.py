@@ -1,4 +1,4 @@
-"""TorchTitan's models: which preset of ours each flavour is, and which registered configuration one begins from.
+"""TorchTitan's models: the preset of each flavour, and the registered configuration to begin from.
 
 Flavours: torchtitan/models/*/__init__.py of 0.3.0; llama2 and llama4 are those of older versions.
 """
@@ -27,8 +27,11 @@ PRESETS = {
 
 
 class Base(NamedTuple):
-    """A flavour of a family, and a registered configuration to begin from: of that flavour (``exact``) or another; ``names`` are
-    those of its optimizer."""
+    """A flavour of a family, and a registered configuration (``function``) to begin from.
+
+    exact: whether the configuration is of that flavour.
+    names: names of the configuration's optimizers.
+    """
 
     family: str
     flavour: str
@@ -38,7 +41,7 @@ class Base(NamedTuple):
 
 
 def preset(family: str, flavour: str, assets: str) -> str | None:
-    """The preset of a flavour, else the one that the folder of its weights is called after."""
+    """The preset of a flavour, otherwise the preset named like the folder of its weights (``assets``); None without one."""
     if found := PRESETS.get(family.rpartition(".")[2], {}).get(flavour):
         return found
     folder = PurePath(assets).name
@@ -47,7 +50,7 @@ def preset(family: str, flavour: str, assets: str) -> str | None:
 
 
 def base_of(model: ModelShape) -> Base | None:
-    """The flavour of a model's shape, with the registered configuration that is nearest; None where TorchTitan has none."""
+    """The flavour with the model's shape, and the nearest registered configuration; None if TorchTitan has none."""
     folders = {called: folder for folder, called in FAMILIES.items()}
     for family, flavours in PRESETS.items():
         for flavour, name in flavours.items():
@@ -58,7 +61,7 @@ def base_of(model: ModelShape) -> Base | None:
 
 
 def _nearest(family: str, flavour: str) -> Base:
-    """A plain configuration of the flavour, else of another size."""
+    """A plain registered configuration of the flavour, otherwise of another size."""
     plain = {
         function: said for function, said in registered()[family].items()
         if not said.get("model.converters") and not function.startswith("sft") and not str(said["model.flavor"]).startswith("debug")

@@ -1,4 +1,4 @@
-"""TorchTitan's names and values, and the names that strategist has for them."""
+"""TorchTitan's names and values, with strategist's names for them."""
 
 import re
 
@@ -11,7 +11,7 @@ PARALLEL = {
     "ep": "parallelism.expert_parallel_degree",
     "etp": "parallelism.expert_tensor_parallel_degree",
 }
-"""Entries of degrees; 0.3 has none of etp."""
+"""Entries of degrees; 0.3 has none for etp."""
 
 SCHEDULES = {
     "GPipe": "gpipe", "1F1B": "1f1b", "LoopedBFS": "looped_bfs", "Interleaved1F1B": "interleaved_1f1b",
@@ -19,7 +19,7 @@ SCHEDULES = {
     "PipelineScheduleSingle": "1f1b", "PipelineScheduleMulti": "interleaved_1f1b", "_PipelineScheduleRuntime": "interleaved_1f1b",
     "gpipe": "gpipe", "1f1b": "1f1b", "interleaved_1f1b": "interleaved_1f1b", "flexible_interleaved_1f1b": "interleaved_1f1b",
 }  # fmt: skip
-"""As torch's get_schedule_class knows them, those of a file of actions as what is nearest; in small letters before 0.0.2."""
+"""Names of torch's get_schedule_class, those of action files with the nearest schedule; in lower case before 0.0.2."""
 
 POLICY = {"none": "none", "selective": "selective", "full": "full", "memory-budget": "budget", "memory_budget": "budget"}
 
@@ -31,11 +31,11 @@ WORDS = {
 }
 
 DTYPES = {"bf16": ("float32", "bfloat16"), "bf16-true": ("bfloat16", "bfloat16"), "fp32": ("float32", "float32")}
-"""Types of parameters and of matmuls."""
+"""Dtypes of parameters and of matmuls, by precision."""
 
 KERNELS = {"fused": "fused", "foreach": "foreach", "for_loop": "for-loop"}
 
-UNLIKE: dict[str, tuple[tuple[object, ...], str]] = {
+UNPRICED_ENTRIES: dict[str, tuple[tuple[object, ...], str]] = {
     "parallelism.module_fqns_per_model_part": (("none", "None", []), "stages are cut by hand"),
     "parallelism.pipeline_parallel_schedule_csv": (("", "none", "None"), "the order of the pipeline is a file's"),
     "parallelism.pipeline_parallel_split_points": (("", []), "stages are cut by hand"),
@@ -44,9 +44,9 @@ UNLIKE: dict[str, tuple[tuple[object, ...], str]] = {
     "parallelism.expert_parallel_comm_backend": (("standard",), "DeepEP sends a token once to each rank"),
     "fault_tolerance.enable": ((False,), "groups of replicas average their parameters now and then"),
 }
-"""Entries that no setting says: their plain values, and what others do."""
+"""Entries that no setting expresses: their neutral values, and the effect of other values."""
 
-SAID = {
+SETTING_ENTRIES = {
     **PARALLEL,
     "micro_batch": "training.local_batch_size",
     "global_batch": "training.global_batch_size",
@@ -70,7 +70,7 @@ SAID = {
     "cp_rotate": "parallelism.context_parallel_rotate_method",
 }
 
-OLDER = (
+REMOVED = (
     "checkpoint.async_mode", "checkpoint.create_seed_checkpoint", "checkpoint.enable_checkpoint", "checkpoint.export_dtype",
     "checkpoint.interval_type", "checkpoint.last_save_model_weights_only", "checkpoint.model_weights_only",
     "float8.enable_float8_linear", "float8.filter_fqns", "float8.force_recompute_fp8_weight_in_bwd", "float8.moe_fqns_prototype",
@@ -80,16 +80,16 @@ OLDER = (
     "profiling.profile_every_x_iter", "training.dataset", "training.dataset_path", "training.deterministic", "training.seed",
     "training.warmup_steps", "validation.enabled",
 )  # fmt: skip
-"""Names of releases before 0.2.2 that say nothing of a plan."""
+"""Names of releases before 0.2.2 that no plan depends on."""
 
 LAUNCHER = re.compile(r"[A-Z_]+|rdzv\w*|(local|log|master|max|node|redirects|role|standalone|start|tee)(_\w*)?")
-"""Flags of torchrun, and variables."""
+"""Flags of torchrun, and environment variables."""
 
-IGNORES = (
-    *OLDER, "activation_checkpoint.*", "checkpoint.*", "comm.*", "compile.*", "config", "dataloader.*", "debug.*", "dump_folder",
+IGNORED_ENTRIES = (
+    *REMOVED, "activation_checkpoint.*", "checkpoint.*", "comm.*", "compile.*", "config", "dataloader.*", "debug.*", "dump_folder",
     "experimental.custom_import", "fault_tolerance.*", "hf_assets_path", "job.*", "loss.*", "lr_scheduler.*", "memory_estimation.*",
     "metrics.*", "model.*", "module", "optimizer.*", "override.*", "parallelism.context_parallel_*",
     "parallelism.pipeline_parallel_*", "parallelism.spmd_backend", "profiler.*", "profiling.*", "quantize.*", "tokenizer.*",
     "training.gc_*", "training.max_norm", "training.steps", "validat*",
 )  # fmt: skip
-"""Entries that say nothing of a plan, those of pipelines where there is none among them."""
+"""Entries that no plan depends on; entries of pipelines are included, because they are read only with a pipeline."""

@@ -1,4 +1,4 @@
-"""A plan as the TOML file of TorchTitan 0.2, whose last release is 0.2.2 (torchtitan/config/job_config.py)."""
+"""Exports a plan as the TOML file of TorchTitan 0.2, whose last release is 0.2.2 (torchtitan/config/job_config.py)."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -17,14 +17,17 @@ FLAVOURS = {
     "qwen3": ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B"),
     "deepseek_v3": ("671B",),
 }
-"""Models with a preset here that 0.2.2 has."""
+"""Flavours of 0.2.2 that have a preset here."""
 
 MODES = {"none": "none", "selective": "selective", "full": "full", "budget": "memory_budget"}
 
 
 def older_file(plan: Plan, base: Base | None, tokenizer: str) -> tuple[File, ...]:
-    """The file; none where 0.2 lacks the model, or would do something else: its context parallelism is a ring, tensors are split
-    with sequences, and moments of the optimizer are in fp32."""
+    """The file; empty if 0.2 lacks the model or would run something else.
+
+    In 0.2 context parallelism is ring attention, tensor parallelism includes sequence parallelism, and the optimizer's moments
+    are in fp32.
+    """
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     known = base is not None and base.flavour in FLAVOURS.get(base.family, ())
     alike = layout.cp == 1 and (layout.tp == 1 or knobs.sequence_parallel) and plan.workload.optimizer == "adamw"

@@ -1,1 +1,1 @@
-"""How an exported plan is started on a cluster: files for schedulers, around the command of a format."""
+"""Launching of an exported plan on a cluster: job files for schedulers, around the command of a format."""

@@ -12,10 +12,10 @@ CONTAINERS = (*kubernetes.KINDS, *kuberay.KINDS)
 JOBS = ("slurm", "hosts", *CONTAINERS)
 """What starts an exported plan; CONTAINERS are Kubernetes' kinds."""
 
-STARTS = {"slurm": ("sbatch",), "hosts": ("bash",)}
+START_COMMANDS = {"slurm": ("sbatch",), "hosts": ("bash",)}
 """What is called with the last file of a job."""
 
-TAKES = {
+KINDS_OF_OPTION = {
     "image": CONTAINERS, "volumes": CONTAINERS, "secrets": CONTAINERS, "resources": CONTAINERS,
     "hosts": ("hosts",), "remote_shell": ("hosts",),
     "slurm": ("slurm",),
@@ -44,10 +44,12 @@ def with_job(plan: Plan, written: ExportedFiles, kind: str, options: JobOptions 
         more = (kuberay if kind in kuberay.KINDS else kubernetes).files(asked, kind)
     else:
         more = (slurm if kind == "slurm" else hosts).files(asked)
-    command = (*STARTS.get(kind, ("kubectl", "apply", "-f")), more[-1].name)
+    command = (*START_COMMANDS.get(kind, ("kubectl", "apply", "-f")), more[-1].name)
     return replace(asked.written, files=(*asked.written.files, *more), command=command)
 
 
 def unused_options(kind: str, options: JobOptions) -> tuple[str, ...]:
     """Options that are given and that the kind of job has no use for."""
-    return tuple(name for name, kinds in TAKES.items() if kind not in kinds and getattr(options, name) != getattr(NONE, name))
+    return tuple(
+        name for name, kinds in KINDS_OF_OPTION.items() if kind not in kinds and getattr(options, name) != getattr(NONE, name)
+    )

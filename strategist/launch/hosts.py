@@ -1,4 +1,6 @@
-"""A script that starts an exported plan on hosts, through ssh or another remote shell: it ships the files and waits for all."""
+"""A script that starts an exported plan on hosts through ssh or another remote shell: it ships the files and waits for all
+hosts.
+"""
 
 import re
 import shlex
@@ -56,10 +58,10 @@ done
 
 
 def files(job: Job) -> tuple[File, ...]:
-    """The script, which is run where the hosts can be reached, and what it has each host run.
+    """The script to run where the hosts can be reached, and the script that it runs on each host.
 
     Raises:
-        InputError: there are no hosts, not as many as the plan has nodes, or one is none.
+        InputError: hosts are missing, are not as many as the plan's nodes, or have an invalid name.
     """
     names, quote = _hosts(job), shlex.quote
     variables = "".join(f"export {name}={quote(value)}\n" for name, value in job.options.environment.items())
@@ -74,14 +76,16 @@ def files(job: Job) -> tuple[File, ...]:
 
 
 def _hosts(job: Job) -> list[tuple[str, str]]:
-    """Names of hosts with their addresses."""
+    """Names of the hosts with their addresses."""
     given = job.options.hosts
     if not given:
         raise InputError("--hosts", "is missing", "name the hosts of --job hosts, e.g. --hosts node1,node2")
     known = engine.hosts(given, job.options.remote_shell)
     names = [(name, address or name) for name, _, address in (host.partition("=") for host in known.names)]
     if odd := next((part for pair in names for part in pair if not _HOST.fullmatch(part) or part.startswith("-")), ""):
-        raise InputError(f"--hosts {given}", f"{odd!r} is no host", "write names or addresses, e.g. --hosts node1,node2=10.0.0.2")
+        raise InputError(
+            f"--hosts {given}", f"{odd!r} is not a host", "write names or addresses, e.g. --hosts node1,node2=10.0.0.2"
+        )
     if len(names) != job.nodes:
         law = f"names {len(names)} hosts, and the plan has {job.nodes} nodes of {job.devices_per_node} devices"
         raise InputError(f"--hosts {given}", law, "name as many, or plan for what there is with --gpus")
@@ -89,7 +93,7 @@ def _hosts(job: Job) -> list[tuple[str, str]]:
 
 
 def _remote(text: str) -> str:
-    """The remote shell's command in a function whose arguments are host and command."""
+    """The remote shell's command as the body of a function whose arguments are host and command."""
     places = {"{host}": '"$1"', "{command}": '"$2"'}
     return " ".join(places.get(word) or _with_host(word) for word in shlex.split(text))
 

@@ -1,4 +1,4 @@
-"""Job interface: starts an exported plan on every node of its cluster, with the user's additions."""
+"""Job: starts an exported plan on every node of its cluster, with the user's additions."""
 
 import re
 import shlex
@@ -14,8 +14,8 @@ from strategist.formats.format import ExportedFiles, File
 from strategist.formats.launch_commands import PORT
 
 Texts = Mapping[str, str]
-OWN = ("plan", "memory", "work")
-"""Volumes of every pod: what was exported, shared memory, and the folder in which the command runs."""
+RESERVED_VOLUMES = ("plan", "memory", "work")
+"""Volumes of every pod: the exported files, shared memory, and the working folder."""
 
 NOTHING: Texts = MappingProxyType({})
 
@@ -24,9 +24,9 @@ _RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}", re.
 _SECRET = re.compile(rf"{_NAME.pattern}/[\w.-]{{1,253}}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,254}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
-"""Names of files that a ConfigMap holds."""
+"""Names of files that a ConfigMap can hold."""
 
-__all__ = ["NOTHING", "OWN", "PORT", "Job", "JobOptions", "Texts", "job"]
+__all__ = ["NOTHING", "PORT", "RESERVED_VOLUMES", "Job", "JobOptions", "Texts", "job"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,25 +59,25 @@ class JobOptions:
     def __post_init__(self) -> None:
         if self.image and not _IMAGE.fullmatch(self.image):
             do = "write e.g. pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
-            raise InputError(f"--image {self.image}", "is no image's name", do)
+            raise InputError(f"--image {self.image}", "is not an image name", do)
         for claim, place in self.volumes.items():
             if not _NAME.fullmatch(claim) or not place.startswith("/"):
-                raise InputError(f"--volume {claim}={place}", "is no claim and its folder", "write e.g. --volume datasets=/data")
-            if claim in OWN:
-                law = f"{', '.join(OWN[:-1])} and {OWN[-1]} are the job's own"
+                raise InputError(f"--volume {claim}={place}", "is not a claim and its folder", "write e.g. --volume datasets=/data")
+            if claim in RESERVED_VOLUMES:
+                law = f"{', '.join(RESERVED_VOLUMES[:-1])} and {RESERVED_VOLUMES[-1]} are the job's own"
                 raise InputError(f"--volume {claim}={place}", law, "name the claim otherwise")
         for name in self.environment:
             if not _VARIABLE.fullmatch(name):
-                raise InputError(f"--env {name}", "is no variable's name", "write e.g. --env HF_HOME=/data/hf")
+                raise InputError(f"--env {name}", "is not a variable name", "write e.g. --env HF_HOME=/data/hf")
         for name, place in self.secrets.items():
             if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(place):
                 do = "write e.g. --secret HF_TOKEN=hub/token"
-                raise InputError(f"--secret {name}={place}", "is no variable and a Secret's key", do)
+                raise InputError(f"--secret {name}={place}", "is not a variable and a Secret's key", do)
             if name in self.environment:
                 raise InputError(f"--secret {name}={place}", "is set by --env, too", "leave one of the two out")
         for name, count in self.resources.items():
             if not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[1-9][0-9]{0,3}", count, re.ASCII):
-                law = "is no resource of Kubernetes and its count"
+                law = "is not a resource of Kubernetes and its count"
                 raise InputError(f"--resource {name}={count}", law, "write e.g. --resource vpc.amazonaws.com/efa=32")
         for file in self.files:
             if not _FILE.fullmatch(file.name):
@@ -88,28 +88,28 @@ class JobOptions:
 
     @property
     def slurm_words(self) -> tuple[str, ...]:
-        """More options of sbatch."""
+        """Further options of sbatch."""
         return _words("--slurm", self.slurm)
 
 
 def _words(option: str, text: str) -> tuple[str, ...]:
-    """Words of a shell, each of which fits on a line."""
+    """Words of a shell command, without line breaks."""
     check_name(option, text)
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise InputError(f"{option} {text}", f"cannot be taken apart: {error}", "write words as for a shell") from None
+        raise InputError(f"{option} {text}", f"cannot be parsed: {error}", "write words as for a shell") from None
     if odd := next((word for word in words if not word.startswith("-")), ""):
-        raise InputError(f"{option} {text}", f"{odd} is no option", f"write e.g. {option}='--partition=gpu --time=60'")
+        raise InputError(f"{option} {text}", f"{odd} is not an option", f"write e.g. {option}='--partition=gpu --time=60'")
     return words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """``written`` is run on each of ``nodes``, by its command, in a folder that holds its files. It finds ``MASTER_ADDR``,
-    ``MASTER_PORT``, ``NNODES`` and ``NODE_RANK`` in its environment, besides the user's variables.
+    """A job: the command of ``written`` runs on each of ``nodes``, in a folder that holds its files.
 
-    ``restarts`` are how often a node that fails begins again.
+    The command gets ``MASTER_ADDR``, ``MASTER_PORT``, ``NNODES`` and ``NODE_RANK`` in its environment, and the user's variables.
+    ``restarts`` is the number of times that a failed node starts again.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Job:
 
 
 def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
-    """The job of an exported plan, with the user's files among its own.
+    """The job of an exported plan, with the user's files.
 
     Raises:
         InputError: a file has the name of an exported one.
@@ -139,6 +139,6 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
 
 
 def missing(job: Job) -> tuple[str, ...]:
-    """Files that the command runs and that the job does not hold."""
+    """Files that the command runs and that the job does not contain."""
     held = {file.name for file in job.written.files}
     return tuple(name for name in job.written.user_files if name not in held)

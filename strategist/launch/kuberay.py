@@ -33,11 +33,11 @@ from strategist.launch.kubernetes import (
 
 IMAGE = "give an image with Ray and torch, e.g. --image mine/ray-torch:2.60"
 STARTER = Path(processes.__file__).with_name("ray_job.py")
-"""What a RayJob runs."""
+"""The script that a RayJob runs."""
 
 
 def files(job: Job, kind: str) -> tuple[File, ...]:
-    """What ``kubectl apply -f`` is given, last, after what it needs.
+    """The files of the job; the last one is for ``kubectl apply -f``.
 
     Raises:
         InputError: no image is named.
@@ -48,7 +48,7 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
 
 
 def _ray_job(job: Job) -> tuple[File, ...]:
-    """The exported files travel as a ConfigMap, and with them what starts their command on each node."""
+    """A RayJob; its ConfigMap holds the exported files and the script that starts their command on each node."""
     starter = File(name=STARTER.name, text=STARTER.read_text(encoding="utf-8"))
     carried = files_as_config_map(replace(job, written=replace(job.written, files=(*job.written.files, starter))))
     spec = {
@@ -74,14 +74,16 @@ KINDS: Mapping[str, Callable[[Job], tuple[File, ...]]] = {"rayjob": _ray_job, "r
 
 
 def entrypoint(job: Job) -> str:
-    """What the job's driver runs: see ``executors/ray_job.py``. Ray would leave out lines that differ in numbers only."""
+    """Command of the RayJob's driver (see ``executors/ray_job.py``). Ray would drop log lines that differ only in numbers."""
     resource = "GPU" if job.kind == "cuda" else "CPU"
     wanted = (str(job.nodes), resource, str(job.devices_per_node), str(job.restarts), job.options.workdir or WORK)
     return shlex.join(["env", "RAY_DEDUP_LOGS=0", "python", f"{FOLDER}/{STARTER.name}", *wanted, *job.written.command])
 
 
 def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
-    """A head that runs no ranks, and a worker a node. A plan for CPUs says how many a worker has; GPUs Ray counts itself."""
+    """A head node that runs no ranks, and a worker per node. Workers of a plan for CPUs declare their number; Ray counts GPUs
+    itself.
+    """
     started = {} if job.kind == "cuda" else {"num-cpus": str(job.devices_per_node)}
     workers = {
         "groupName": "nodes", "replicas": job.nodes, "minReplicas": job.nodes, "maxReplicas": job.nodes, "rayStartParams": started,
@@ -95,7 +97,7 @@ def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
 
 
 def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
-    """KubeRay gives the container its command."""
+    """A pod without command: KubeRay sets it."""
     container: Manifest = {
         "name": name,
         "image": job.options.image,

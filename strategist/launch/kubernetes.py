@@ -1,5 +1,5 @@
-"""Manifests for Kubernetes: a plain indexed Job, a JobSet, Kubeflow's PyTorchJob v1 or TrainJob v2; each with the exported files as
-a ConfigMap, shared memory for NCCL, and a restart policy.
+"""Kubernetes manifests: an indexed Job, a JobSet, Kubeflow's PyTorchJob v1 or TrainJob v2; each with the exported files as a
+ConfigMap, shared memory for NCCL, and a restart policy.
 
 Sources: kubernetes.io/docs/concepts/workloads/controllers/job (Indexed), jobset.sigs.k8s.io (v1alpha2),
 kubeflow.org/docs/components/trainer (TrainJob v1alpha1) and .../legacy-v1/user-guides/pytorch (PyTorchJob v1).
@@ -16,18 +16,20 @@ from strategist.launch.job import PORT, Job
 
 Manifest = dict[str, Any]
 FOLDER, WORK = "/plan", "/work"
-"""Where the exported files lie in a container, read-only, and where the command runs unless ``--workdir`` names another folder."""
+"""Folder of the exported files in a container (read-only), and the working folder unless ``--workdir`` names another."""
 
 PLAN_MOUNT: Manifest = {"name": "plan", "mountPath": FOLDER, "readOnly": True}
 MEMORY_MOUNT: Manifest = {"name": "memory", "mountPath": "/dev/shm"}
 MEMORY_VOLUME: Manifest = {"name": "memory", "emptyDir": {"medium": "Memory"}}
 WORK_MOUNT: Manifest = {"name": "work", "mountPath": WORK}
 WORK_VOLUME: Manifest = {"name": "work", "emptyDir": {}}
-LARGEST_CONFIG_MAP_BYTES = 2**20
-"""Of what etcd takes as one object."""
+MAX_CONFIG_MAP_BYTES = 2**20
+"""Size limit of an object in etcd."""
 
-OTHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-"""Variables of one rank, as operators set them for a container that is one; launchers in it would take them for their own."""
+RANK_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Variables of a single rank that operators set for a container; they are unset because launchers in it would take them for
+their own.
+"""
 
 GPU = "nvidia.com/gpu"
 CONTAINER = "train"
@@ -38,7 +40,7 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
     """The manifests of one kind, for ``kubectl apply -f``.
 
     Raises:
-        InputError: no image is named, or no such kind is known.
+        InputError: no image is named.
     """
     if not job.options.image:
         raise InputError("--image", "is missing", IMAGE)
@@ -47,7 +49,7 @@ def files(job: Job, kind: str) -> tuple[File, ...]:
 
 
 def _job(job: Job) -> list[Manifest]:
-    """An indexed Job, whose pods know each other by a service."""
+    """An indexed Job, with a headless service by which its pods resolve each other."""
     service = {
         "apiVersion": "v1", "kind": "Service", "metadata": metadata(job),
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": job.name}},
@@ -69,7 +71,7 @@ def _job_set(job: Job) -> list[Manifest]:
 
 
 def _pytorch_job(job: Job) -> list[Manifest]:
-    """Its operator sets the master's address."""
+    """A PyTorchJob; its operator sets the master's address."""
     pod = {"spec": _pod(job, "$MASTER_ADDR", "$RANK", policy=None)}
     policy = "OnFailure" if job.restarts else "Never"
     replicas = {"Master": {"replicas": 1, "restartPolicy": policy, "template": pod}}
@@ -80,7 +82,7 @@ def _pytorch_job(job: Job) -> list[Manifest]:
 
 
 def _train_job(job: Job) -> list[Manifest]:
-    """Its runtime ``torch-distributed`` sets the master's address, in the variables of torchrun."""
+    """A TrainJob; its runtime ``torch-distributed`` sets the master's address, in torchrun's variables."""
     pod = _pod(job, "$PET_MASTER_ADDR", "$PET_NODE_RANK")
     [container] = pod["containers"]
     trainer = {
@@ -103,12 +105,14 @@ KINDS: Mapping[str, Callable[[Job], list[Manifest]]] = {
 
 
 def metadata(job: Job) -> Manifest:
-    """The name, which all of a job's manifests have."""
+    """The name that all manifests of a job share."""
     return {"name": job.name}
 
 
 def _indexed(job: Job) -> Manifest:
-    """Of a Job whose pods all run at once, each with a number; one whose node is taken away, as spot nodes are, did not fail."""
+    """Fields of a Job whose pods run in parallel, each with an index. A pod whose node was removed, as spot nodes are, does not
+    count as failed.
+    """
     return {
         "completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": job.restarts * job.nodes,
         "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},
@@ -116,7 +120,7 @@ def _indexed(job: Job) -> Manifest:
 
 
 def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Manifest:
-    """What one node runs. ``master`` and ``number`` are words of its shell."""
+    """The pod of one node. ``master`` and ``number`` are shell words."""
     container: Manifest = {
         "name": CONTAINER if policy else "pytorch",
         "image": job.options.image,
@@ -138,15 +142,17 @@ def variables(job: Job) -> list[Manifest]:
 
 
 def _script(job: Job, master: str, number: str) -> str:
-    """Tells the node where ranks meet, and starts them, in a folder that can be written."""
-    told = f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"; unset {" ".join(OTHERS)}'
+    """Shell script of the container: sets the rendezvous variables, copies the files to a writable folder, and starts the ranks."""
+    told = (
+        f'export MASTER_ADDR="{master}" MASTER_PORT="${{MASTER_PORT:-{PORT}}}" NODE_RANK="{number}"; unset {" ".join(RANK_NAMES)}'
+    )
     folder = shlex.quote(job.options.workdir or WORK)
     placed = f'mkdir -p -- {folder} && cd -- {folder} && new=$(mktemp -d .XXXXXX) && cp -L {FOLDER}/* "$new" && mv -f -- "$new"/* .'
     return f'{told}; {placed} && rmdir -- "$new" && exec {shlex.join(job.written.command)}'
 
 
 def granted(job: Job) -> Manifest:
-    """What a node's container gets of the machine. Adapters of a fabric need memory that stays where it is."""
+    """Resource limits of a node's container. Adapters for RDMA need locked memory."""
     resources = job.options.resources
     limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **resources}
     pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if resources else {}
@@ -154,28 +160,28 @@ def granted(job: Job) -> Manifest:
 
 
 def claim_mounts(job: Job) -> list[Manifest]:
-    """Where the job's own volumes lie in a container."""
+    """Mounts of the user's volumes."""
     return [{"name": claim, "mountPath": place} for claim, place in job.options.volumes.items()]
 
 
 def claims(job: Job) -> list[Manifest]:
-    """The job's own volumes."""
+    """The user's volumes."""
     return [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in job.options.volumes]
 
 
 def plan_volume(job: Job) -> Manifest:
-    """The exported files."""
+    """The volume with the exported files."""
     return {"name": "plan", "configMap": {"name": job.name}}
 
 
 def files_as_config_map(job: Job) -> Manifest:
-    """What pods mount as their ``FOLDER``.
+    """The ConfigMap that pods mount as ``FOLDER``.
 
     Raises:
-        InputError: the files are too large for one.
+        InputError: the files are too large.
     """
     data = {file.name: file.text for file in job.written.files}
-    if (size := sum(len(text.encode()) for text in data.values())) > LARGEST_CONFIG_MAP_BYTES:
-        law = f"and the exported files have {size:,} bytes, and a ConfigMap holds {LARGEST_CONFIG_MAP_BYTES:,}"
+    if (size := sum(len(text.encode()) for text in data.values())) > MAX_CONFIG_MAP_BYTES:
+        law = f"and the exported files have {size:,} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES:,}"
         raise InputError("--file", law, "put the larger ones into the image or on a volume, and name their folder by --workdir")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(job), "data": data}

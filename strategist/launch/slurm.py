@@ -1,4 +1,4 @@
-"""A batch script of Slurm: one task a node, which starts the ranks there; a requeued job begins again."""
+"""A batch script of Slurm: one task per node, which starts the ranks there; a requeued job starts again."""
 
 import shlex
 
@@ -7,14 +7,14 @@ from strategist.launch.job import Job
 
 NAME = "job.sbatch"
 FIRST_PORT, PORTS = 20000, 10000
-"""Jobs meet at different ports, below those that a kernel gives out by itself."""
+"""Range of rendezvous ports, one per job, below those that the kernel assigns."""
 
 
 def files(job: Job) -> tuple[File, ...]:
-    """The script, for ``sbatch`` in the folder of the exported files, which all nodes see.
+    """The script, for ``sbatch`` in the folder of the exported files, which all nodes share.
 
-    A job has its nodes to itself, with all of their cores and memory: one task would get one core. Its ranks meet at the address
-    by which Slurm reaches the first node, since a node's own name leads to its loopback on many systems.
+    The job gets whole nodes, with all cores and all memory: by default a task would get one core. Ranks meet at the address by
+    which Slurm reaches the first node, because on many systems a node's own name resolves to its loopback.
     """
     wanted = [f"--job-name={job.name}", f"--nodes={job.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
     wanted += ["--requeue", "--output=%x-%j.log"]
@@ -38,7 +38,7 @@ def files(job: Job) -> tuple[File, ...]:
 
 
 def _placed(job: Job) -> list[str]:
-    """Copies the exported files into the folder in which the command runs, before it starts anywhere."""
+    """Commands that copy the exported files into the working folder before the command starts."""
     if not job.options.workdir:
         return []
     folder, names = shlex.quote(job.options.workdir), shlex.join(file.name for file in job.written.files)

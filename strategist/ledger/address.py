@@ -1,4 +1,4 @@
-"""Location of a ledger: in the study's folder, or on a PostgreSQL server that the folder names. Passwords are never stored."""
+"""Address of a ledger: in the study's folder, or on a PostgreSQL server that the folder names. Passwords are never stored."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from strategist.ledger.sqlite import FILE_NAME
 
 SCHEMES = ("postgresql", "postgres")
 ADDRESS_FILE = "ledger.url"
-"""Names the server in the folder of a study whose ledger lies there."""
+"""File in a study's folder that names the server of its ledger."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 _EXAMPLE = "write postgresql://USER@HOST/DATABASE"
@@ -20,7 +20,7 @@ _EXAMPLE = "write postgresql://USER@HOST/DATABASE"
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """A study on a server: ``server`` as libpq takes it, ``study`` its name in that database."""
+    """A study on a server. ``server``: address for libpq; ``study``: the study's name in that database."""
 
     server: str
     study: str
@@ -30,19 +30,19 @@ class Address:
 
 
 def is_server(text: str | Path) -> bool:
-    """Whether the text names a server rather than a folder."""
+    """Whether the text is a server's address rather than a folder."""
     return str(text).partition("://")[0] in SCHEMES and "://" in str(text)
 
 
 def parse(text: str, option: str, study: str = "") -> Address:
-    """The address in ``text``; ``study`` names the study where ``?study=NAME`` does not.
+    """The address in ``text``. ``study``: name of the study if the address has no ``?study=NAME``.
 
     Raises:
-        InputError: it is none, or holds a password.
+        InputError: it is not a valid address, or holds a password.
     """
     shown = f"{option} {redacted(text)}"
     if not is_server(text):
-        raise InputError(shown, "is no address of a PostgreSQL server", _EXAMPLE)
+        raise InputError(shown, "is not an address of a PostgreSQL server", _EXAMPLE)
     query = parse_qsl(text.partition("?")[2], keep_blank_values=True)
     if ":" in _user(text) or any("password" in key for key, _ in query):
         do = "leave it out, and put it into ~/.pgpass or the variable PGPASSWORD"
@@ -62,12 +62,12 @@ def parse(text: str, option: str, study: str = "") -> Address:
 
 
 def _user(text: str) -> str:
-    """What stands before the last ``@``: a user, and a password where there is one."""
+    """The text before the last ``@``: a user, and possibly a password."""
     return text.partition("://")[2].rpartition("@")[0]
 
 
 def redacted(text: str) -> str:
-    """The address without what may be a password."""
+    """The address with passwords replaced by dots."""
     if user := _user(text):
         scheme, _, rest = text.partition("://")
         hidden = ":..." if ":" in user else ""
@@ -76,10 +76,10 @@ def redacted(text: str) -> str:
 
 
 def of_folder(folder: Path) -> Address | None:
-    """The address that the folder of a study names; None where its ledger lies in it.
+    """The address that a study's folder names; None if the ledger is in the folder.
 
     Raises:
-        FileError: the file that names it holds none.
+        FileError: the file with the address is invalid.
     """
     path = folder / ADDRESS_FILE
     try:
@@ -95,10 +95,10 @@ def of_folder(folder: Path) -> Address | None:
 
 
 def chosen(folder: Path, server: str) -> Address | None:
-    """The address of a folder's ledger, where ``server`` is the requested server, empty for none.
+    """The address of a folder's ledger; None if the ledger is in the folder. ``server``: the requested server, empty for none.
 
     Raises:
-        InputError: the folder's ledger lies elsewhere.
+        InputError: the folder's ledger is elsewhere.
     """
     known = of_folder(folder)
     if not server:
@@ -117,7 +117,7 @@ def chosen(folder: Path, server: str) -> Address | None:
 
 
 def remember(folder: Path, address: Address) -> None:
-    """Writes the address into the folder, whole.
+    """Writes the address into the folder, atomically.
 
     Raises:
         FileError: the folder cannot be written.

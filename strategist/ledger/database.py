@@ -1,7 +1,7 @@
 """Database interface of a ledger: SQLite and PostgreSQL run the same statements.
 
-Statements are PostgreSQL's, with ``?`` where a value belongs. ``FOR UPDATE`` holds the rows that were read until the transaction
-ends, ``FOR UPDATE SKIP LOCKED`` leaves out those that others hold; SQLite holds the whole file instead.
+Statements are PostgreSQL's, with ``?`` for values. ``FOR UPDATE`` locks the rows that were read until the transaction ends;
+``FOR UPDATE SKIP LOCKED`` skips rows that other transactions have locked. SQLite locks the whole file instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,34 +12,34 @@ Row = tuple[Any, ...]
 
 
 class Transaction(Protocol):
-    """What the work of one transaction sees. ``now`` is the database's clock at its start: seconds since 1970."""
+    """Access to the database within one transaction. ``now``: the database's clock, in seconds since 1970, constant meanwhile."""
 
     @property
     def now(self) -> float: ...
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Runs a statement that has a result."""
+        """Runs a statement and returns its rows."""
         ...
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
-        """Runs a statement that has none."""
+        """Runs a statement without a result."""
         ...
 
 
 class Database(Protocol):
-    """One connection. ``place`` is how errors name the database, without a password."""
+    """One connection. ``place``: name of the database in errors, without a password."""
 
     @property
     def place(self) -> str: ...
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """The result of ``work``, all of whose queries see one state."""
+        """The result of ``work``; all its queries see the same state."""
         ...
 
     def write(self, work: Callable[[Transaction], T]) -> T:
-        """The result of ``work``, once all that it wrote is on the disk for good. It may be called again after it was undone."""
+        """The result of ``work``, after its writes are durable on disk. ``work`` may be called again after a rollback."""
         ...
 
     def close(self) -> None:
-        """Gives the database back."""
+        """Closes the connection."""
         ...

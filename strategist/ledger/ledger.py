@@ -1,8 +1,8 @@
-"""Ledger: the memory of one study. Any number of processes share it, each with a Ledger of its own.
+"""Ledger: the trials of one study. Any number of processes share it, each with its own Ledger.
 
-A trial is claimed for a time (its lease) under an attempt number. A tuner with an expired lease loses the trial to the next claim;
-what it reports afterwards is kept beside the attempt but changes nothing. So a worker may die at any instant: an acknowledged
-result stays, and an unfinished trial is run again.
+A claim gives a trial to a tuner for a time (its lease), under an attempt number. After the lease has expired, the next claim
+takes the trial over; a later report of the first tuner is stored with its attempt but changes nothing. So a tuner may die at any
+time: acknowledged results stay, and unfinished trials run again.
 """
 
 import json
@@ -18,20 +18,22 @@ from strategist.files import outputs
 from strategist.ledger import address as addresses
 from strategist.ledger.address import Address
 from strategist.ledger.database import Database, Row, Transaction
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, AttemptRow, Claim, Counts, TrialRow, as_history, seal
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED_OUTCOMES, AttemptRow, Claim, Counts, TrialRow, as_history, seal
 from strategist.ledger.sqlite import SqliteDatabase
 
 TRIAL = "number, key, plan, proposed_by, state, attempt, owner, lease_until"
 ATTEMPT = "trial, attempt, owner, started, ended, outcome, measurement, late"
-MOST_TRIALS = 2**31 - 1
+MAX_TRIALS = 2**31 - 1
 
 HISTORY_MARK = '"plan":{'
-"""At the head of each history."""
+"""Text near the start of every history."""
 
 
 class Ledger:
-    """One connection to the ledger of a study; belongs to the thread that opened it. ``folder`` is the study's, where it has one
-    here."""
+    """One connection to the ledger of a study; belongs to the thread that opened it.
+
+    folder: the study's; None if the study was opened by a server's address.
+    """
 
     def __init__(self, database: Database, folder: Path | None) -> None:
         self.folder = folder
@@ -41,14 +43,15 @@ class Ledger:
 
     @classmethod
     def open(cls, study: str | Path, create: bool = False, server: str = "") -> "Ledger":
-        """The ledger of the study in a folder, or on a server as ``postgresql://USER@HOST/DATABASE?study=NAME``.
+        """The ledger of the study in a folder, or on a server, as ``postgresql://USER@HOST/DATABASE?study=NAME``.
 
-        With ``create`` folder and ledger come into being where they are missing: in the folder, or on ``server``, which the folder
-        remembers, under the folder's name where the address has no other.
+        Args:
+            create: creates a missing folder and ledger: in the folder, or on ``server``.
+            server: the folder stores this address; without a study's name in it, the study has the folder's name.
 
         Raises:
             FileError: there is none, it is damaged, a newer strategist wrote it, or its server cannot be reached.
-            InputError: the folder lies on a network file system, or its ledger on another server.
+            InputError: the folder is on a network file system, or its ledger on another server.
         """
         if addresses.is_server(study):
             return cls(_on_server(addresses.parse(str(study), "study"), create=False), None)
@@ -68,11 +71,11 @@ class Ledger:
 
     @property
     def place(self) -> str:
-        """Where the ledger lies, as errors name it."""
+        """Name of the ledger in errors."""
         return self._database.place
 
     def close(self) -> None:
-        """Gives the database back."""
+        """Closes the connection."""
         self._database.close()
 
     def __enter__(self) -> "Ledger":
@@ -82,10 +85,10 @@ class Ledger:
         self.close()
 
     def set_study(self, key: str, text: str) -> None:
-        """Writes a fact about the study, once; writing it again must say the same.
+        """Writes a fact about the study, once; another write must have the same value.
 
         Raises:
-            InputError: the study already says something else.
+            InputError: the study already has another value.
         """
         if self.keep(key, text) != text:
             raise InputError(
@@ -93,30 +96,31 @@ class Ledger:
             )
 
     def keep(self, key: str, text: str) -> str:
-        """Writes a fact about the study unless there is one; returns what there is."""
+        """Writes a fact about the study unless it exists; returns the stored value."""
         statement = "INSERT INTO study (key, value, checksum) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         self._database.write(lambda db: db.run(statement, (key, text, seal(key, text))))
         return self.study(key) or ""
 
     def study(self, key: str) -> str | None:
-        """A fact about the study; None when it is not set."""
+        """A fact about the study; None if it is not set."""
         rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study WHERE key = ?", (key,)))
         return str(self._sound(rows[0], f"study {key}")[1]) if rows else None
 
     def facts(self, prefix: str) -> dict[str, str]:
-        """The facts whose keys begin so, by key."""
+        """Facts whose keys start with ``prefix``, by key."""
         rows = self._database.read(lambda db: db.rows("SELECT key, value, checksum FROM study ORDER BY key"))
         sound = (self._sound(row, f"study {row[0]}") for row in rows if str(row[0]).startswith(prefix))
         return {str(key): str(value) for key, value in sound}
 
     def now(self) -> float:
-        """The database's clock, by which leases run out."""
+        """The database's clock, which decides when leases expire."""
         return self._database.read(lambda db: db.now)
 
     def enqueue(self, key: str, plan_json: str, proposed_by: str, last: int | None = None) -> int | None:
-        """Queues a plan under the digest of its candidate; a digest already known keeps its trial. Returns the trial's number.
+        """Queues a plan under the digest of its candidate; a known digest keeps its trial. Returns the trial's number.
 
-        With ``last`` no trial gets a higher number: None where it would, because others have queued theirs meanwhile.
+        last: highest number that a new trial may have; None is returned if the next number is higher, because other tuners
+        queued trials meanwhile.
         """
         json.loads(plan_json)
 
@@ -129,20 +133,22 @@ class Ledger:
         return self._database.write(work)
 
     def import_trial(self, trial: TrialRow) -> bool:
-        """Takes in a trial that was run elsewhere, with its attempts, under the next number; False where its candidate was tried
-        here already. One that is queued here is finished by it."""
+        """Imports a trial that ran elsewhere, with its attempts, under the next number; False if its candidate was tried already.
+
+        If the candidate is queued here, the import finishes that trial.
+        """
         json.loads(trial.plan_json)
         return self._database.write(lambda db: self._import_trial(db, trial))
 
     def claim(self, owner: str, lease_seconds: float, last: int | None = None) -> Claim | None:
-        """The next trial to run: the first queued one, else the first whose lease ran out; None when there is neither.
+        """Claims the next trial to run: the first queued one, else the first with an expired lease; None without either.
 
-        With ``last`` only trials up to that number are claimed, so that several tuners keep to one budget.
+        last: highest number of a trial to claim, so that several tuners keep to one budget.
         """
-        return self._database.write(lambda db: self._claim(db, owner, lease_seconds, MOST_TRIALS if last is None else last))
+        return self._database.write(lambda db: self._claim(db, owner, lease_seconds, MAX_TRIALS if last is None else last))
 
     def renew(self, claim: Claim, lease_seconds: float) -> bool:
-        """Makes the lease end ``lease_seconds`` from now; False when the claim no longer holds."""
+        """Extends the lease to ``lease_seconds`` from now; False if the claim is no longer valid."""
 
         def work(db: Transaction) -> bool:
             trial = self._held(db, claim)
@@ -153,10 +159,11 @@ class Ledger:
         return self._database.write(work)
 
     def finish(self, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
-        """Records how the claimed attempt ended; once this returns True the result is on the disk for good.
+        """Records how the claimed attempt ended; after it returns True, the result is durable on disk.
 
-        Outcomes that say nothing about the plan queue the trial again while it has attempts left. False when the claim no longer
-        holds: the measurement is then kept as late evidence and changes nothing. Finishing twice alike is finishing once.
+        Outcomes that show nothing about the plan queue the trial again while it has attempts left. False if the claim is no
+        longer valid: the measurement is then stored as late evidence and changes nothing. Repeating a call with equal arguments
+        has no effect.
         """
         json.loads(measurement_json)
 
@@ -165,14 +172,14 @@ class Ledger:
             if trial is None:
                 return self._keep_late(db, claim, outcome, measurement_json)
             attempts = self._close_attempt(db, trial, outcome, measurement_json)
-            again = outcome in RETRIED and _failures(attempts) < MAX_ATTEMPTS
+            again = outcome in RETRIED_OUTCOMES and _failures(attempts) < MAX_ATTEMPTS
             self._let_go(db, trial, TrialState.QUEUED if again else TrialState.FINISHED)
             return True
 
         return self._database.write(work)
 
     def release(self, claim: Claim) -> bool:
-        """Gives the trial back unrun: it is queued again and the attempt does not count; False when the claim no longer holds."""
+        """Returns the trial to the queue without a run; the attempt does not count. False if the claim is no longer valid."""
 
         def work(db: Transaction) -> bool:
             trial = self._held(db, claim)
@@ -186,16 +193,16 @@ class Ledger:
     def trials(self) -> tuple[TrialRow, ...]:
         """All trials by number, each with its attempts; every row is checked against its seal when it is read.
 
-        Rows with unchanged seals are not read again: frequent calls cost only what changed, mostly at the end.
+        Rows up to the first changed seal are not read again, so frequent calls cost only what changed, mostly at the end.
 
         Raises:
-            FileError: a row was damaged or is missing; names it.
+            FileError: a row is damaged or missing; names it.
         """
         self._seals, self._read = self._database.read(self._changed)
         return self._read
 
     def _changed(self, db: Transaction) -> tuple[list[Row], tuple[TrialRow, ...]]:
-        """The seals of all trials and their attempts, and the trials, read anew from the first one on whose seals are others."""
+        """The seals of all trials and their attempts; and all trials, read again from the first changed seal on."""
         seals: list[Row] = [(number, mark) for number, mark in db.rows("SELECT number, checksum FROM trial ORDER BY number")]
         for trial, mark in db.rows("SELECT trial, checksum FROM attempt ORDER BY trial, attempt"):
             if trial <= len(seals):
@@ -224,18 +231,19 @@ class Ledger:
         )
 
     def export_jsonl(self, path: str | Path, *, force: bool = True) -> None:
-        """Writes the finished trials as a history: a line ``{version, plan, measurement, trial, proposed_by}`` for each that has
-        a measurement; without ``force``, over no file but a history.
+        """Writes the finished trials that have a measurement as a history; without ``force``, only a history is overwritten.
+
+        A line is ``{version, plan, measurement, trial, proposed_by}``.
 
         Raises:
-            FileError: the place cannot be written, or holds another file.
+            FileError: the file cannot be written, or another kind of file exists there.
         """
         records = (line for trial in self.trials() if (line := as_history(trial)) is not None)
         lines = (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
         outputs.write(path, "".join(lines), own=None if force else HISTORY_MARK)
 
     def _place(self, db: Transaction, key: str) -> tuple[int, TrialRow | None]:
-        """The trial of that key with its number; where there is none, the next. Numbers have no gaps, so one asks at a time."""
+        """The trial with that key and its number, or None and the next number. A lock serializes callers: numbers have no gaps."""
         db.rows("SELECT version FROM schema_version FOR UPDATE")
         if known := self._trials(db, "key = ?", (key,)):
             return known[0].number, known[0]
@@ -275,7 +283,7 @@ class Ledger:
         return Claim(number=trial.number, attempt=claimed.attempt, plan_json=trial.plan_json, proposed_by=trial.proposed_by)
 
     def _give_up_expired(self, db: Transaction) -> list[TrialRow]:
-        """Finishes as lost what ran out of its lease and of its attempts; hands back what has some left, by number."""
+        """Finishes expired trials without attempts left as lost; returns the expired trials with attempts left, by number."""
         left = []
         for trial in self._trials(db, "state = 'running' AND lease_until < ? ORDER BY number", (db.now,), "SKIP LOCKED"):
             if _failures(self._attempts(db, "trial = ?", trial.number)) + 1 >= MAX_ATTEMPTS:
@@ -286,18 +294,18 @@ class Ledger:
         return left
 
     def _held(self, db: Transaction, claim: Claim) -> TrialRow | None:
-        """The trial of the claim, its row held; None when the claim no longer holds."""
+        """The trial of the claim, its row locked; None if the claim is no longer valid."""
         trials = self._trials(db, "number = ?", (claim.number,))
         held = trials and trials[0].state is TrialState.RUNNING and trials[0].attempt == claim.attempt
         return trials[0] if held else None
 
     def _trials(self, db: Transaction, which: str, values: Sequence[object], others: str = "") -> list[TrialRow]:
-        """Trials without their attempts, their rows held; what ``others`` hold is waited for, or left out (``SKIP LOCKED``)."""
+        """Trials without their attempts, their rows locked. ``others``: SKIP LOCKED to skip locked rows, else they are awaited."""
         rows = db.rows(f"SELECT {TRIAL}, checksum FROM trial WHERE {which} FOR UPDATE {others}".rstrip(), values)
         return [TrialRow.of(self._sound(row, f"trial {row[0]}")) for row in rows]
 
     def _attempts(self, db: Transaction, which: str, number: int) -> list[AttemptRow]:
-        """The attempts of some trials, each checked against its seal."""
+        """Attempts of some trials, each checked against its seal."""
         rows = db.rows(f"SELECT {ATTEMPT}, checksum FROM attempt WHERE {which} ORDER BY trial, attempt", (number,))
         return [AttemptRow.of(self._sound(row, f"trial {row[0]} attempt {row[1]}")) for row in rows]
 
@@ -321,14 +329,14 @@ class Ledger:
         db.run(statement, (*columns[4:], seal(*columns), attempt.trial, attempt.attempt))
 
     def _close_attempt(self, db: Transaction, trial: TrialRow, outcome: Outcome, measurement_json: str | None) -> list[AttemptRow]:
-        """Ends the last attempt; hands back all of them."""
+        """Ends the last attempt of a trial; returns all attempts."""
         *before, last = self._attempts(db, "trial = ?", trial.number)
         closed = replace(last, ended=db.now, outcome=outcome, measurement_json=measurement_json)
         self._put_attempt(db, closed)
         return [*before, closed]
 
     def _keep_late(self, db: Transaction, claim: Claim, outcome: Outcome, measurement_json: str) -> bool:
-        """Keeps the first late measurement of an attempt; True when it only repeats what the attempt was closed with."""
+        """Stores the first late measurement of an attempt; True if it repeats the attempt's own result."""
         for attempt in self._attempts(db, "trial = ?", claim.number):
             if attempt.attempt == claim.attempt:
                 if (attempt.outcome, attempt.measurement_json) == (outcome, measurement_json):
@@ -338,7 +346,7 @@ class Ledger:
         return False
 
     def _sound(self, row: Row, name: str) -> Row:
-        """The row without its checksum, once that is right."""
+        """The row without its checksum, after checking it."""
         *columns, checksum = row
         if seal(*columns) != checksum:
             raise FileError(
@@ -348,7 +356,7 @@ class Ledger:
         return tuple(columns)
 
     def _whole(self, row: Row, number: int, attempts: list[AttemptRow]) -> TrialRow:
-        """The trial of a row, once none is missing."""
+        """The trial of a row, after checking that neither it nor an attempt is missing."""
         if row[0] != number:
             raise FileError(self.place, f"trial {number}: the row is missing; see strategist study repair")
         trial = TrialRow.of(self._sound(row, f"trial {number}"))
@@ -361,20 +369,20 @@ def studies_on(server: str) -> list[str]:
     """Addresses of the studies in a server's database, by name.
 
     Raises:
-        InputError: it is no address, or psycopg is not installed.
-        FileError: the server cannot be reached or refuses.
+        InputError: the address is invalid, or psycopg is not installed.
+        FileError: the server cannot be reached or rejects the connection.
     """
     address = addresses.parse(server, "study", study="any")
-    return [str(replace(address, study=name)) for name in _postgres(address).studies(address)]
+    return [str(replace(address, study=name)) for name in _postgres_module(address).studies(address)]
 
 
 def _on_server(address: Address, create: bool) -> Database:
-    opened: Database = _postgres(address).PostgresDatabase.open(address, create)
+    opened: Database = _postgres_module(address).PostgresDatabase.open(address, create)
     return opened
 
 
-def _postgres(address: Address) -> ModuleType:
-    """The module that needs psycopg, which few have use for."""
+def _postgres_module(address: Address) -> ModuleType:
+    """The module that imports psycopg, an optional dependency."""
     try:
         from strategist.ledger import postgres
     except ImportError:
@@ -384,4 +392,4 @@ def _postgres(address: Address) -> ModuleType:
 
 
 def _failures(attempts: Iterable[AttemptRow]) -> int:
-    return sum(attempt.outcome in RETRIED for attempt in attempts)
+    return sum(attempt.outcome in RETRIED_OUTCOMES for attempt in attempts)

@@ -1,8 +1,8 @@
-"""A PostgreSQL server under a ledger: each study is a schema of its own in the database, so that statements are those of SQLite.
+"""PostgreSQL database of a ledger: each study is a schema of its own, so the statements are the same as for SQLite.
 
-A connection that breaks is made again for some time, and the work of its transaction is done again; whether a commit got through
-whose answer was lost, a row says that each transaction writes: the number of a transaction does not, since a server that was killed
-may give it to another one.
+A broken connection is re-established for some time, and its transaction runs again. If the answer to a commit is lost, a row
+that each transaction writes shows whether it was committed. The server's transaction number cannot show it: a server that was
+killed may use the number again.
 """
 
 import time
@@ -21,30 +21,30 @@ from strategist.ledger.address import Address
 from strategist.ledger.database import Row, T
 
 RECONNECT_SECONDS = 60.0
-"""A server may be gone for so long before a tuner gives up."""
+"""Time for which a tuner tries to reach a server before it gives up."""
 
 BUSY_SECONDS = 60
 IDLE_SECONDS = 30
-"""A process that stands still in the middle of a transaction holds its rows for so long; then the server undoes it."""
+"""Time after which the server rolls back an idle transaction, which would keep its rows locked."""
 
 PREFIX = "strategist_"
-"""Of the schemas that hold a study."""
+"""Prefix of schemas that hold a study."""
 
-PASSING = ("starting up", "shutting down", "recovery", "too many clients", "connection slots")
-"""Messages of a server that temporarily refuses connections."""
+TEMPORARY_MESSAGES = ("starting up", "shutting down", "recovery", "too many clients", "connection slots")
+"""Words in messages of a server that rejects connections temporarily."""
 
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 WRITTEN = "CREATE TABLE IF NOT EXISTS written (connection TEXT PRIMARY KEY, number BIGINT NOT NULL)"
-"""The last write of each connection that got through."""
+"""Table with the number of each connection's last committed write."""
 
 WRITE = (
     "INSERT INTO written (connection, number) VALUES (?, ?) ON CONFLICT (connection) DO UPDATE SET number = excluded.number "
     "RETURNING extract(epoch FROM clock_timestamp())::float8"
 )
 SETTLE = "INSERT INTO written (connection, number) VALUES (?, 0) ON CONFLICT (connection) DO NOTHING"
-"""Waits for a write that the server has not ended yet."""
+"""Waits for a write that the server is still processing."""
 
 OPTIONS: dict[str, Any] = {
     "autocommit": True, "connect_timeout": 10, "application_name": "strategist", "client_encoding": "utf8",
@@ -59,7 +59,7 @@ SETTINGS = (
 
 
 class PostgresTransaction:
-    """The work of one transaction, with the clock of the server."""
+    """Access to the database within one transaction, with the server's clock."""
 
     def __init__(self, connection: Connection[Row]) -> None:
         self._connection = connection
@@ -90,10 +90,11 @@ class PostgresDatabase:
 
     @classmethod
     def open(cls, address: Address, create: bool) -> "PostgresDatabase":
-        """The study at that address, its schema brought up to date.
+        """The study at that address, its schema upgraded.
 
         Raises:
-            FileError: the server cannot be reached or refuses, or there is no such study, or a newer strategist wrote it.
+            FileError: the server cannot be reached or rejects the connection, there is no such study, or a newer strategist
+                wrote it.
         """
         database = cls(address)
         with database._failures():
@@ -119,7 +120,7 @@ class PostgresDatabase:
             self._connection.close()
 
     def _prepare(self, transaction: PostgresTransaction, create: bool) -> None:
-        """Under a lock of the study's name, since two may create it at once."""
+        """Creates or upgrades the study's tables; a lock by the study's name serializes concurrent creation."""
         name = PREFIX + self.address.study
         query = "SELECT tablename FROM pg_tables WHERE schemaname = ?"
         tables = [table for (table,) in transaction.rows(query, (name,))]
@@ -145,20 +146,20 @@ class PostgresDatabase:
         try:
             connection.execute("COMMIT")
         except psycopg.Error:
-            _undo(connection)
+            _roll_back(connection)
             if not self._committed():
                 raise
         return result
 
     def _lasting(self, work: Callable[[Connection[Row]], T]) -> T:
-        """Does the work, again with a new connection when one breaks; an error of the work itself undoes the transaction."""
+        """Runs ``work``, again over a new connection if one breaks; an error of ``work`` itself rolls the transaction back."""
         deadline, pause = time.monotonic() + RECONNECT_SECONDS, 0.05
         with self._failures():
             while True:
                 try:
                     return self._once(work)
                 except psycopg.Error as error:
-                    if not _passes(error) or self._given_up or time.monotonic() + pause > deadline:
+                    if not _is_temporary(error) or self._given_up or time.monotonic() + pause > deadline:
                         self._given_up = True
                         raise
                     time.sleep(pause)
@@ -169,7 +170,7 @@ class PostgresDatabase:
         try:
             result = work(connection)
         except BaseException:
-            _undo(connection)
+            _roll_back(connection)
             raise
         self._given_up = False
         return result
@@ -182,7 +183,7 @@ class PostgresDatabase:
         return self._connection
 
     def _committed(self) -> bool:
-        """Whether the last write got through, whose commit was not answered; asked until the server knows."""
+        """Whether the last write was committed although its commit was not answered; asks until the server answers."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
@@ -192,26 +193,26 @@ class PostgresDatabase:
                 return bool(number == self._writes)
             except psycopg.Error:
                 if time.monotonic() > deadline:
-                    return False  # what the work does once it does again without harm: claims run out, results are fenced
+                    return False  # repeating a write is harmless: claims expire, stale results are rejected
                 time.sleep(0.1)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Every error of the server as a FileError that names the study."""
+        """Converts errors of the server into a FileError that names the study."""
         try:
             yield
         except psycopg.Error as error:
-            raise FileError(self.place, _said(error)) from None
+            raise FileError(self.place, _error_message(error)) from None
 
 
 def studies(address: Address) -> list[str]:
-    """Names of the studies in a database; that of the address does not matter.
+    """Names of the studies in a database; the address's own study does not matter.
 
     Raises:
-        FileError: the server cannot be reached or refuses.
+        FileError: the server cannot be reached or rejects the connection.
     """
     database = PostgresDatabase(address)
-    database._given_up = True  # a list of studies does not wait for a server
+    database._given_up = True  # listing studies does not wait for the server
     query = "SELECT schemaname FROM pg_tables WHERE tablename = 'schema_version' AND starts_with(schemaname, ?) ORDER BY schemaname"
     try:
         rows = database.read(lambda transaction: transaction.rows(query, (PREFIX,)))
@@ -235,28 +236,28 @@ def _transact(connection: Connection[Row], begin: str, work: Callable[[PostgresT
     return result
 
 
-def _undo(connection: Connection[Row]) -> None:
+def _roll_back(connection: Connection[Row]) -> None:
     try:
         connection.execute("ROLLBACK")
-    except psycopg.Error:  # broken: the server undoes it
+    except psycopg.Error:  # the connection is broken: the server rolls back
         connection.close()
 
 
-def _passes(error: psycopg.Error) -> bool:
-    """Whether the trouble may be over soon: the server restarts, or the line was cut. What it refuses it refuses again."""
+def _is_temporary(error: psycopg.Error) -> bool:
+    """Whether an error may be temporary: the server restarts, or the connection broke. A rejection is permanent."""
     text = str(error)
-    if error.sqlstate is None:  # it was not reached, or would not let us in
-        return "FATAL" not in text or any(word in text for word in PASSING)
+    if error.sqlstate is None:  # the server was not reached, or rejected the login
+        return "FATAL" not in text or any(word in text for word in TEMPORARY_MESSAGES)
     return error.sqlstate.startswith(("08", "40", "57P", "25P03"))
 
 
-def _said(error: psycopg.Error) -> str:
+def _error_message(error: psycopg.Error) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0].removeprefix("connection failed: ") if lines else type(error).__name__
     if error.sqlstate == "55P03":
         return f"has been locked by another process for {BUSY_SECONDS} s: end that process, or try again later"
-    if _passes(error):
+    if _is_temporary(error):
         return f"cannot be reached: {text}; nothing finished is lost, start again when the server is back"
     if error.sqlstate is None or error.sqlstate.startswith(("28", "3D", "42501", "53")):
         return f"is refused: {text.partition('FATAL: ')[2].strip() or text}"
-    return f"is damaged or no study of strategist's: {text}"
+    return f"is damaged or not a study of strategist: {text}"

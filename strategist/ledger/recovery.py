@@ -1,5 +1,7 @@
-"""What a damaged SQLite ledger still holds: each row that its seal vouches for, looked up one by one in a copy of the file, and
-read off its pages where SQLite finds none."""
+"""Recovers a damaged SQLite ledger: every row with a correct seal.
+
+Rows are looked up one by one in a copy of the file, and read from its pages if SQLite does not find them.
+"""
 
 import shutil
 import sqlite3
@@ -12,18 +14,18 @@ from pathlib import Path
 from strategist.contract.study import TrialState
 from strategist.errors import FileError
 from strategist.ledger.database import Row
-from strategist.ledger.ledger import ATTEMPT, MOST_TRIALS, TRIAL
+from strategist.ledger.ledger import ATTEMPT, MAX_TRIALS, TRIAL
 from strategist.ledger.rows import AttemptRow, TrialRow, seal
 from strategist.ledger.sqlite import FILE_NAME
 from strategist.ledger.sqlite_pages import pages, records
 
-BESIDE = ("", "-wal", "-shm")
-"""The file, and what SQLite keeps beside it: the latest commits may be there only."""
+FILE_SUFFIXES = ("", "-wal", "-shm")
+"""Suffixes of the database file and of SQLite's files beside it, which may be the only ones with the latest commits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """``facts`` of the study by key, ``trials`` by number without their attempts, and ``attempts``, as they were written."""
+    """Recovered rows, unchanged: ``facts`` of the study by key, ``trials`` by number without their attempts, and ``attempts``."""
 
     facts: dict[str, str]
     trials: dict[int, TrialRow]
@@ -31,10 +33,10 @@ class Recovered:
 
 
 def recover(folder: Path) -> Recovered:
-    """What can be read of the ledger in a folder, which is left as it is.
+    """The readable rows of the ledger in a folder, which stays unchanged.
 
     Raises:
-        FileError: there is none, or nothing of it can be read.
+        FileError: there is no ledger, or no row can be read.
     """
     path = folder / FILE_NAME
     if not path.is_file():
@@ -42,20 +44,20 @@ def recover(folder: Path) -> Recovered:
             path,
             "does not exist: there is no study in this folder; strategist study list names those below here",
         )
-    data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{name}").is_file() else b"" for name in BESIDE[:2])
-    rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MOST_TRIALS]
-    facts, trials, attempts = _off_the_pages(rows)
+    data, log = (file.read_bytes() if (file := folder / f"{FILE_NAME}{name}").is_file() else b"" for name in FILE_SUFFIXES[:2])
+    rows = [(number, columns) for number, columns in records(pages(data, log)) if columns and 0 < number <= MAX_TRIALS]
+    facts, trials, attempts = _rows_from_pages(rows)
     numbers = sorted({number for number, _ in rows})
     with tempfile.TemporaryDirectory(prefix="strategist-recovery-") as place:
-        for name in BESIDE:
+        for name in FILE_SUFFIXES:
             with suppress(FileNotFoundError):
                 shutil.copyfile(f"{path}{name}", Path(place, FILE_NAME + name))
         with closing(sqlite3.connect(Path(place, FILE_NAME), isolation_level=None)) as connection:
             connection.text_factory = bytes
-            facts |= {str(key): str(value) for key, value in _sound(connection, "study", "key, value", numbers)}
-            trials |= {row.number: row for row in map(TrialRow.of, _sound(connection, "trial", TRIAL, numbers))}
+            facts |= {str(key): str(value) for key, value in _valid_rows(connection, "study", "key, value", numbers)}
+            trials |= {row.number: row for row in map(TrialRow.of, _valid_rows(connection, "trial", TRIAL, numbers))}
             attempts |= {
-                (row.trial, row.attempt): row for row in map(AttemptRow.of, _sound(connection, "attempt", ATTEMPT, numbers))
+                (row.trial, row.attempt): row for row in map(AttemptRow.of, _valid_rows(connection, "attempt", ATTEMPT, numbers))
             }
     found = Recovered(facts=facts, trials=trials, attempts=tuple(attempts.values()))
     if not found.facts and not found.trials:
@@ -63,14 +65,13 @@ def recover(folder: Path) -> Recovered:
     return found
 
 
-def _off_the_pages(
+def _rows_from_pages(
     rows: Iterable[tuple[int, list[object]]],
 ) -> tuple[dict[str, str], dict[int, TrialRow], dict[tuple[int, int], AttemptRow]]:
-    """The sound ones, the latest of each. Pages that were given up may hold older ones, so what SQLite itself finds goes before
-    these."""
+    """The latest valid version of each row. Free pages may hold older ones, so rows that SQLite finds take precedence."""
     facts, trials, attempts = dict[str, str](), dict[int, TrialRow](), dict[tuple[int, int], AttemptRow]()
     for number, (*columns, mark) in rows:
-        if len(columns) == len(TRIAL.split(",")) and columns[0] is None:  # SQLite keeps its number beside the row
+        if len(columns) == len(TRIAL.split(",")) and columns[0] is None:  # SQLite stores the number outside of the columns
             columns = [number, *columns[1:-1], _float(columns[-1])]
             if seal(*columns) == mark:
                 trial = TrialRow.of(tuple(columns))
@@ -95,12 +96,12 @@ def _ended(attempt: AttemptRow) -> tuple[bool, bool]:
 
 
 def _float(value: object) -> object:
-    """SQLite keeps a whole number as an integer, whatever the column is of."""
+    """The value as a float; SQLite stores a whole number as an integer, whatever the column's type."""
     return float(value) if isinstance(value, int) else value
 
 
-def _sound(connection: sqlite3.Connection, table: str, columns: str, numbers: Iterable[int]) -> Iterator[Row]:
-    """The rows of a table that are as they were written, without their seals, of those ``numbers``."""
+def _valid_rows(connection: sqlite3.Connection, table: str, columns: str, numbers: Iterable[int]) -> Iterator[Row]:
+    """Rows of a table with these numbers and a correct seal, without the seal."""
     for number in numbers:
         row = _row(connection, f"SELECT {columns}, checksum FROM {table} WHERE rowid = ?", number)
         if row is not None:
@@ -108,7 +109,7 @@ def _sound(connection: sqlite3.Connection, table: str, columns: str, numbers: It
 
 
 def _row(connection: sqlite3.Connection, statement: str, number: int) -> Row | None:
-    """The row of that number where it is there and sound."""
+    """The row of that number; None if it is missing or damaged."""
     try:
         rows = connection.execute(statement, (number,)).fetchall()
         *columns, mark = _texts(rows[0]) if rows else [None]
@@ -118,5 +119,5 @@ def _row(connection: sqlite3.Connection, statement: str, number: int) -> Row | N
 
 
 def _texts(row: Sequence[object]) -> list[object]:
-    """SQLite quotes what is no text in an error of its own; here it is one of ours."""
+    """The row with texts decoded here, so that invalid text raises UnicodeDecodeError rather than an error of SQLite."""
     return [value.decode() if isinstance(value, bytes) else value for value in row]

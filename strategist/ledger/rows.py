@@ -10,18 +10,18 @@ from strategist.contract.measurement import Outcome
 from strategist.contract.study import TrialState
 from strategist.ledger.database import Row
 
-RETRIED = (Outcome.INFRASTRUCTURE, Outcome.LOST)
-"""Outcomes that say nothing about the plan: the trial is queued again, until it was attempted ``MAX_ATTEMPTS`` times."""
+RETRIED_OUTCOMES = (Outcome.INFRASTRUCTURE, Outcome.LOST)
+"""Outcomes that show nothing about the plan: the trial is queued again until it has had ``MAX_ATTEMPTS`` attempts."""
 
 MAX_ATTEMPTS = 3
 
 ENVELOPE = ("version", "type")
-"""What :mod:`strategist.contract.codec` puts around a document; a line of a history has it once."""
+"""Keys that :mod:`strategist.contract.codec` adds to a document; a line of a history has ``version`` once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The right to run a trial until its lease ends; ``attempt`` rejects writes of the previous holder."""
+    """The right to run a trial until its lease expires; ``attempt`` invalidates writes of the previous holder."""
 
     number: int
     attempt: int
@@ -31,9 +31,9 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
-    """One run of a trial. ``late_json`` is a measurement that came after the attempt was closed: evidence, never a result.
+    """One run of a trial. ``late_json``: a measurement that arrived after the attempt was closed: evidence, never a result.
 
-    Times are seconds since 1970 by the clock of the database; ``ended`` and ``outcome`` are None while it runs.
+    Times are seconds since 1970 by the database's clock; ``ended`` and ``outcome`` are None while it runs.
     """
 
     trial: int
@@ -98,7 +98,7 @@ class TrialRow:
 
     @property
     def measurement_json(self) -> str | None:
-        """The measurement that the trial ended with; None until it is finished, and when every attempt was lost."""
+        """The measurement that the trial ended with; None until it is finished, and if it ended without a measurement."""
         return self.attempts[-1].measurement_json if self.state is TrialState.FINISHED else None
 
 
@@ -113,7 +113,7 @@ class Counts:
 
 
 def as_history(trial: TrialRow) -> dict[str, Any] | None:
-    """The trial as a line of a history, which calibration reads; None while it has no measurement."""
+    """The trial as a line of a history, which calibration reads; None without a measurement."""
     if trial.measurement_json is None:
         return None
     documents = {"plan": json.loads(trial.plan_json), "measurement": json.loads(trial.measurement_json)}

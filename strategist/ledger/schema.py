@@ -24,7 +24,7 @@ MIGRATIONS = (
     CREATE INDEX attempt_seals ON attempt (trial, attempt, checksum);
     """,
 )
-"""Script i brings a database from schema i to i + 1; a new one starts at 0, so creating and upgrading are one path.
+"""Script i upgrades a database from schema i to i + 1. A new database starts at 0, so creation and upgrade are the same.
 
 A released script is never edited: a change of the format is one more script at the end.
 """
@@ -33,15 +33,15 @@ SCHEMA = len(MIGRATIONS)
 
 
 def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
-    """The schema of a database with these tables, from the rows of ``schema_version``; 0 where there is no table.
+    """The schema version of a database with these tables and rows of ``schema_version``; 0 without tables.
 
     Raises:
-        FileError: it is no study's, damaged, or a newer strategist's.
+        FileError: it is not a study's, is damaged, or was written by a newer strategist.
     """
     if not tables:
         return 0
     if "schema_version" not in tables:
-        raise FileError(place, "is no study of strategist's; name another folder")
+        raise FileError(place, "is not a study of strategist; name another folder")
     version = rows[0][0] if len(rows) == 1 else None
     if not isinstance(version, int) or version < 1:
         raise FileError(place, "is damaged: its schema version cannot be read; restore it from a copy")
@@ -51,7 +51,7 @@ def version_of(tables: Sequence[str], rows: Sequence[Row], place: str) -> int:
 
 
 def upgrade(transaction: Transaction, version: int) -> None:
-    """Brings a database from that schema to today's."""
+    """Upgrades a database from that schema to the newest."""
     for script in MIGRATIONS[version:]:
         for statement in filter(str.strip, script.split(";")):
             transaction.run(statement)

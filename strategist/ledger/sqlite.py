@@ -1,7 +1,7 @@
-"""The SQLite file under a ledger: opening, transactions, and every failure as one line that names the file.
+"""SQLite database of a ledger: opening, transactions, and errors as one line that names the file.
 
-SQLite commits through crash and power loss (sqlite.org/atomiccommit.html) on a local disk; network file systems break the locks
-that this rests on (sqlite.org/wal.html, "all processes must be on the same host"), so they are refused.
+On a local disk, SQLite commits survive crashes and power loss (sqlite.org/atomiccommit.html). Network file systems break the
+locks that this depends on (sqlite.org/wal.html, "all processes must be on the same host"), so they are rejected.
 """
 
 import os
@@ -19,17 +19,17 @@ from strategist.ledger.database import Row, T
 
 FILE_NAME = "study.sqlite"
 BUSY_SECONDS = 60.0
-WAY_OUT = "strategist study repair makes a new study of what is whole"
+REPAIR_ADVICE = "strategist study repair makes a new study of what is whole"
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "9p", "afs")
 
 NOW = "SELECT (julianday('now') - 2440587.5) * 86400.0"
-"""Seconds since 1970 to the millisecond. The same clock as ``unixepoch('subsec')``, which SQLite has only from 3.42 on."""
+"""Seconds since 1970 with millisecond resolution, as by ``unixepoch('subsec')``, which SQLite has only since 3.42."""
 
 _HOLDS = re.compile(" FOR UPDATE( SKIP LOCKED)?")
 
 
 class SqliteTransaction:
-    """The work of one transaction. A writer locks the whole file, so rows need no locks."""
+    """Access to the database within one transaction. A writer locks the whole file, so rows need no locks."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -54,11 +54,11 @@ class SqliteDatabase:
 
     @classmethod
     def open(cls, folder: Path, create: bool) -> "SqliteDatabase":
-        """The database in ``folder``, its schema brought up to date.
+        """The database in ``folder``, its schema upgraded.
 
         Raises:
-            InputError: the folder lies on a network.
-            FileError: no such file, no SQLite file, damaged, or written by a newer strategist.
+            InputError: the folder is on a network file system.
+            FileError: there is no such file, or it is not SQLite, damaged, or written by a newer strategist.
         """
         path = folder / FILE_NAME
         if (kind := filesystem(folder)) in NETWORK_FILESYSTEMS:
@@ -88,7 +88,7 @@ class SqliteDatabase:
         return self._transact("BEGIN", work)
 
     def write(self, work: Callable[[SqliteTransaction], T]) -> T:
-        return self._transact("BEGIN IMMEDIATE", work)  # holds the lock from its start: what it reads cannot change under it
+        return self._transact("BEGIN IMMEDIATE", work)  # locks from the start: what it reads cannot change
 
     def close(self) -> None:
         self._connection.close()
@@ -111,12 +111,12 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA cell_size_check = ON")
         self._use_write_ahead_log()
         if (version := self._version()) == 0 and not create:
-            raise FileError(self.path, "is no study of strategist's; name another folder")
+            raise FileError(self.path, "is not a study of strategist; name another folder")
         if version < schema.SCHEMA:
             self.write(lambda transaction: schema.upgrade(transaction, self._version()))
         damage = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if damage != "ok":
-            raise FileError(self.path, f"is damaged: {' '.join(damage.split())}; {WAY_OUT}")
+            raise FileError(self.path, f"is damaged: {' '.join(damage.split())}; {REPAIR_ADVICE}")
 
     def _version(self) -> int:
         tables = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -125,7 +125,7 @@ class SqliteDatabase:
         return schema.version_of(tables, rows, self.place)
 
     def _use_write_ahead_log(self) -> None:
-        """Turning the log on needs the file alone, and SQLite does not wait for that by itself: two may create one at once."""
+        """Turns the write-ahead log on, with retries: it needs an exclusive lock, for which SQLite does not wait by itself."""
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -139,13 +139,13 @@ class SqliteDatabase:
 
 @contextmanager
 def failures(path: Path) -> Iterator[None]:
-    """Every error of SQLite as a FileError that names the file."""
+    """Converts errors of SQLite into a FileError that names the file."""
     try:
         yield
     except sqlite3.ProgrammingError:
-        raise  # a slip in our own code, such as a use after close, says nothing about the file
-    except UnicodeDecodeError:  # SQLite quotes what it cannot read
-        raise FileError(path, "is damaged: a name in it is no text; restore it from a copy") from None
+        raise  # a bug in our own code, such as a use after close; the file is not at fault
+    except UnicodeDecodeError:  # from an error message that quotes undecodable bytes
+        raise FileError(path, "is damaged: a name in it is not text; restore it from a copy") from None
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -157,12 +157,12 @@ def failures(path: Path) -> Iterator[None]:
         elif code == sqlite3.SQLITE_IOERR:
             message = f"cannot be read or written: {error}"
         else:
-            message = f"is damaged or no study of strategist's: {error}; {WAY_OUT}"
+            message = f"is damaged or not a study of strategist: {error}; {REPAIR_ADVICE}"
         raise FileError(path, message) from None
 
 
 def filesystem(folder: Path) -> str:
-    """The type of the file system that ``folder`` lies on, e.g. ``ext4``; empty where the system does not say."""
+    """The type of the file system that ``folder`` is on, such as ``ext4``; empty if unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,10 +1,10 @@
-"""A card's own tests: each case is judged by that card alone, without a planner.
+"""Runs a card's own tests: each case is evaluated with that card alone, without a planner.
 
-``given: {facts: {...}, candidate: {...}}`` names facts by full name (numbers may carry units: ``24 GiB``) and settings of one
+``given: {facts: {...}, candidate: {...}}`` holds facts by full name (numbers may have units: ``24 GiB``) and settings of one
 candidate, bare or in full. Degrees default to 1 and knobs to their defaults; ``world_size``, ``data_ranks``, ``fsdp_ranks`` and
-``model_shards`` follow from the degrees, ``accumulation`` from ``workload.global_batch`` where that is given. What is not given is
-unknown. ``expect`` is ``forbidden`` or ``allowed``; ``{reasons: [ids]}``, the policies and risks that speak, in order; or
-``{proposes: {...}}``, the changes after a trial.
+``model_shards`` follow from the degrees, ``accumulation`` from ``workload.global_batch`` if that is given. Facts that are not
+given are unknown. ``expect`` is ``forbidden`` or ``allowed``; ``{reasons: [ids]}``, the policies and risks that give a reason,
+in order; or ``{proposes: {...}}``, the changes after a trial.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def case_row(case: Case) -> dict[str, Any]:
 
 
 def failures(card: Card, case: Case) -> list[str]:
-    """What the card says that the case does not expect; empty when it passes."""
+    """Results of the card that differ from the case's expectation; empty if the case passes."""
     deck, row = Deck((card,)), case_row(case)
     found = []
     if case.verdict:
@@ -53,7 +53,7 @@ def failures(card: Card, case: Case) -> list[str]:
 
 
 def _defaults(card: Card, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The candidate as each of the card's defaults would have it: a default gives way where it would leave nothing."""
+    """The candidate with each of the card's defaults applied; without these rows nothing would be left, and defaults give way."""
     for policy in card.policies:
         for effect in policy.effects:
             if effect.kind is EffectKind.SET and all(setting.values for setting in effect.settings):

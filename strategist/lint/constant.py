@@ -1,4 +1,4 @@
-"""Conditions that are the same for every request and candidate: they were meant otherwise."""
+"""Finds conditions with the same value for every request and candidate, which are mistakes."""
 
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import scalar
@@ -7,7 +7,7 @@ from strategist.lint.satisfiability import COMPARISONS, atom
 
 
 def constant_part(expression: Expression) -> tuple[int, bool] | None:
-    """The column and value of a part that cannot vary; None where there is none."""
+    """Column and value of a part that cannot vary; None without one."""
     if not expression.names:
         return 0, scalar(expression, {}) is True
     return _constant_in(expression.tree)

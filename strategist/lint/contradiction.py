@@ -1,28 +1,28 @@
-"""Two policies of which one asks for what the other refuses; shown by a witness, in which both act and nothing is left."""
+"""Contradictions: one policy requires what another forbids; with a witness for which both act and no value is left."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
 from strategist.lint.satisfiability import Regions, holds, known, together
-from strategist.lint.witness import MOST_REGIONS, situations, whole_row
+from strategist.lint.witness import MAX_REGIONS, situations, whole_row
 from strategist.rules.policy_matching import acts_for, holds_for, selects_row
 from strategist.units import show_bytes
 
-OTHERS = (1, 2, 3, 4, 8, 16, 32)
-NARROWING = (*HARD, EffectKind.SET)
-"""Effects that drop candidates. A default gives way only where no candidate at all would be left."""
+SAMPLE_NUMBERS = (1, 2, 3, 4, 8, 16, 32)
+NARROWING_EFFECTS = (*LAWS, EffectKind.SET)
+"""Effects that drop candidates. A default gives way only if no candidate at all would be left."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law or default of a policy, that names settings."""
+    """A law or default of a policy, for settings that it names."""
 
     card: Card
     policy: Policy
@@ -32,7 +32,7 @@ class Law:
         return f"{self.card.id}/{self.policy.id}"
 
     def values(self, path: str) -> tuple[KnobValue, ...]:
-        """What it names of a setting."""
+        """The values that it names for a setting."""
         return next((setting.values for setting in self.effect.settings if setting.path == path), ())
 
     @property
@@ -41,25 +41,25 @@ class Law:
 
     @property
     def conditions(self) -> list[Expression]:
-        """Those of its card and its own."""
+        """Conditions of its card and its policy."""
         conditions = [*(condition.when for condition in self.card.preconditions), self.policy.when]
         return [when for when in conditions if when is not None]
 
     @property
     def names(self) -> frozenset[str]:
-        """All that its action depends on."""
+        """All names that its action depends on."""
         named = frozenset(name for when in self.conditions for name in when.names)
         return named | {setting.path for setting in self.effect.settings}
 
     def drops(self, row: Mapping[str, Any]) -> bool:
-        """Whether it acts on a candidate and drops it, really evaluated."""
+        """Whether it acts on a candidate and drops it, by evaluation of the row."""
         acts = holds_for(self.card, row) and acts_for(self.policy, row)
         return acts and selects_row(self.effect, row) is self.forbids
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contradiction:
-    """Two laws on one setting, and the values of what they speak of for which nothing is left."""
+    """Two laws that leave no value of the setting ``path``, and a witness: values of the names that they depend on."""
 
     first: Law
     second: Law
@@ -80,14 +80,14 @@ def laws(deck: Deck) -> tuple[Law, ...]:
         for policy in card.policies
         for effect in policy.effects
         if policy.phase is Phase.PLAN
-        and effect.kind in NARROWING
+        and effect.kind in NARROWING_EFFECTS
         and effect.settings
         and all(s.change is None for s in effect.settings)
     )
 
 
 def contradictions(own: Card, deck: Deck) -> Iterator[Contradiction]:
-    """Those of a card with itself and with the cards before it, by id; one for each pair of laws at most."""
+    """Contradictions of a card with itself and with the cards before it, by id; at most one for each pair of laws."""
     all_ = laws(deck)
     for position, second in enumerate(all_):
         if second.card is own:
@@ -98,7 +98,7 @@ def contradictions(own: Card, deck: Deck) -> Iterator[Contradiction]:
 
 
 def _disputed(first: Law, second: Law) -> Iterator[str]:
-    """Settings of which the two leave no value between them, wherever both act."""
+    """Settings of which the two laws together leave no value if both act."""
     for setting in first.effect.settings:
         path = setting.path
         values = _possible(first, second, path)
@@ -107,22 +107,22 @@ def _disputed(first: Law, second: Law) -> Iterator[str]:
 
 
 def _possible(first: Law, second: Law, path: str) -> tuple[KnobValue | None, ...]:
-    """All values of a closed setting. Of whole numbers, those that are named; and None for all others."""
+    """All values of a setting with named choices; of a whole number, the values that the laws name, and None for all others."""
     entry = VOCABULARY[path]
     choices = (True, False) if entry.kind == BOOL else entry.choices
     return choices or (*dict.fromkeys((*first.values(path), *second.values(path))), None)
 
 
 def _leaves(law: Law, path: str, value: KnobValue | None) -> bool:
-    """Whether a law that acts leaves the value, if all else that it names is as it says."""
+    """Whether a law that acts leaves the value, if its other settings have the values that it names."""
     return any(same_choice(value, named) for named in law.values(path)) is not law.forbids
 
 
 def _search(first: Law, second: Law, path: str) -> Contradiction | None:
     names = first.names | second.names
     if None in _possible(first, second, path) and any(path in when.names for law in (first, second) for when in law.conditions):
-        return None  # whether they act on other numbers would have to be proven for each
-    for region in known(lambda: _regions(first, second, path))[:MOST_REGIONS]:
+        return None  # for every other number it would have to be proven that both act
+    for region in known(lambda: _regions(first, second, path))[:MAX_REGIONS]:
         for values in situations(region, names - {path}):
             row = _nothing_left(first, second, path, values)
             if row is not None:
@@ -133,7 +133,7 @@ def _search(first: Law, second: Law, path: str) -> Contradiction | None:
 
 
 def _regions(first: Law, second: Law, path: str) -> Regions:
-    """Where both may act, and have all else that they name: the simplest first."""
+    """Regions in which both laws may act and their other settings have the values that they name; the simplest first."""
     regions: list[Regions] = []
     for law in (first, second):
         regions += [holds(when) for when in law.conditions]
@@ -142,10 +142,10 @@ def _regions(first: Law, second: Law, path: str) -> Regions:
 
 
 def _nothing_left(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """A candidate of a situation in which each law alone leaves a value, and both leave none; None where it is no such one."""
+    """A candidate of a situation in which each law alone leaves a value and both together leave none; None for others."""
     possible = [value for value in _possible(first, second, path) if value is not None]
-    if len(possible) < len(_possible(first, second, path)):  # all other numbers fare alike: these stand for them
-        possible += [number for number in OTHERS if number not in possible]
+    if len(possible) < len(_possible(first, second, path)):  # OTHERS represent all other numbers, which are treated alike
+        possible += [number for number in SAMPLE_NUMBERS if number not in possible]
     rows = [row for row in (whole_row({**values, path: value}) for value in possible) if row is not None]
     one, two = [[not law.drops(row) for row in rows] for law in (first, second)]
     return rows[one.index(True)] if any(one) and any(two) and not any(map(all, zip(one, two, strict=True))) else None

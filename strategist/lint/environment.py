@@ -1,4 +1,4 @@
-"""Environment of the linter: facts that card files do not contain (installed torch, results of examples), found elsewhere."""
+"""Environment of the linter: facts that card files do not contain (installed torch, results of examples), collected elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,11 @@ from strategist.contract.torch_symbol import Reference
 
 @dataclass(frozen=True, kw_only=True)
 class LintEnvironment:
-    """Facts from outside. References by (symbol, parameter), the parameter empty where a card names none; examples by card file and
-    index from 0. What is not in here was not looked for, and is not judged."""
+    """Facts from outside of the card files; facts that are missing were not looked up, and their checks are skipped.
+
+    references: by (symbol, parameter); the parameter is empty if a card names none.
+    examples: by card file and index from 0.
+    """
 
     torch_version: str = ""
     references: Mapping[tuple[str, str], Reference] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Safe corrections applied to files: only the characters of a fix change, comments and order stay."""
+"""Applies safe corrections to files: only the characters of a fix change; comments and order stay."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from strategist.files import outputs
 from strategist.files.yaml_file import parse
 from strategist.lint.run import lint_text
 
-MOST_ROUNDS = 50
+MAX_ROUNDS = 50
 BOM = "\ufeff"
 
 
@@ -26,7 +26,7 @@ class Repair:
 
 
 def repairs(paths: Iterable[str | Path], codes: Collection[str]) -> Iterator[Repair]:
-    """The files of cards and flows in which findings of these codes can be corrected; nothing is written.
+    """Repairs of files of cards and flows, for findings with these codes; nothing is written.
 
     Raises:
         FileError: a path does not exist, or cannot be read.
@@ -36,7 +36,7 @@ def repairs(paths: Iterable[str | Path], codes: Collection[str]) -> Iterator[Rep
             try:
                 before = file.read_bytes().decode()
             except UnicodeDecodeError:
-                continue  # a finding of its own
+                continue  # reported by a check
             except OSError as error:
                 raise FileError(file, f"cannot be read: {error.strerror}; name another file") from None
             after, count = corrected(str(file), before.removeprefix(BOM), codes)
@@ -46,11 +46,14 @@ def repairs(paths: Iterable[str | Path], codes: Collection[str]) -> Iterator[Rep
 
 
 def corrected(path: str, text: str, codes: Collection[str]) -> tuple[str, int]:
-    """The text with all corrections of these codes, in as many rounds as they uncover or overlap each other; and their number."""
+    """The text with all corrections of these codes, and their number.
+
+    Corrections that overlap, or that others make possible, are applied in further rounds.
+    """
     count = 0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         found = [finding.fix for finding in lint_text(path, text) if finding.fix and finding.code in codes]
-        chosen = _apart(found)
+        chosen = _disjoint(found)
         changed = applied(text, chosen)
         if not chosen or not _readable(path, changed):
             break
@@ -59,25 +62,25 @@ def corrected(path: str, text: str, codes: Collection[str]) -> tuple[str, int]:
 
 
 def applied(text: str, fixes: Iterable[Fix]) -> str:
-    """The text with fixes that do not touch each other."""
+    """The text with the fixes applied; they must not touch each other."""
     for fix in sorted(fixes, key=lambda fix: fix.start, reverse=True):
         text = text[: fix.start] + fix.replacement + text[fix.end :]
     return text
 
 
 def write(repair: Repair) -> None:
-    """Replaces the file as a whole: a concurrent reader sees the old file or the new one.
+    """Replaces the file atomically: a concurrent reader sees the old file or the new one.
 
     Raises:
-        FileError: the folder cannot be written.
+        FileError: the file no longer exists, or the folder cannot be written.
     """
     if not Path(repair.path).is_file():
-        raise FileError(repair.path, "cannot be written: it is there no more; name another file")
+        raise FileError(repair.path, "cannot be written: it no longer exists; name another file")
     outputs.write(repair.path, repair.after)
 
 
-def _apart(fixes: Iterable[Fix]) -> list[Fix]:
-    """Those that do not touch one before them; the others have their turn in the next round."""
+def _disjoint(fixes: Iterable[Fix]) -> list[Fix]:
+    """Fixes that do not touch an earlier one; the rest is applied in the next round."""
     chosen: list[Fix] = []
     for fix in sorted(set(fixes), key=lambda fix: (fix.start, fix.end, fix.replacement)):
         if not chosen or fix.start > chosen[-1].end:

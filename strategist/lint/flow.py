@@ -1,4 +1,4 @@
-"""The checks of decision flows."""
+"""Checks of decision flows."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,9 @@ from strategist.lint.registry import Subject, check, finding
 
 @check(FLOW_FORM, Level.ERROR, "A flow has the fields of the protocol, each in its form.")
 def flow_form(subject: Subject) -> Iterator[Diagnostic]:
-    """A field of the flow is unknown, missing, empty, or not of its form.
+    """A field of the flow is unknown, missing or empty, or has the wrong form.
 
-    Why: What is not understood has no effect, without any error.
+    Why: A field that is not understood has no effect, without any error.
 
     Do: write the field as the schema has it (strategist cards schema flow)
 
@@ -31,7 +31,7 @@ def flow_form(subject: Subject) -> Iterator[Diagnostic]:
 def flow_condition(subject: Subject) -> Iterator[Diagnostic]:
     """The ``when`` of a step cannot be read: its syntax, a name, or its types and units are wrong.
 
-    Why: A step is skipped where its condition surely does not hold; one that cannot be read says nothing.
+    Why: A step is skipped if its condition is false; a condition that cannot be read decides nothing.
 
     Do: write a condition as in a card
 
@@ -45,9 +45,9 @@ def flow_condition(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(FLOW_SETTING, Level.ERROR, "A step decides settings that there are.")
 def flow_setting(subject: Subject) -> Iterator[Diagnostic]:
-    """A step decides something that is no setting.
+    """A step decides something that is not a setting.
 
-    Why: The setting that was meant would be explained last, under other settings.
+    Why: The intended setting would be explained last, under other settings.
 
     Do: write the name of a setting, bare or in full
 
@@ -61,20 +61,18 @@ def flow_setting(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(FLOW_TWICE, Level.ERROR, "A flow has each step once, and decides a setting in one of them.")
 def flow_once(subject: Subject) -> Iterator[Diagnostic]:
-    """A setting is decided in two steps, two steps have one id, or the flow has the id of another one in its folder.
+    """A setting is decided in two steps, two steps have the same id, or the flow has the id of another flow in its folder.
 
-    Why: An order has one place for each; it is not clear which of the two counts.
+    Why: Each has one place in the order; it is not clear which of the two counts.
 
     Do: keep one of the two
 
     Bad:
         steps:
-          - {id: mesh, decides: [dp_shard]}
-          - {id: fsdp2, decides: [dp_shard]}
+          - {id: mesh, decides: [dp_shard]} - {id: fsdp2, decides: [dp_shard]}
     Good:
         steps:
-          - {id: mesh, decides: [dp_replicate]}
-          - {id: fsdp2, decides: [dp_shard]}
+          - {id: mesh, decides: [dp_replicate]} - {id: fsdp2, decides: [dp_shard]}
     """
     yield from _found(subject, FLOW_TWICE)
     if subject.flow and subject.taken:
@@ -84,9 +82,9 @@ def flow_once(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("FLOW005", Level.WARNING, "A flow decides every setting.")
 def flow_whole(subject: Subject) -> Iterator[Diagnostic]:
-    """No step of the flow decides a setting.
+    """A setting is decided in no step of the flow.
 
-    Why: Explanations show it last, under other settings, whatever it belongs to.
+    Why: Explanations show it last, under other settings, instead of where it belongs.
 
     Do: name it in the step that it belongs to
 
@@ -106,9 +104,9 @@ def flow_whole(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("FLOW006", Level.WARNING, "The cards that a step asks are in the deck.")
 def flow_cards(subject: Subject) -> Iterator[Diagnostic]:
-    """A step asks a card that there is not.
+    """A step names a card that the deck does not have.
 
-    Why: The card was renamed or taken away, and the rule of the step names nothing.
+    Why: The card was renamed or removed, and the rule of the step refers to nothing.
 
     Do: write the id of a card of the deck
 
@@ -145,7 +143,7 @@ def flow_reasons(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _sound(subject: Subject) -> Flow | None:
-    """The flow, where its form has no fault."""
+    """The flow, if reading it gave no findings; otherwise None."""
     return None if subject.findings else subject.flow
 
 

@@ -1,4 +1,4 @@
-"""Where cards and policies act, and what they drop there, as regions of :mod:`strategist.lint.satisfiability`."""
+"""Regions (see :mod:`strategist.lint.satisfiability`) in which cards and policies act, and of the candidates that they drop."""
 
 from collections.abc import Sequence
 
@@ -10,43 +10,43 @@ from strategist.lint.value_sets import Domain, Span, chosen, compared, others, u
 
 
 def card_holds(card: Card) -> Regions:
-    """Where all preconditions surely hold.
+    """Regions in which all preconditions are true.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     return together(*(holds(condition.when) for condition in card.preconditions))
 
 
 def card_fails(card: Card) -> Regions:
-    """Where one of them does not surely hold.
+    """Regions in which a precondition is false or unknown.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     return [region for condition in card.preconditions for region in fails(condition.when)]
 
 
 def where_acts(card: Card, when: Expression | None) -> Regions:
-    """Where the card's preconditions and a condition of it surely hold; nowhere where that cannot be said."""
+    """Regions in which the card's preconditions and the condition ``when`` are true; none if that cannot be decided."""
     return known(lambda: together(card_holds(card), holds(when)))
 
 
 def selected(settings: Sequence[Setting]) -> Regions:
-    """Where a candidate has all of the settings."""
+    """Regions in which a candidate has all of the settings."""
     return together(*([{setting.path: _values(setting)}] for setting in settings))
 
 
 def not_selected(settings: Sequence[Setting]) -> Regions:
-    """Where a candidate has one of them otherwise, or not at all."""
+    """Regions in which a candidate has another value of one of the settings, or none."""
     return [{setting.path: _other_values(setting)} for setting in settings]
 
 
 def dropped(card: Card, policy: Policy, effect: Effect) -> Regions:
-    """The candidates that a require, forbid or set of a policy drops.
+    """Regions of the candidates that a require, forbid or set effect of a policy drops.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     forbids = effect.kind is EffectKind.FORBID
     drops = selected(effect.settings) if forbids else not_selected(effect.settings)
@@ -54,10 +54,10 @@ def dropped(card: Card, policy: Policy, effect: Effect) -> Regions:
 
 
 def kept(card: Card, policy: Policy, effect: Effect) -> Regions:
-    """The candidates that it does not drop.
+    """Regions of the candidates that the effect does not drop.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     forbids = effect.kind is EffectKind.FORBID
     keeps = not_selected(effect.settings) if forbids else selected(effect.settings)
@@ -65,13 +65,13 @@ def kept(card: Card, policy: Policy, effect: Effect) -> Regions:
 
 
 def changes_nothing(settings: Sequence[Setting], where: Regions) -> bool:
-    """Whether every candidate there has all of the settings already."""
+    """Whether every candidate in the regions already has all of the settings."""
     fixed = all(setting.change is None for setting in settings)
     return bool(settings and where) and fixed and all(_has(setting, where) for setting in settings)
 
 
 def forbids_nothing(settings: Sequence[Setting], where: Regions) -> bool:
-    """Whether no candidate there has all of the settings."""
+    """Whether no candidate in the regions has all of the settings."""
     return bool(settings and where) and impossible(lambda: together(where, selected(settings)))
 
 

@@ -1,4 +1,4 @@
-"""The checks of a deck: one function each, registered under its code, with its page of explanation."""
+"""Registry of checks: one function each, registered under its code, with its page of documentation."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +16,13 @@ from strategist.lint.environment import LintEnvironment
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """One file under check: the card or flow as far as it could be read, what reading found, and what surrounds it.
+    """One file under check: the card or flow as far as it could be read, the findings of reading it, and its surroundings.
 
-    ``folder`` is where it was found; ``taken`` the file there that holds its id already, if one does; ``replaces`` the file of
-    another folder whose card it stands in for. ``deck`` are the sound cards that act together with it, ``known_ids`` all cards.
+    folder: folder in which it was found.
+    deck: the cards without faults that act together with it.
+    known_ids: ids of all cards.
+    taken: file in the same folder that has its id already; empty without one.
+    replaces: file in another folder whose card it replaces; empty without one.
     """
 
     path: str
@@ -36,12 +39,12 @@ class Subject:
 
     @property
     def sound(self) -> Card | None:
-        """The card, where its form has no fault."""
+        """The card, if reading it gave no findings; otherwise None."""
         return None if self.findings else self.card
 
     @property
     def stable(self) -> Card | None:
-        """The card, where its form has no fault and it claims to be stable."""
+        """The card, if reading it gave no findings and its status is stable; otherwise None."""
         return self.sound if self.sound and self.sound.status is Status.STABLE else None
 
     @property
@@ -55,7 +58,7 @@ Check = Callable[[Subject], Iterator[Diagnostic]]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A check with its code, its level, what it holds a file to, and its page."""
+    """A check with its code, its level, the law that files must keep, and its page."""
 
     code: str
     level: Level
@@ -70,7 +73,7 @@ _SECTION = re.compile(r"^(Why|Do|Bad|Good):[ \n]", re.MULTILINE)
 
 
 def check(code: str, level: Level, law: str) -> Callable[[Check], Check]:
-    """Registers a check, whose docstring is its page. A code is given once and never to another check."""
+    """Registers a check, whose docstring is its page. A code is never used for another check."""
 
     def register(run: Check) -> Check:
         if code in CHECKS:
@@ -105,7 +108,7 @@ def finding(
     offset: int | None = None,
     fix: Fix | None = None,
 ) -> Diagnostic:
-    """A finding at a place of the subject's file: at the value, its key, or a character of its text."""
+    """A finding at a place in the subject's file: at the value, at its key, or at a character of its text (``offset``)."""
     entry, line, column = CHECKS[code], None, None
     if subject.document:
         at = (FLOW_ROOT if is_flow(subject.document) else ROOT, *place)

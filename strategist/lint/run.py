@@ -24,22 +24,22 @@ NO_CARDS = Deck(())
 def lint(
     deck_or_paths: Deck | Iterable[str | Path], world: LintEnvironment | None = None, *, beside: Deck = NO_CARDS
 ) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a deck, or with the files and folders given; in order of files, then of lines.
+    """All findings on a deck, or on the given files and folders; in order of files, then of lines.
 
-    ``beside`` are cards in force that are not judged themselves, such as the shipped ones. What only ``world`` can tell is not
-    judged without it.
+    beside: cards in force that are not checked themselves, such as the shipped ones.
+    world: facts from outside of the files; checks that need it are skipped without it.
     """
     subjects = _of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _of_paths(deck_or_paths)
-    return _findings(_related(list(subjects), beside), world)
+    return _findings(_with_relations(list(subjects), beside), world)
 
 
 def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a file of this text, seen alone."""
+    """All findings on a file with this text, without other files."""
     try:
         subject = _of_document(path, parse(text, path))
     except FileError as error:
         subject = Subject(path=path, findings=(_unreadable(error),))
-    return _findings(_related([subject], NO_CARDS), None)
+    return _findings(_with_relations([subject], NO_CARDS), None)
 
 
 def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
@@ -48,7 +48,7 @@ def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
 
 
 def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tuple[Diagnostic, ...]:
-    """What the checks find, each with what to do."""
+    """Findings of all checks, each with advice."""
     found: list[Diagnostic] = []
     for subject in counted(tuple(subjects), "cards and flows"):
         own = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
@@ -57,7 +57,7 @@ def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tup
 
 
 def _of_deck(deck: Deck) -> Iterator[Subject]:
-    """The subjects of a deck that was read already; what it replaced is not judged."""
+    """Subjects of a deck that was read before; cards that it replaced are not checked."""
     for card in deck.cards:
         yield Subject(path=card.document.path, document=card.document, card=card, replaces=deck.replaced.get(card.id, ""))
     for flow in deck.flows:
@@ -93,8 +93,8 @@ def _unreadable(error: FileError) -> Diagnostic:
     return Diagnostic(code=UNREADABLE, level=level, message=error.message, path=error.path, line=error.line, column=error.column)
 
 
-def _related(subjects: list[Subject], beside: Deck) -> Iterator[Subject]:
-    """The subjects with what each must know of the others. Across folders an equal id replaces, inside one it is a fault."""
+def _with_relations(subjects: list[Subject], beside: Deck) -> Iterator[Subject]:
+    """The subjects with their relations. An equal id in another folder replaces the card; in the same folder it is a fault."""
     held: dict[tuple[str, str], str] = {}
     latest: dict[str, Card | Flow] = {card.id: card for card in beside.cards} | {flow.id: flow for flow in beside.flows}
     related = []

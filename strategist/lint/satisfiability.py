@@ -1,8 +1,8 @@
-"""Satisfiability of conditions: reasoning over each term's values; an answer of unsatisfiable is always correct.
+"""Satisfiability of conditions, from the possible values of each term; the answer unsatisfiable is always correct.
 
-A term is a name, or an arithmetic expression or comparison of two taken as a whole, known by its words. A condition becomes a
-list of regions, of which one must hold; in a region each term has a domain, and terms are independent of each other. Where two
-terms do depend on each other a region may look possible that is not: then nothing is said. Unknown is one of a term's values.
+A term is a name, or an arithmetic expression or a comparison of two of these, as a whole and identified by its text. A condition
+becomes a list of regions, one of which must hold; a region gives each term a domain, and terms count as independent. If terms
+depend on each other, an impossible region may look possible; then nothing is concluded. Unknown is one of a term's values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Region = Mapping[str, Domain]
 Regions = Sequence[Region]
 
 EVERYWHERE: Regions = ({},)
-MOST_REGIONS = 200
+MAX_REGIONS = 200
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 COMPARISONS = (*_MIRRORED, "in")
@@ -25,11 +25,11 @@ _NUMERIC = {"+", "-", "*", "/", "//", "%", "neg", "min", "max", "ceil", "floor",
 
 
 class UndecidedError(Exception):
-    """Nothing can be said: more regions than are looked at, or a value that is computed."""
+    """No answer: there are too many regions, or a value is computed."""
 
 
 def known(regions: Callable[[], Regions]) -> Regions:
-    """The regions; none where nothing can be said."""
+    """The regions; none if they cannot be decided."""
     try:
         return regions()
     except UndecidedError:
@@ -37,7 +37,7 @@ def known(regions: Callable[[], Regions]) -> Regions:
 
 
 def impossible(regions: Callable[[], Regions]) -> bool:
-    """Whether there are surely none."""
+    """Whether there are certainly no regions."""
     try:
         return not regions()
     except UndecidedError:
@@ -45,28 +45,28 @@ def impossible(regions: Callable[[], Regions]) -> bool:
 
 
 def holds(condition: Expression | None, value: bool = True) -> Regions:
-    """Where a condition surely has the value; everywhere, for none.
+    """Regions in which a condition has the value and is not unknown; everywhere without a condition.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     return EVERYWHERE if condition is None else _regions(condition.tree, value, _surely)
 
 
 def fails(condition: Expression | None) -> Regions:
-    """Where a condition does not surely hold: it is false, or unknown.
+    """Regions in which a condition is false or unknown.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: that cannot be decided.
     """
     return () if condition is None else _regions(condition.tree, True, _not_surely)
 
 
 def together(*all_: Regions) -> Regions:
-    """Where all of them hold.
+    """Intersections of the regions.
 
     Raises:
-        UndecidedError: nothing can be said.
+        UndecidedError: there are too many.
     """
     left: Regions = EVERYWHERE
     for regions in all_:
@@ -79,7 +79,7 @@ def _bounded(regions: Iterable[Region]) -> Regions:
     for region in regions:
         if region not in found:
             found.append(region)
-        if len(found) > MOST_REGIONS:
+        if len(found) > MAX_REGIONS:
             raise UndecidedError
     return tuple(found)
 
@@ -102,9 +102,9 @@ def _not_surely(term: str, true: Domain, false: Domain, value: bool) -> Region:
 
 
 def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bool], Region]) -> Regions:
-    """``literal`` says of one term's comparison where it (surely, or not surely) has the value.
+    """Regions of a condition; ``literal`` is _surely (a comparison has the value) or _not_surely (it may not have it).
 
-    For _surely, ``and`` has the value True where all parts do; for _not_surely where one does not.
+    With _surely, ``and`` is True if all parts are True; with _not_surely, it is enough if one part is not.
     """
     if isinstance(node, Operation) and node.operator == "not":
         return _regions(node.operands[0], not value, literal)
@@ -149,14 +149,14 @@ def _against(left: Node, operator: str, literal: Literal) -> tuple[str, Domain, 
     if domain.spans is None:
         equal, other = _among(left, [value])[1:]
         return (words(left), equal, other) if operator == "==" else (words(left), other, equal)
-    if isinstance(value, str):  # the checker refuses it before
+    if isinstance(value, str):  # rejected by the type checker before
         return words(left), domain, domain
     negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}[operator]
     return words(left), _numbers(domain, compared(operator, value)), _numbers(domain, compared(negated, value))
 
 
 def _ordered(left: Node, operator: str, right: Node) -> tuple[str, Domain, Domain]:
-    """Two terms, compared: less, equal or greater, whichever of them is written first."""
+    """A comparison of two terms as less, equal or greater; the order in which they are written does not matter."""
     if words(left) > words(right):
         left, right, operator = right, left, _MIRRORED[operator]
     order = _ORDER[operator]
@@ -185,7 +185,7 @@ def is_number(node: Node) -> bool:
 
 
 def words(node: Node) -> str:
-    """The node written out, the same for equal ones wherever they stand."""
+    """The text of a node, the same for equal nodes."""
     if isinstance(node, Reference):
         return node.name
     if isinstance(node, Literal):

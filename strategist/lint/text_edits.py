@@ -1,11 +1,11 @@
-"""Corrections of a file's text that keep all other text: a line more, an entry less. None where the layout does not allow it."""
+"""Corrections that insert a line or remove a list entry, and keep all other text. None if the layout does not allow it."""
 
 from strategist.contract.diagnostic import Fix
 from strategist.files.yaml_file import Document, Place
 
 
 def line_before(document: Document, place: Place, line: str) -> Fix | None:
-    """A line before that of the key at ``place``, with its indentation; only where the key begins its line."""
+    """Inserts a line before that of the key at ``place``, with the same indentation; None unless the key begins its line."""
     start = document.span(place, key=True)[0]
     begin = document.text.rfind("\n", 0, start) + 1
     indent = document.text[begin:start]
@@ -15,7 +15,7 @@ def line_before(document: Document, place: Place, line: str) -> Fix | None:
 
 
 def without_entry(document: Document, place: Place) -> Fix | None:
-    """The list without an entry that stands on lines of its own; not where a comment would go with it."""
+    """Removes a list entry that is on lines of its own; None if a comment would be removed with it."""
     text, start = document.text, document.span(place)[0]
     begin = text.rfind("\n", 0, start) + 1
     dash = text[begin:start]
@@ -30,7 +30,7 @@ def without_entry(document: Document, place: Place) -> Fix | None:
 
 
 def newline(text: str) -> str:
-    """The ends of its lines."""
+    """The line ending of a text."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
@@ -40,5 +40,5 @@ def _line_end(text: str, start: int) -> int:
 
 
 def _belongs(line: str, column: int) -> bool:
-    """Whether a line is part of the entry whose hyphen stands in ``column``."""
+    """Whether a line is part of the entry whose hyphen is in ``column``."""
     return not line.strip() or len(line) - len(line.lstrip(" ")) > column

@@ -1,4 +1,4 @@
-"""Sets of values that a term of an expression can have: some choices, or stretches of numbers; and whether it may be unknown."""
+"""Sets of values that a term of an expression can have: choices, or intervals of numbers; possibly also unknown."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ INFINITY = math.inf
 
 
 class Span(NamedTuple):
-    """Numbers from ``low`` to ``high``; an end that is open does not belong to it."""
+    """Interval of numbers from ``low`` to ``high``; an open end is not part of it."""
 
     low: float
     high: float
@@ -23,7 +23,7 @@ class Span(NamedTuple):
         return self.low > self.high or (self.low == self.high and (self.low_open or self.high_open))
 
     def meet(self, other: "Span") -> "Span":
-        """What lies in both."""
+        """Intersection of two intervals."""
         low, low_open = max((self.low, self.low_open), (other.low, other.low_open))
         high, closed = min((self.high, not self.high_open), (other.high, not other.high_open))
         return Span(low, high, low_open, not closed)
@@ -34,7 +34,12 @@ NUMBERS = (Span(-INFINITY, INFINITY),)
 
 @dataclass(frozen=True)
 class Domain:
-    """``spans`` of numbers, or ``choices`` where it is None; ``whole`` numbers only; ``unknown`` may be one of the values."""
+    """A set of values.
+
+    spans: intervals of numbers; None if the values are ``choices``.
+    whole: whole numbers only.
+    unknown: whether unknown is one of the values.
+    """
 
     spans: tuple[Span, ...] | None = None
     choices: frozenset[tuple[str, Any]] = frozenset()
@@ -43,11 +48,11 @@ class Domain:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left, unknown included."""
+        """Whether the set has no values, not even unknown."""
         return not self.unknown and not self.spans and not self.choices
 
     def meet(self, other: "Domain") -> "Domain":
-        """What lies in both; they are of the same term."""
+        """Intersection of two sets of the same term."""
         unknown = self.unknown and other.unknown
         if self.spans is None or other.spans is None:
             return Domain(choices=self.choices & other.choices, unknown=unknown)
@@ -55,18 +60,18 @@ class Domain:
         return Domain(spans=tuple(span for span in met if not span.empty), whole=self.whole, unknown=unknown)
 
     def maybe_unknown(self) -> "Domain":
-        """The same, or unknown."""
+        """The same set with unknown added."""
         return Domain(spans=self.spans, choices=self.choices, whole=self.whole, unknown=True)
 
     def within(self, values: Iterable[Any]) -> bool:
-        """Whether every value of it is one of ``values``."""
+        """Whether all its known values are among ``values``."""
         wanted = {tagged(value) for value in values}
         if self.spans is None:
             return self.choices <= wanted
         return all(span.low == span.high and tagged(_plain(span.low)) in wanted for span in self.spans)
 
     def samples(self) -> tuple[Any, ...]:
-        """Some values of it: all choices; of each stretch its ends, or what lies just inside of them."""
+        """Some of its values: all choices; of each interval its ends, or values just inside of them."""
         if self.spans is None:
             return tuple(value for _, value in sorted(self.choices, key=str))
         found = [value for span in self.spans for value in _inside(span, self.whole)]
@@ -74,13 +79,13 @@ class Domain:
 
 
 def tagged(value: Any) -> tuple[str, Any]:
-    """The value with its kind, so that 1 is not True."""
+    """The value with its kind, so that 1 differs from True."""
     kind = type(value).__name__ if isinstance(value, bool | str) else "number"
     return kind, value
 
 
 def universe(entry: Name) -> Domain:
-    """All that a name of the vocabulary can be."""
+    """All values that a name of the vocabulary can have."""
     if entry.kind == CATEGORY:
         return chosen(entry.choices)
     if entry.kind == BOOL:
@@ -91,12 +96,12 @@ def universe(entry: Name) -> Domain:
 
 
 def chosen(values: Iterable[Any]) -> Domain:
-    """Choices."""
+    """The set of these choices."""
     return Domain(choices=frozenset(map(tagged, values)))
 
 
 def compared(operator: str, number: float) -> tuple[Span, ...]:
-    """The numbers of which ``x operator number`` is true."""
+    """The numbers x for which ``x operator number`` is true."""
     below, above = Span(-INFINITY, number, False, True), Span(number, INFINITY, True, False)
     return {
         "<": (below,),
@@ -109,7 +114,7 @@ def compared(operator: str, number: float) -> tuple[Span, ...]:
 
 
 def others(numbers: Iterable[float]) -> tuple[Span, ...]:
-    """All numbers but these."""
+    """All numbers except these."""
     left: tuple[Span, ...] = NUMBERS
     for number in numbers:
         left = tuple(met for span in left for gap in compared("!=", number) if not (met := span.meet(gap)).empty)
@@ -117,7 +122,7 @@ def others(numbers: Iterable[float]) -> tuple[Span, ...]:
 
 
 def _tight(span: Span, whole: bool) -> Span:
-    """The same whole numbers, its ends among them."""
+    """The interval with the same whole numbers and closed ends; unchanged unless ``whole``."""
     if not whole or span.empty:
         return span
     low = math.floor(span.low) + 1 if span.low_open and span.low > -INFINITY else span.low

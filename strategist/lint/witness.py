@@ -1,6 +1,6 @@
-"""A witness: one concrete situation and candidate, found by trying values near what conditions speak of, and really evaluated.
+"""Witnesses: concrete situations and candidates, found by trying values near those in conditions, and confirmed by evaluation.
 
-The search is bounded and proves nothing where it finds nothing; what it finds is true.
+The search is bounded: finding no witness proves nothing; a witness that is found is correct.
 """
 
 import random
@@ -20,8 +20,8 @@ from strategist.expr.vocabulary import CANDIDATE, SETTINGS, VOCABULARY
 from strategist.lint.satisfiability import Region
 from strategist.lint.value_sets import universe
 
-MOST_REGIONS, MOST_TRIES = 12, 120
-"""Regions that are looked into, and situations that are tried in each."""
+MAX_REGIONS, MAX_TRIES = 12, 120
+"""Maximum number of regions to search, and of situations to try in each."""
 
 Row = Mapping[str, Any]
 
@@ -29,29 +29,29 @@ _POOL: dict[str, tuple[float | int, ...]] = {
     "count": (1, 2, 8, 4096), "none": (1, 0.01, 100), "ratio": (0.5, 0.01, 0.99), "bytes": (2**34, 2**38, 2**42, 2**28),
     "seconds": (1, 0.001, 86400), "bytes/s": (10**11, 10**9, 10**13), "flop/s": (10**15, 10**12), "tokens/s": (10**5, 10**3),
 }  # fmt: skip
-"""Values for a name that stands only inside of arithmetic, by its unit: ordinary ones first, then small and large ones."""
+"""Values, by unit, for a name that occurs only in arithmetic: ordinary ones first, then small and large ones."""
 
-_ROUND = 46_080
-"""A size that the usual degrees divide, for sizes that no condition names."""
+_DIVISIBLE_SIZE = 46_080
+"""Size for names that no condition uses; the usual degrees divide it."""
 
 
 def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Values of ``names`` in a region, the ends of their domains first; what follows from others is left to :func:`whole_row`."""
+    """Values of ``names`` in a region, ends of their domains first; :func:`whole_row` derives the dependent values."""
     degrees = {f"layout.{axis}" for axis in AXES}
     given = {name for name in names if _is_free(name)}
     free = sorted(given | degrees if given < names else given)
     values = [_samples(name, region) for name in free]
-    if prod(map(len, values)) <= MOST_TRIES:
+    if prod(map(len, values)) <= MAX_TRIES:
         tries: Iterator[tuple[Any, ...]] = product(*values)
     else:
         chance = random.Random(0)  # the same tries for the same conditions
-        tries = (tuple(map(chance.choice, values)) for _ in range(MOST_TRIES))
-    for tried in islice(tries, MOST_TRIES):
-        yield _mended(dict(zip(free, tried, strict=True)), region)
+        tries = (tuple(map(chance.choice, values)) for _ in range(MAX_TRIES))
+    for tried in islice(tries, MAX_TRIES):
+        yield _with_dependent_values(dict(zip(free, tried, strict=True)), region)
 
 
 def whole_row(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Facts and a complete candidate with these values; None where no cluster, model and workload can have them."""
+    """Facts and a complete candidate with these values; None if no cluster, model and workload can have them."""
     settings = {name.partition(".")[2]: value for name, value in values.items() if name in SETTINGS}
     facts = {name: value for name, value in values.items() if VOCABULARY[name].phase != CANDIDATE}
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), _companions(settings) | settings)
@@ -65,7 +65,7 @@ def whole_row(values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _companions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that the laws of the stack require for others, where no condition names them."""
+    """Settings that laws require together with the given ones, for settings that no condition uses."""
     found: dict[str, Any] = {}
     if settings.get("pp", 1) > 1:
         found["no_sync"] = True
@@ -92,8 +92,8 @@ def _samples(name: str, region: Region) -> tuple[Any, ...]:
     return entry.choices or universe(entry).samples()[: 0 if entry.kind in ("int", "float") else None] or _POOL[entry.unit]
 
 
-def _mended(values: dict[str, Any], region: Region) -> dict[str, Any]:
-    """The values with what must follow from others made to, where no condition speaks of it."""
+def _with_dependent_values(values: dict[str, Any], region: Region) -> dict[str, Any]:
+    """The values with dependent ones adjusted, unless a condition uses them."""
     devices = values.get("cluster.devices") or values.get("cluster.nodes", 0) * values.get("cluster.gpus_per_node", 0)
     filler = next((name for name in ("layout.dp_shard", "layout.dp_replicate") if name not in region), "")
     if devices and filler:
@@ -113,11 +113,11 @@ _AT_MOST = (
     ("layout.world_size", "cluster.devices"), ("cluster.nodes", "layout.world_size"),
     ("observed.exposed_comm_ratio", "observed.comm_ratio"), ("layout.pp", "model.layers"),
 )  # fmt: skip
-"""Names of which the first is never greater than the second."""
+"""Pairs of names; the first is never greater than the second."""
 
 
 def _coherent(row: Row) -> bool:
-    """Whether the facts can be true together."""
+    """Whether the facts are consistent with each other."""
     pairs = ((row.get(low), row.get(high)) for low, high in _AT_MOST)
     if any(low is not None and high is not None and low > high for low, high in pairs):
         return False
@@ -129,10 +129,10 @@ def _coherent(row: Row) -> bool:
 
 
 def _legal(candidate: Candidate, facts: Row, global_batch: int) -> bool:
-    """Whether some model and workload with these facts lets the candidate run."""
+    """Whether a model and workload with these facts exist for which the candidate is legal."""
 
     def size(name: str) -> int:
-        return max(1, int(facts.get(name, _ROUND)))
+        return max(1, int(facts.get(name, _DIVISIBLE_SIZE)))
 
     moe = None
     if facts.get("model.is_moe", candidate.layout.ep > 1 or facts.get("model.experts", 0) > 0):

@@ -13,11 +13,11 @@ FIGURES = (
     "step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "capacity_bytes", "fit_confidence",
     "host_memory_bytes_per_node", "comm_ratio", "exposed_comm_ratio", "price_per_step", "energy_joules_per_step",
 )  # fmt: skip
-"""Of the estimate, the most asked for first."""
+"""Figures of the estimate, most important first."""
 
 
 def compared(first: Plan, second: Plan) -> Comparison:
-    """In what two plans differ, and what each is predicted to need and to reach."""
+    """Differences of two plans in settings and reasons, and the predictions for both."""
     return Comparison(
         first=first.id,
         second=second.id,
@@ -26,7 +26,7 @@ def compared(first: Plan, second: Plan) -> Comparison:
         figures=tuple(_figures(first.estimate, second.estimate, FIGURES)),
         memory=tuple(_figures(first.estimate.memory, second.estimate.memory, _names(first.estimate.memory))),
         time=tuple(_figures(first.estimate.time, second.estimate.time, _names(first.estimate.time))),
-        cards=tuple(_differing(_spoken(first), _spoken(second))),
+        cards=tuple(_differing(_reasons(first), _reasons(second))),
     )
 
 
@@ -36,11 +36,11 @@ def _situation(plan: Plan) -> dict[str, KnobValue]:
 
 
 def _settings(plan: Plan) -> dict[str, KnobValue]:
-    """What changes anything in the plan."""
+    """Settings that have an effect in the plan."""
     return {full_name(name): value_of(plan.candidate, name) for name in SETTING_NAMES if plan.matters(name)}
 
 
-def _spoken(plan: Plan) -> dict[str, KnobValue]:
+def _reasons(plan: Plan) -> dict[str, KnobValue]:
     return {f"{reason.card} {reason.policy}": reason.text for reason in plan.reasons}
 
 
@@ -51,7 +51,7 @@ def _differing(first: dict[str, KnobValue], second: dict[str, KnobValue]) -> Ite
 
 
 def _figures(first: Any, second: Any, names: Sequence[str]) -> Iterator[Figure]:
-    """Those that either has."""
+    """Figures that at least one of the plans has."""
     for name in names:
         found = Figure(name=name, first=getattr(first, name), second=getattr(second, name))
         if found.first or found.second:

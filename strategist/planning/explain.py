@@ -1,4 +1,4 @@
-"""Explains a plan: for each setting, the card or cost that decided it, and the effect of its other values."""
+"""Explanation of a plan: for each setting the card or price that decided it, and the effect of its other values."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -9,7 +9,7 @@ import numpy as np
 from strategist.cards.card import Card, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck, PolicyRef
 from strategist.cards.flow import Step
-from strategist.contract.estimate import SURE
+from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.explanation import Advice, Decision, ExplainedStep, Explanation, Nearest, Obstacle, WhyNot
 from strategist.contract.knobs import LOOPED, V_SHAPED, Candidate, KnobValue, show_value
 from strategist.contract.layout import DEGREES, Layout
@@ -27,35 +27,36 @@ from strategist.search.rank import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
 
 Price = Callable[[Candidate], Plan]
-"""One candidate with its price, whatever the cards say; or with its options settled by them as well."""
+"""Prices one candidate, either as it is or with its options resolved by the cards."""
 
 
 class Search(Protocol):
-    """The search that the plan is an answer of."""
+    """The search that produced the plan."""
 
     def among(self, name: str, value: KnobValue) -> Plan | None:
-        """The best of the candidates searched that has the value; None where none of them is allowed and fits."""
+        """The best searched candidate with the value; None if none is allowed and fits."""
 
     def fixed(self, name: str, value: KnobValue) -> Nearest:
         """The best plan of the same request with the value fixed."""
 
 
-NEAR = 0.005
-"""Share of the step below which two plans count as equally fast."""
+EQUAL_MARGIN = 0.005
+"""Difference of steps, as a share, below which two plans count as equally fast."""
 
-UNPRICED = "no price tells them apart"
-IDLE = "nothing in this plan depends on it"
+EQUAL_PRICE = "no price tells them apart"
+NO_EFFECT = "nothing in this plan depends on it"
 
 _DEFAULTS = vars(Options())
 
 SHARING_AXES = ("dp_shard", "dp_replicate", "pp", "cp", "tp")
-"""Where devices are taken from, or given to, when the degree of another axis changes; in the order of trying."""
+"""Axes that take or give devices when the degree of another axis changes, in the order of trying."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanExplainer:
-    """All that a plan is compared by: the deck, the facts of its model, cluster and workload, the prices, and the search that it is
-    an answer of; without a search, other values are priced beside the plan's own settings."""
+    """Everything that a plan is compared with: the deck, facts of its model, cluster and workload, prices, and its search.
+    Without a search, other values are priced with the plan's own other settings.
+    """
 
     deck: Deck
     known: Facts
@@ -67,7 +68,7 @@ class PlanExplainer:
 def explain(plan: Plan, by: PlanExplainer) -> Explanation:
     """Every setting of the plan with what decided it.
 
-    A setting of which only one value is legal, and for which no card asks, is no decision.
+    A setting with a single legal value that no card mentions is not a decision.
     """
     deck = by.deck
     row = {**by.known, **row_of(plan.candidate, plan.accumulation)}
@@ -92,26 +93,26 @@ def explain(plan: Plan, by: PlanExplainer) -> Explanation:
         decisions=tuple(decisions),
         others=tuple(reason for reason in plan.reasons if reason not in about),
         flow=deck.flow.id if deck.flow else "",
-        steps=tuple(_said(step) for step in steps),
+        steps=tuple(_explained_step(step) for step in steps),
         advice=tuple(_advice(deck, {decision.setting for decision in decisions})),
         deck=deck.explanation_digest,
     )
 
 
 def _place(steps: tuple[Step, ...]) -> Callable[[str], int]:
-    """Where a setting comes: in the order in which the steps name the settings, what none of them names last."""
+    """Sort key of settings: the order in which steps of the flow name them; the others come last."""
     order = [path for step in steps for path in step.decides]
     return lambda full: order.index(full) if full in order else len(order)
 
 
-def _said(step: Step) -> ExplainedStep:
+def _explained_step(step: Step) -> ExplainedStep:
     return ExplainedStep(
         id=step.id, title=str(step.title) or step.id, rule=str(step.rule), cards=step.cards, because=str(step.because)
     )
 
 
 def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
-    """What cards of words alone say of these settings, which their control points name."""
+    """Advice on the decided settings from cards without effects, which name them in their control points."""
     for card in deck.cards:
         named = [] if card.acts else [setting(point.path or point.name) for point in card.control_points]
         about = tuple(name.name.partition(".")[2] for name in named if name and name.name.partition(".")[2] in decided)
@@ -121,9 +122,9 @@ def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
 
 
 def _alternative(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
-    """The best of the candidates searched that has the value; where there is none, the plan with the value and what follows it.
+    """The best searched candidate with the value; without one, the plan with the value and what follows from it.
 
-    What is faster is named only as the plan that fixing the value gets.
+    A faster alternative is only named as the plan that fixing the value gives.
     """
     best = by.search.among(name, value) if by.search else None
     found = _judged(plan, name, value, best, by) if best else _neighbour(plan, name, value, by)
@@ -131,9 +132,9 @@ def _alternative(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> 
 
 
 def why_not(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
-    """The best plan that has another value of one setting, and what stands against it.
+    """The best plan with another value of one setting, and the obstacle to it.
 
-    Options have no price and are judged beside the plan's own settings.
+    Options have no price and are judged with the plan's own other settings.
     """
     if value_of(plan.candidate, name) == value:
         return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
@@ -147,22 +148,22 @@ def why_not(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNo
     if found.plan is None:
         idle = _neighbour(plan, name, value, by)
         illegal = WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
-        return idle if idle.text == IDLE else illegal
+        return idle if idle.text == NO_EFFECT else illegal
     judged = _judged(plan, name, value, found.plan, by, best=True)
-    near = by.search.among(name, value) if judged.obstacle in _HAD else None
+    near = by.search.among(name, value) if judged.obstacle in _AVAILABLE else None
     searched = near is not None and near.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
-    if judged.obstacle not in (*_HAD, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
+    if judged.obstacle not in (*_AVAILABLE, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
         return judged
     said = "the search ranked it by its price alone, without simulation" if searched else "it was not searched"
     return replace(judged, text=f"{judged.text}; {said}; --fix {name}={show_value(value)} gets it")
 
 
-_HAD = (Obstacle.EQUAL, Obstacle.FASTER)
-"""What stands against values that could be had."""
+_AVAILABLE = (Obstacle.EQUAL, Obstacle.FASTER)
+"""Obstacles of values that are available."""
 
 
 def _neighbour(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
-    """What the plan would be with one setting otherwise, and what stands against that.
+    """The plan with one setting changed, and the obstacle to it.
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several candidates the best counts.
     """
@@ -177,16 +178,16 @@ def _neighbour(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> Wh
 
 
 def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: PlanExplainer, *, best: bool = False) -> WhyNot:
-    """What stands first against a legal plan; ``best``: the best that has the value, however much else differs."""
+    """The first obstacle to a legal plan. ``best``: the other plan is the best with the value, however much else differs."""
     if not (plan.matters(name) or other.matters(name)):
-        return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text=IDLE, plan=other)
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text=NO_EFFECT, plan=other)
     changed = _changes(plan.candidate, other.candidate, besides=name)
     if name in OPTION_NAMES:
-        obstacle, text = Obstacle.EQUAL, UNPRICED
+        obstacle, text = Obstacle.EQUAL, EQUAL_PRICE
     else:
         obstacle, text = _too_large(plan, other) or _slower(plan, other)
     if best:
-        text = f"{_figures(name, value, other)}: {text}"
+        text = f"{_summary(name, value, other)}: {text}"
     if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
         text += f"; it may change the trained model, so it is taken only with --allow {name}"
     row = {**by.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
@@ -197,8 +198,8 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: PlanExplai
     return _banned(WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
 
 
-def _figures(name: str, value: KnobValue, other: Plan) -> str:
-    """The time, the memory and the fit of the best plan that has a value."""
+def _summary(name: str, value: KnobValue, other: Plan) -> str:
+    """Time, memory and fit of the best plan with a value, in words."""
     estimate = other.estimate
     memory = f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
     fit = f"{estimate.fit.value}, probability {estimate.shown_confidence:.0%}"
@@ -206,7 +207,7 @@ def _figures(name: str, value: KnobValue, other: Plan) -> str:
 
 
 def _banned(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyNot:
-    """The alternative with the policy that rules it out and the facts on which that acts."""
+    """The alternative with the policy that rules it out and the facts that the policy depends on."""
     facts = {name: row.get(name) for name in condition_names(card, policy)}
     shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
     text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {shown}." if shown else "")
@@ -214,7 +215,7 @@ def _banned(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyN
 
 
 def _badness(alternative: WhyNot) -> tuple[int, float]:
-    """Alternatives that could be had first, the fastest of them; then those that are nearest to it."""
+    """Sort key of alternatives: available ones first, fastest first; then those nearest to being available."""
     hard = (Obstacle.HOST_TOO_SMALL, Obstacle.TOO_LARGE, Obstacle.FORBIDDEN)
     rank = hard.index(alternative.obstacle) + 1 if alternative.obstacle in hard else 0
     if alternative.plan is None:
@@ -224,8 +225,9 @@ def _badness(alternative: WhyNot) -> tuple[int, float]:
 
 
 def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
-    """The policy that drops the other plan; it stands beside the plan, which counts for none, so that defaults (set) have
-    something to leave."""
+    """The policy that drops the other plan. Both plans are judged together (this one with weight 0), so that defaults have
+    something to leave.
+    """
     rows = [row_of(item.candidate, item.accumulation) for item in (plan, other)]
     judgement = judge(deck, known, table(rows), weights=np.array([0, 1]))
     if judgement.allowed[1]:
@@ -237,7 +239,7 @@ def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card,
 
 
 def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
-    """The law or default that an option of the other plan breaks."""
+    """The law or default that an option of the other plan violates."""
     for ref in deck.policy_refs.get(full_name(name), ()):
         if _breaks(ref, row):
             return ref.card, ref.policy
@@ -253,13 +255,13 @@ def _breaks(ref: PolicyRef, row: Facts) -> bool:
 
 
 def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
-    """The other plan's memory as an obstacle: it must fit as surely as the plan does, or as plans do by default."""
+    """The other plan's memory as an obstacle: it must fit with the plan's probability, or with the default one if that is lower."""
     estimate, host = other.estimate, other.cluster.host_memory_bytes
     need = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
     if not estimate.fits:
         over = estimate.peak_memory_bytes - estimate.capacity_bytes
         return Obstacle.TOO_LARGE, f"{need}, {show_bytes(over)} too much"
-    if estimate.fit_confidence < min(SURE, plan.estimate.fit_confidence):
+    if estimate.fit_confidence < min(DEFAULT_CONFIDENCE, plan.estimate.fit_confidence):
         return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.shown_confidence:.0%} only"
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need = show_bytes(estimate.host_memory_bytes_per_node)
@@ -268,11 +270,13 @@ def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
 
 
 def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
-    """Within a near tie the plan may be the slower one: the ranking left it to host memory and to what cards prefer."""
+    """The other plan's time as an obstacle. Within a near tie the plan itself may be slower: host memory and cards' preferences
+    decided.
+    """
     ratio = other.estimate.step_seconds / plan.estimate.step_seconds
     memory = other.estimate.peak_memory_bytes - plan.estimate.peak_memory_bytes
     size = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
-    if abs(ratio - 1) < NEAR:
+    if abs(ratio - 1) < EQUAL_MARGIN:
         return Obstacle.EQUAL, f"as fast{size}"
     if ratio > 1:
         words = f"takes {ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower"
@@ -284,7 +288,7 @@ def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
 
 
 def _loses(plan: Plan, other: Plan) -> str:
-    """The part of the step that grows most from a plan to a slower one."""
+    """The part of the step that grows most from the plan to a slower one, in words."""
     before, after = plan.estimate.time, other.estimate.time
     grown = {item.name: getattr(after, item.name) - getattr(before, item.name) for item in fields(before)}
     part = max(grown, key=lambda name: grown[name])
@@ -296,7 +300,7 @@ def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
 
 
 def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
-    """The reasons of the plan whose policy speaks of the setting; risks are about none."""
+    """The plan's reasons whose policy has an effect on the setting; risks are not included."""
     cards = {card.id: card for card in deck.cards}
     found = []
     for reason in plan.reasons:
@@ -308,7 +312,7 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
 
 
 def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
-    """Values besides the plan's own that a price can judge: all of a closed setting, half and twice of a number."""
+    """Other values to price: all of a closed setting; half and twice of a number."""
     value = value_of(plan.candidate, name)
     if name in OPTION_NAMES:
         return
@@ -319,7 +323,7 @@ def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
 
 
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
-    """Candidates with the setting, and with what has to follow it."""
+    """Candidates with the value, and with the changes that follow from it."""
     for changed in _layouts(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
         for followed in _followed(changed, candidate.layout):
             if value_of(followed, name) == value:

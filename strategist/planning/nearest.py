@@ -1,4 +1,4 @@
-"""The search that a plan is an answer of, asked for other values of its settings."""
+"""Repeats the search of a plan with other values of its settings."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,9 @@ from strategist.search.rank import Ranking, candidate
 
 @dataclass(kw_only=True)
 class Neighbours:
-    """The candidates of a situation, and of the same with one more setting fixed; searched when they are first asked for."""
+    """Search results of a situation, and of the same situation with one more fixed setting; each search runs when it is first
+    needed.
+    """
 
     asked: Situation
     deck: Deck
@@ -27,7 +29,7 @@ class Neighbours:
     _ranking: Ranking | None = None
 
     def among(self, name: str, value: KnobValue) -> Plan | None:
-        """The best of the candidates searched that has the value, its pipeline simulated; None where none is allowed and fits."""
+        """The best searched candidate with the value, its pipeline simulated; None if none is allowed and fits."""
         if self._ranking is None:
             self._ranking = ranking_of(self.asked, self.deck, self.calibration, Spaces())
         ranking, full = self._ranking, full_name(name)
@@ -40,7 +42,7 @@ class Neighbours:
         return resolve_candidate(self.asked, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
 
     def fixed(self, name: str, value: KnobValue) -> Nearest:
-        """The best plan with the value fixed beside what is fixed already."""
+        """The best plan with the value fixed in addition to what is fixed already."""
         request = self.asked.request
         asked = replace(self.asked, request=replace(request, fix={**request.fix, name: value}))
         try:
@@ -48,7 +50,7 @@ class Neighbours:
             if len(ranking.order):
                 return Nearest(plan=best_of(asked, ranking, self.deck, self.calibration))
             if ranking.columns.rows:
-                chosen = candidate(ranking.columns, _smallest(ranking))
+                chosen = candidate(ranking.columns, _nearest_to_fit(ranking))
                 return Nearest(plan=resolve_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
         except InputError as error:
             return Nearest(law=error.law)
@@ -57,8 +59,8 @@ class Neighbours:
         return Nearest(cards=cards, policy=drops[0].policy, because=drops[0].because) if drops else Nearest(law="cards leave none")
 
 
-def _smallest(ranking: Ranking) -> int:
-    """The allowed candidate that is nearest to fitting: on the devices, and where some fit these, on the hosts."""
+def _nearest_to_fit(ranking: Ranking) -> int:
+    """The allowed candidate nearest to fitting: by device memory or, if some fit the devices, by host memory."""
     priced = ranking.priced
     on_devices = np.flatnonzero(priced.peak_memory_bytes <= priced.capacity_bytes)
     if len(on_devices) == 0 or not ranking.host_too_small:

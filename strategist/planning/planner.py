@@ -1,4 +1,4 @@
-"""Planner: a request to ranked plans, each with its price and reasons, and to alternatives."""
+"""Planner: turns a request into ranked plans with prices and reasons, and into alternatives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import Calibration
 from strategist.cost.heterogeneous_nodes import price_heterogeneous
 from strategist.cost.shipped_calibrations import factors
-from strategist.cost.simulated_steps import MOST_PASSES, Simulated, simulated, streamed_round, with_simulated
+from strategist.cost.simulated_steps import MAX_PASSES, Simulated, simulated, streamed_round, with_simulated
 from strategist.cost.training_time import training
 from strategist.errors import InputError
 from strategist.expr.columns import row_of, table
@@ -37,19 +37,19 @@ from strategist.profiles.heterogeneous_clusters import node_differences
 from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import stack_of_plan
 from strategist.programs.backends import backends, load_backend, stack_of
-from strategist.rules.backend import ANY
+from strategist.rules.backend import ANY_BACKEND
 from strategist.rules.policy_evaluation import reasons
 from strategist.search.downsampling import best_distinct
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.rank import NEAR_TIE, Ranking, candidate, objective_cost
-from strategist.search.simulated_reranking import SEEDS
+from strategist.search.simulated_reranking import SEARCHED_PLACES
 
 
 def answer(request: Request, *, deck: Deck, calibration: Calibration | None = None, top: int = 5) -> Answer:
-    """The best plans for a request, each of another kind, and alternatives. Equal requests: equal answers.
+    """The best plans for a request, which differ in kind, and alternatives. Equal requests get equal answers.
 
     Raises:
-        InputError: the request names something unknown, or leaves no legal candidate whatever it costs.
+        InputError: the request names something unknown, or leaves no legal candidate at any cost.
     """
     spaces = Spaces()
     asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
@@ -79,7 +79,7 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
 def by_backend(
     request: Request, names: Sequence[str], *, deck: Deck, calibration: Calibration | None = None
 ) -> tuple[BackendPlan, ...]:
-    """The best plan for a request with each back end, fastest first; those that can run none come last."""
+    """The best plan of each back end for a request, fastest first; back ends without a plan come last."""
     spaces = Spaces()
 
     def best(name: str) -> BackendPlan:
@@ -95,9 +95,10 @@ def by_backend(
 
 
 def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
-    """The most of the devices that a saving objective wants, with what became of the others; all of them for any other objective.
+    """The number of devices that the objective prefers, its ranking, and a note on unused devices; all devices unless the objective
+    saves cost or energy.
 
-    Fewer devices must save more than a near tie, for they are slower.
+    Fewer devices must save more than a near tie, because they are slower.
     """
     used, ranking = _best_variant(asked, deck, calibration, spaces)
     first = best = _worth(used, ranking)
@@ -117,7 +118,7 @@ def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, sp
 
 
 def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
-    """The situation, as asked or after an allowed change of its workload, in which the best plan has the highest throughput."""
+    """The situation whose best plan has the highest throughput: as requested, or after an allowed change of its workload."""
     if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
         law = f"the power limit of a {asked.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
@@ -131,7 +132,9 @@ def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None,
 
 
 def _worth(asked: Situation, ranking: Ranking) -> float:
-    """Tokens of the best plan for a second, a dollar (where devices have no price, a second of one) or a joule; 0 without one."""
+    """Tokens of the best plan per second, per dollar (per device-second if devices have no price) or per joule; 0 without a
+    plan.
+    """
     if not len(ranking.order):
         return 0.0
     row, priced = int(ranking.order[0]), ranking.priced
@@ -144,7 +147,7 @@ def _worth(asked: Situation, ranking: Ranking) -> float:
 
 
 def _throughput(asked: Situation, ranking: Ranking) -> float:
-    """Tokens/s of the best plan; 0 where nothing fits."""
+    """Tokens/s of the best plan; 0 if nothing fits."""
     if not len(ranking.order):
         return 0.0
     return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
@@ -158,8 +161,9 @@ def ranked(
     limit: int | None = None,
     objectives: Sequence[str] = (),
 ) -> tuple[Plan, ...]:
-    """Every candidate that the cards allow and that fits, best first, as plans; with several ``objectives`` and more candidates
-    than the ``limit``, those along their front."""
+    """Every candidate that is allowed and fits, as plans, best first; with several ``objectives``, at most ``limit`` plans along
+    their Pareto front.
+    """
     ranking = enumerated(asked, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
@@ -171,14 +175,14 @@ def ranked(
 
 
 def enumerated(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
-    """All candidates in order, the first places decided by simulation; those that do not fit are priced in full as well."""
+    """All candidates in order, the first places decided by simulation; candidates that do not fit have a step time, too."""
     return ranking_of(asked, deck, calibration, Spaces(), all_timed=True)
 
 
 def resolve_candidate(
     asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
-    """One candidate as a plan, its options as the cards would have them; run by the back end that is asked for, or by a ``stack``.
+    """One candidate as a plan, its options resolved by the cards; priced for the requested back end, or for a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
@@ -191,7 +195,8 @@ def resolve_candidate(
 def price_candidate(
     asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
-    """One candidate as a plan, whatever the cards say of it; run by the back end that is asked for, or by a ``stack``.
+    """One candidate as a plan, with its own options, whether or not the cards allow it; priced for the requested back end, or for a
+    ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
@@ -204,18 +209,18 @@ def price_candidate(
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
-    """The step of a plan, simulated; without a pipeline, one micro-batch after the other.
+    """The simulated step of a plan; without a pipeline, its micro-batches in sequence.
 
     Raises:
-        InputError: steps of its kind are not simulated.
+        InputError: steps of this kind are not simulated.
     """
     name, layout, knobs = f"plan {plan.id}", plan.candidate.layout, plan.candidate.knobs
     if knobs.offload == "streamed":
         raise InputError(name, "streamed stages follow no schedule that is simulated", "plan with another offload")
     if plan.cluster.groups:
         raise InputError(name, "a step on nodes that differ is not simulated", "plan for nodes of one kind")
-    if layout.pp * knobs.pp_virtual_stages * plan.accumulation > MOST_PASSES:
-        law = f"a step of more than {MOST_PASSES:,} forward passes is not simulated"
+    if layout.pp * knobs.pp_virtual_stages * plan.accumulation > MAX_PASSES:
+        law = f"a step of more than {MAX_PASSES:,} forward passes is not simulated"
         raise InputError(name, law, "plan with fewer sequences a step")
     by = stack_of_plan(plan)
     known = factors(calibration, plan.cluster, by)
@@ -223,7 +228,7 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
 
 
 def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
-    """A round of the step of a plan whose stages are streamed, and how many rounds the step has."""
+    """One simulated round of a plan with streamed stages, and the number of rounds per step."""
     by = stack_of_plan(plan)
     known, columns = factors(calibration, plan.cluster, by), table([row_of(plan.candidate, plan.accumulation)])
     found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, by)
@@ -231,7 +236,7 @@ def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple
 
 
 def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
-    """The prediction for one candidate, its step simulated where it has a pipeline."""
+    """The prediction for one candidate; its step is simulated if it has a pipeline."""
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     known, by = factors(calibration, cluster, stack), _stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
@@ -240,20 +245,20 @@ def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | No
 
 
 def _stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
-    """The stack that is asked for, else that of the native back end."""
+    """The given stack, or that of the native back end."""
     return stack or native_stack(chosen.options, workload.optimizer)
 
 
 def _simulated(
     model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, known: Calibration, stack: Stack, least_pp: int = 2
 ) -> tuple[Simulated, ...]:
-    """One candidate, its stages cut as the options say."""
+    """Simulates one candidate, its stages split as its options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
     return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
 
 
 def best_of(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
-    """The first plan of a ranking in which something fits."""
+    """The first plan of a ranking that is not empty."""
     return _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
 
 
@@ -272,10 +277,11 @@ def _resolved(
     calibration: Calibration | None,
     stack: Stack | None,
 ) -> Plan:
-    """The candidate with its options settled; two change a price: a pipeline's ``split``, which the estimate is for, and an update
-    that is not fused."""
+    """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
+    ``split`` and an optimizer update that is not fused.
+    """
     chosen = with_resolved(asked, chosen, estimate, deck)
-    if broken := chosen.option_violations():  # of fixed options only: the others are settled within the laws
+    if broken := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
         fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
         raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
     changed = _stack(chosen, asked.request.workload, stack) is not (stack or NATIVE)
@@ -289,7 +295,7 @@ def _complete(
 ) -> Plan:
     model, cluster, workload = asked.model, asked.cluster, asked.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    known = (*backends(), *({asked.request.backend} - {ANY, *backends()}))  # a program is looked at where it is asked for
+    known = (*backends(), *({asked.request.backend} - {ANY_BACKEND, *backends()}))  # a program is checked only if it was requested
     able = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
     return Plan(
         model=model,
@@ -308,7 +314,7 @@ def _complete(
 def _alternatives(
     asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
 ) -> tuple[Alternative, ...]:
-    """Each change that helps, with the best plan after it; where nothing else does, the first of the last resorts."""
+    """The best plan after each change that helps; if nothing else does, after the first of the last resorts."""
     possible = tuple(changes(asked, best, fits_without_hosts))
     found = [
         alternative
@@ -329,7 +335,7 @@ def _first(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
 def _alternative(
     change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces
 ) -> Alternative | None:
-    """The first of a change's situations in which something fits."""
+    """The first situation of a change in which something fits."""
     for asked in change.situations:
         least = change.gain * best.estimate.tokens_per_second if best else 0.0
         plan = _best(asked, deck, calibration, spaces, _within_seconds(asked, change, best), least)
@@ -347,8 +353,9 @@ def _alternative(
 
 
 def _within_seconds(asked: Situation, change: Change, best: Plan | None) -> float:
-    """How long a step may take for a change to be worth naming, and a near tie longer, in which preferences decide; endless where
-    something else than time orders plans."""
+    """Longest step with which a change is worth naming, extended by a near tie, within which preferences decide; infinite if the
+    objective is not time.
+    """
     if best is None or not change.gain or asked.request.objective not in ("throughput", "cost"):
         return inf
     needed = change.gain * best.estimate.tokens_per_second
@@ -358,9 +365,9 @@ def _within_seconds(asked: Situation, change: Change, best: Plan | None) -> floa
 def _best(
     asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, within_seconds: float = inf, least: float = 0.0
 ) -> Plan | None:
-    """The best plan where anything fits, of those ``within_seconds`` at least; none where it has not the ``least`` tokens/s."""
+    """The best plan with a step ``within_seconds``; None if nothing fits or it reaches fewer than ``least`` tokens/s."""
     try:
-        ranking = ranking_of(asked, deck, calibration, spaces, first=SEEDS, within_seconds=within_seconds)
+        ranking = ranking_of(asked, deck, calibration, spaces, first=SEARCHED_PLACES, within_seconds=within_seconds)
         worth_it = len(ranking.order) and _throughput(asked, ranking) >= least
         return best_of(asked, ranking, deck, calibration) if worth_it else None
     except InputError:  # no legal candidate on this size: the next one may have some

@@ -1,4 +1,4 @@
-"""Rankings of the candidates of a request: the space of its situation, its cards, its prices, its first places simulated."""
+"""Rankings of a request: search space, cards, prices, and simulation of the first places."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -26,25 +26,27 @@ from strategist.search.simulated_reranking import reranked
 from strategist.search.space import Block, Grids, layouts, space
 from strategist.search.space_constraints import SpaceConstraints
 
-PLACES = 5
-"""First places of a ranking that rest on simulated pipelines."""
+SIMULATED_PLACES = 5
+"""Number of first places of a ranking that are decided by simulated pipelines."""
 
 PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
-"""Nothing to refuse in it: what a back end refuses of it is the model, the workload or the device."""
+"""A candidate without features: if a back end refuses it, the cause is the model, the workload or the device."""
 
 
 @dataclass
 class Spaces:
-    """Spaces enumerated for one answer: alternatives use the same spaces again, or others with the same grids of knobs."""
+    """Cache of the spaces enumerated for one answer: alternatives share spaces, or grids of knobs."""
 
     blocks: dict[str, list[Block]] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
     layouts: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
-    """The ranking made last, by all that it was made of: two alternatives may lead to one situation."""
+    """The latest ranking with its inputs: two alternatives may lead to the same situation."""
 
     def of(self, asked: Situation, constraints: SpaceConstraints) -> list[Block]:
-        """The space of a situation; what is trained how matters to float8 only, and an allowed optimizer or batch to none."""
+        """The space of a situation. The train mode matters to float8 only; an allowed optimizer or batch does not change a
+        space.
+        """
         cluster, workload = asked.cluster, asked.request.workload
         constraints = constraints.of_settings()
         arithmetic = (workload.precision, workload.train) if "float8" in constraints.open else ()
@@ -57,7 +59,7 @@ class Spaces:
         return self.blocks[key]
 
     def _layouts(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> tuple[Layout, ...]:
-        """The legal layouts, which know no knob: alternatives that allow or fix one share them."""
+        """Legal layouts, which do not depend on knobs, so that alternatives that allow or fix a knob share them."""
         degrees = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "async_tp")}
         key = repr((sizes, degrees, constraints.backend))
         if key not in self.layouts:
@@ -75,8 +77,12 @@ def ranking_of(
     first: int | None = None,
     within_seconds: float = inf,
 ) -> Ranking:
-    """All candidates in order, the first places decided by simulation; those that do not fit have a time if ``all_timed``. Of large
-    tables the ``first`` places alone, where only they matter, and they only with a step ``within_seconds``."""
+    """All candidates in order, the first places decided by simulation.
+
+    Args:
+        all_timed: whether candidates that do not fit get a step time.
+        first, within_seconds: if only the ``first`` places with a step ``within_seconds`` matter, large tables hold only these.
+    """
     request, constraints = asked.request, constraints_of(asked.request)
     key = (
         asked.model,
@@ -125,18 +131,19 @@ def _new_ranking(
 
     return reranked(
         ranking, model, cluster, request.workload,
-        calibration=known, objective=request.objective, places=PLACES, weighted=weighted, stack=stack or NATIVE,
+        calibration=known, objective=request.objective, places=SIMULATED_PLACES, weighted=weighted, stack=stack or NATIVE,
     )  # fmt: skip
 
 
 def constraints_of(request: Request) -> SpaceConstraints:
-    """What a request narrows of a space."""
+    """The constraints that a request puts on its space."""
     return SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
 def blocking_laws(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
-    """Where cards leave no candidate: the first law without whose card some are left, or several that have to go together; of each
-    what it dropped. Empty where something is left."""
+    """The laws that leave no candidate: the first law without whose card some remain, or several that must go together; empty if
+    some candidate is allowed.
+    """
     laws = rejecting_laws(ranking, deck)
     for drop in laws if not ranking.columns.rows else ():
         if ranking_of(asked, deck.without(drop.card), calibration, Spaces()).columns.rows:
@@ -153,7 +160,7 @@ def blocking_laws(asked: Situation, ranking: Ranking, deck: Deck, calibration: C
 def with_resolved(
     asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
 ) -> Candidate:
-    """A candidate with the options of these ``names`` resolved, by the cards and within what the request fixes."""
+    """The candidate with the options ``names`` resolved by the cards, within what the request fixes."""
     model, workload = asked.model, asked.request.workload
     facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
     return with_options(chosen, model, workload, deck=deck, facts=facts, constraints=constraints_of(asked.request), names=names)

@@ -1,4 +1,4 @@
-"""Review: findings about a plan that another system's file describes, and better plans."""
+"""Review of another system's file: findings about the plan that it describes, and better plans."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic
-from strategist.contract.estimate import SURE, Estimate, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Estimate, Fit
 from strategist.contract.explanation import Explanation, Obstacle, WhyNot
 from strategist.contract.knobs import Candidate, show_value
 from strategist.contract.plan import Plan, Reason
@@ -36,11 +36,11 @@ from strategist.rules.policy_evaluation import judge
 from strategist.search.facts import situation_facts
 from strategist.units import show_bytes
 
-LARGE = "take more devices, or see what would fit: strategist plan"
-"""What to do where no one change of the file makes it fit."""
+NOTHING_FITS_ADVICE = "take more devices, or see what would fit: strategist plan"
+"""Advice if no single change of the file makes it fit."""
 
-FIRST = 8
-"""Plans, the best of the format's system, of which the best is completed with the file's other values."""
+PLANS_COMPARED = 8
+"""Number of best plans of the format's system that are completed with the file's other values; the best of these is shown."""
 
 
 def imported(
@@ -50,10 +50,11 @@ def imported(
     *,
     deck: Deck,
     calibration: Calibration | None = None,
-    confidence: float = SURE,
+    confidence: float = DEFAULT_CONFIDENCE,
 ) -> Review:
-    """The plan that a file describes, as its system runs it, with what is to be said of the file; what would be better is left.
-    ``confidence`` is the probability from which it fits."""
+    """The plan that a file describes, as its system runs it, with findings about the file but no suggestions. ``confidence`` is
+    the probability from which it fits.
+    """
     asked, findings = made.situation, list(made.findings)
     broken = made.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
     if broken:
@@ -61,12 +62,12 @@ def imported(
         return Review(format=chosen.name, plan=None, findings=tuple(findings))
     stack = _stack(chosen, made)
     plan = price_candidate(asked, made.candidate, deck=deck, calibration=calibration, stack=stack)
-    findings += [*_cut_otherwise(source, plan, made), *_ruled_out(source, plan, made, deck)]
+    findings += [*_unpriced_stage_split(source, plan, made), *_ruled_out(source, plan, made, deck)]
     if plan.cluster.devices == 1:  # no launcher shards over one device
         findings = _settled(findings)
     known = bounds(plan, findings)
     spread = factors(calibration, plan.cluster, stack).memory_spread
-    doubts = tuple(_doubts(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
+    doubts = tuple(_uncertainties(plan.estimate, plan.cluster.host_memory_bytes, known, spread, confidence))
     if not any(LAUNCH_FILE in doubt for doubt in doubts):
         findings = _settled(findings)
     found = Review(format=chosen.name, plan=plan, findings=tuple(findings), uncertainties=doubts, confidence=confidence)
@@ -74,7 +75,7 @@ def imported(
 
 
 def _settled(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """Without what the launcher's file could change: it cannot turn the verdict."""
+    """Findings without those on what a launcher's file could change, if that cannot change the verdict."""
     return [item for item in findings if (item.code, item.entry) != ("FMT-011", LAUNCH_FILE)]
 
 
@@ -85,9 +86,9 @@ def reviewed(
     *,
     deck: Deck,
     calibration: Calibration | None = None,
-    confidence: float = SURE,
+    confidence: float = DEFAULT_CONFIDENCE,
 ) -> Review:
-    """The same, with what would be better."""
+    """The plan that a file describes, with findings and suggestions."""
     review = imported(source, chosen, made, deck=deck, calibration=calibration, confidence=confidence)
     taken = tuple(name for name, usual in CONVERGENCE_SETTINGS.items() if value_of(made.candidate, name) != usual)
     request = replace(made.situation.request, backend=chosen.name, allow=taken, confidence=confidence)
@@ -105,24 +106,24 @@ def reviewed(
         told = explain(review.plan, PlanExplainer(deck=deck, known=known, price=price, resolve=resolve))
         changes = tuple(sorted(_changes(told, chosen, deck, known, confidence), key=_worth))
     try:
-        first = ranked(asked, deck=deck, calibration=calibration, limit=FIRST)
-    except InputError:  # the format says more than it is asked for, such as adapters that the program adds itself
+        first = ranked(asked, deck=deck, calibration=calibration, limit=PLANS_COMPARED)
+    except InputError:  # the format expresses more than can be requested, such as adapters that the program adds itself
         first = ()
     plans = [price_candidate(asked, plan.candidate, deck=deck, calibration=calibration, stack=stack) for plan in first]
     surely = (plan for plan in plans if plan.estimate.fit_confidence >= confidence)
     best = min(surely, key=lambda plan: plan.estimate.step_seconds, default=None)
-    return replace(review, findings=tuple(_advised(source, review, changes, made)), changes=changes, best=best)
+    return replace(review, findings=tuple(_with_suggestions(source, review, changes, made)), changes=changes, best=best)
 
 
-def _advised(source: Source, review: Review, changes: Sequence[Change], made: Setup) -> Iterator[Diagnostic]:
-    """The findings; those on memory point at the entry whose change fits, where one does."""
+def _with_suggestions(source: Source, review: Review, changes: Sequence[Change], made: Setup) -> Iterator[Diagnostic]:
+    """The findings; those on memory name an entry whose change makes the plan fit, if there is one."""
     expressible = [change for change in changes if change.fits and change.expressible]
     fitting = next(
         (change for change in expressible if source.has(made.said.get(change.setting, "?"))), next(iter(expressible), None)
     )
     for found in review.findings:
-        if found.do != LARGE or fitting is None:
-            yield replace(found, do=_more(made, review.format)) if found.do == LARGE else found
+        if found.do != NOTHING_FITS_ADVICE or fitting is None:
+            yield replace(found, do=_more(made, review.format)) if found.do == NOTHING_FITS_ADVICE else found
             continue
         entry = made.said.get(fitting.setting, "")
         what = f"{fitting.setting} = {show_value(fitting.value)}"
@@ -133,7 +134,7 @@ def _advised(source: Source, review: Review, changes: Sequence[Change], made: Se
 def _more(made: Setup, format: str) -> str:
     """:data:`LARGE` with the command that asks for the same as the file; a plan's own cluster has no name."""
     asked = plan_command(replace(made.situation.request, backend=format)) if format != "native" else ()
-    return LARGE.replace("strategist plan", shlex.join(asked)) if asked else LARGE
+    return NOTHING_FITS_ADVICE.replace("strategist plan", shlex.join(asked)) if asked else NOTHING_FITS_ADVICE
 
 
 def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
@@ -143,7 +144,7 @@ def reasons(plan: Plan, deck: Deck) -> dict[str, str]:
 
 
 def _stack(chosen: Format, made: Setup) -> Stack | None:
-    """What the system's profile says of it, and what the file says otherwise; None for our own half."""
+    """The system's stack, with what the file changes of it; None for the native stack."""
     known = find_stack(str(made.stack.get("name", backend(chosen).stack)))
     return None if known is None else replace(known, **made.stack)  # type: ignore[arg-type]
 
@@ -154,7 +155,7 @@ def _facts(made: Setup) -> Facts:
 
 
 def _law(text: str, source: Source, made: Setup) -> Diagnostic:
-    """A broken law, at the first entry of a setting that its sentence names; entries with numbers are those to change."""
+    """Finding for a broken law, at the first entry of a setting that its text names; numeric entries are those to change."""
     words = text.replace(",", " ").replace("=", " ").split()
     named = [name for name in dict.fromkeys(made.said[word] for word in words if word in made.said) if name in source.entries]
     entries = [name for name in named if str(source.entries[name].value).isdigit()] or named
@@ -162,8 +163,8 @@ def _law(text: str, source: Source, made: Setup) -> Diagnostic:
     return finding("FMT-004", text, do, source, entries[0] if entries else "")
 
 
-def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:
-    """Stages that no setting gives the layers which the file gives them."""
+def _unpriced_stage_split(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnostic]:
+    """Finding for stages with numbers of layers that no setting can express."""
     said = made.stage_layers
     if said and said != plan.stage_layers:
         entry = made.said.get("pp_split", "")
@@ -171,8 +172,8 @@ def _cut_otherwise(source: Source, plan: Plan, made: Setup) -> Iterator[Diagnost
         yield finding("FMT-002", text, "measure it if the stages differ much", source, entry)
 
 
-def _doubts(estimate: Estimate, host: float | None, known: Bounds, spread: float, confidence: float) -> Iterator[str]:
-    """What entries that no price sees could do to the verdict; nothing where they cannot turn it."""
+def _uncertainties(estimate: Estimate, host: float | None, known: Bounds, spread: float, confidence: float) -> Iterator[str]:
+    """Effects of unpriced entries that could change the verdict; nothing if they cannot."""
 
     def verdict(need: float) -> Fit:
         return Fit.of(NormalDist().cdf(log(estimate.capacity_bytes / need) / spread), confidence) if need > 0 else Fit.FITS
@@ -189,7 +190,7 @@ def _doubts(estimate: Estimate, host: float | None, known: Bounds, spread: float
 
 
 def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterator[Diagnostic]:
-    """What is wrong with its memory, of devices and of hosts."""
+    """Findings on memory of devices and hosts."""
     estimate, host = plan.estimate, plan.cluster.host_memory_bytes
     need, room = show_bytes(estimate.peak_memory_bytes), show_bytes(estimate.capacity_bytes)
     verdict = Fit.of(estimate.fit_confidence, review.confidence)
@@ -199,7 +200,7 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterat
         least = f", and at least {show_bytes(known.least)} whatever the entries save that are not priced" if spared else ""
         text = f"needs {need} a device of the {room} that can be used{least}: "
         text += "; ".join(review.uncertainties) or f"fits with probability {estimate.shown_confidence:.0%}"
-        do = "write the values down, or give them as options" if known.open and review.uncertainties else LARGE
+        do = "write the values down, or give them as options" if known.open and review.uncertainties else NOTHING_FITS_ADVICE
         yield finding("FMT-005" if flat else "FMT-010", text, do, source)
     if host is not None and estimate.host_memory_bytes_per_node > host:
         need, room = show_bytes(estimate.host_memory_bytes_per_node), show_bytes(host)
@@ -208,7 +209,7 @@ def _memory(source: Source, plan: Plan, review: Review, known: Bounds) -> Iterat
 
 
 def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[Diagnostic]:
-    """The first law of a card that the plan breaks."""
+    """Findings for cards' laws that the plan breaks."""
     columns = table([row_of(plan.candidate, plan.accumulation)])
     for drop in judge(deck, _facts(made), columns, defaults=False).dropped:
         policy = deck.card(drop.card).policy(drop.policy)
@@ -222,9 +223,9 @@ def _ruled_out(source: Source, plan: Plan, made: Setup, deck: Deck) -> Iterator[
 
 
 def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confidence: float) -> Iterator[Change]:
-    """Alternatives that are faster, or that fit where the plan does not."""
+    """Changes that are faster, or that fit if the plan does not."""
     limits = backend(chosen)
-    already = set(limits.refusals(told.plan.candidate, told.plan.model, told.plan.workload, known))  # the file says it all the same
+    already = set(limits.refusals(told.plan.candidate, told.plan.model, told.plan.workload, known))  # the file has them anyway
     for decision in told.decisions:
         for other in decision.why_not:
             if other.plan is None or not _helps(told.plan, other):
@@ -240,7 +241,7 @@ def _changes(told: Explanation, chosen: Format, deck: Deck, known: Facts, confid
 
 
 def _worth(change: Change) -> tuple[bool, bool, float]:
-    """What fits comes first, of that what leaves the trained model as it is, of that the fastest."""
+    """Sort key of changes: those that fit first, then those without an effect on convergence, then the fastest."""
     return not change.fits, change.changes_convergence, -change.speedup
 
 

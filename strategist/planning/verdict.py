@@ -1,6 +1,6 @@
-"""Verdict of an answer: whether the request fits, with the numbers."""
+"""Verdict of an answer: whether the request fits, with figures."""
 
-from strategist.cards.card import HARD
+from strategist.cards.card import LAWS
 from strategist.cards.deck import Deck
 from strategist.contract.answer import Alternative
 from strategist.contract.plan import Plan
@@ -20,11 +20,11 @@ def verdict(
     deck: Deck,
     blocked: tuple[Rejection, ...],
 ) -> str:
-    """What is true of this request, with its numbers; ``blocked`` are the laws that leave no candidate."""
-    need, has = _need(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
+    """The verdict on a request, with its figures; ``blocked`` are the laws that leave no candidate."""
+    need, has = _state_sentence(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
     devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
     first = f" Nearest alternative: {alternatives[0].title}." if alternatives else ""
-    if blocked and not _of_memory(blocked[0], deck):
+    if blocked and not _is_memory_law(blocked[0], deck):
         laws = " ".join(f"{drop.card}/{drop.policy}: {drop.because}" for drop in blocked)
         without = " ".join(f"--without {drop.card}" for drop in blocked)
         drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
@@ -48,23 +48,23 @@ def verdict(
 
 
 def rejecting_laws(ranking: Ranking, deck: Deck) -> list[Rejection]:
-    """What laws dropped, most first; defaults give way, and are never what leaves nothing."""
+    """Rejections by laws, most first. Defaults give way and never leave nothing."""
     found = []
     for drop in ranking.dropped:
         policy = deck.card(drop.card).policy(drop.policy)
-        if policy is not None and any(effect.kind in HARD for effect in policy.effects):
+        if policy is not None and any(effect.kind in LAWS for effect in policy.effects):
             found.append(drop)
     return found
 
 
-def _of_memory(drop: Rejection, deck: Deck) -> bool:
-    """Whether a law is one of memory."""
+def _is_memory_law(drop: Rejection, deck: Deck) -> bool:
+    """Whether a law's condition is on memory."""
     card = deck.card(drop.card)
     policy = card.policy(drop.policy)
     return policy is not None and any(name.endswith("memory_bytes") for name in condition_names(card, policy))
 
 
-def _need(asked: Situation) -> str:
+def _state_sentence(asked: Situation) -> str:
     model, workload = asked.model, asked.request.workload
     state = model_state_bytes(model, workload)
     what = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]

@@ -1,4 +1,4 @@
-"""Architecture facts of a Hugging Face configuration that change no price but the meaning of trained weights."""
+"""Architecture facts of a Hugging Face configuration that affect the meaning of trained weights, but no price."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu",
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
-"""Names of transformers to ours; others stay as they are."""
+"""Activation functions by their names in transformers; other names stay unchanged."""
 
 EPSILONS = {"mixtral": 1e-5, "phi3": 1e-5, "gpt_oss": 1e-5, "gpt2": 1e-5, "gpt_neox": 1e-5}
-"""What transformers 5 takes where a configuration names none; 1e-6 elsewhere."""
+"""Defaults of the norm's epsilon in transformers 5, by model type; 1e-6 for other types."""
 
 
 def facts(path: object, data: dict[str, Any], *, layers: int, gated: bool) -> dict[str, Any]:
     """Fields of ModelShape."""
     kind = str(data.get("model_type"))
-    window, every = _windows(path, data, layers)
+    window, every = _sliding_windows(path, data, layers)
     return {
         "norm_epsilon": _number(data, ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"), EPSILONS.get(kind, 1e-6)),
         "activation": _activation(data, kind, gated),
@@ -35,14 +35,14 @@ def _number(data: dict[str, Any], keys: tuple[str, ...], default: float) -> floa
 
 def _activation(data: dict[str, Any], kind: str, gated: bool) -> str:
     name = data.get("hidden_activation") or data.get("hidden_act") or data.get("activation_function")
-    if name is None or kind == "gemma":  # whose "gelu" means the other one, as transformers takes it
+    if name is None or kind == "gemma":  # transformers reads gemma's "gelu" as gelu_tanh
         return "gelu_tanh" if kind == "gemma" else ""
     ours = ACTIVATIONS.get(str(name), str(name))
     return "" if ours == ("silu" if gated else "gelu_tanh") else ours
 
 
 def _rope_scaling(data: dict[str, Any]) -> RopeScaling | None:
-    """Under ``rope_scaling`` up to transformers 4, inside ``rope_parameters`` from 5 on."""
+    """RoPE scaling; the key is ``rope_scaling`` up to transformers 4 and ``rope_parameters`` since 5. None without scaling."""
     found = data.get("rope_scaling") or data.get("rope_parameters")
     kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else "default"
     if not isinstance(found, dict) or kind == "default":
@@ -63,8 +63,8 @@ def _rope_scaling(data: dict[str, Any]) -> RopeScaling | None:
     )
 
 
-def _windows(path: object, data: dict[str, Any], layers: int) -> tuple[int, int]:
-    """The window in tokens, and each which layer has none; 0 and 0 where no layer has one."""
+def _sliding_windows(path: object, data: dict[str, Any], layers: int) -> tuple[int, int]:
+    """Sliding window in tokens, and n if every n-th layer has full attention (0: no layer); (0, 0) without a window."""
     kind = data.get("model_type")
     default = 4096 if kind == "mistral" else 128 if kind == "gpt_oss" else None
     window = data.get("sliding_window", default)

@@ -1,4 +1,4 @@
-"""Names of shipped profiles, spelled as people spell them, and the files that hold them."""
+"""Shipped profiles: their files, and lookup by name in any spelling."""
 
 import re
 from collections.abc import Iterable
@@ -16,15 +16,15 @@ _SEPARATORS = re.compile(r"[-_.\s]+")
 
 
 def profile_path(kind: str, stem: str) -> Path:
-    """Where the shipped profile ``stem`` of ``models``, ``hardware`` or ``backends`` lies."""
+    """File of the shipped profile ``stem`` of ``models``, ``hardware`` or another kind."""
     return data_dir("profiles") / kind / f"{stem}.yaml"
 
 
 def shipped(kind: str, stem: str) -> yaml_file.Document:
-    """The shipped profile, parsed in an earlier run where it is the same file.
+    """The shipped profile, from the cache if an earlier run parsed the same file.
 
     Raises:
-        FileError: it cannot be read, or is not within the subset.
+        FileError: it cannot be read, or is not within the subset of YAML.
     """
     path = profile_path(kind, stem)
     text = yaml_file.read_text(path)
@@ -34,12 +34,12 @@ def shipped(kind: str, stem: str) -> yaml_file.Document:
 
 
 def profile_stems(kind: str) -> tuple[str, ...]:
-    """Names of all shipped profile files of a kind, without the index of other names."""
+    """Names of all shipped profile files of a kind, except ``names.yaml`` with the other names."""
     return tuple(sorted(path.stem for path in (data_dir("profiles") / kind).glob("*.yaml") if path.stem != "names"))
 
 
 def normalized_name(name: str) -> str:
-    """``name`` without case and separators; between two digits a separator stays, for 2.5-7b is not 25-7b nor 2-57b."""
+    """``name`` in lower case without separators, except between two digits: 2.5-7b is neither 25-7b nor 2-57b."""
 
     def joint(match: re.Match[str]) -> str:
         before, after = name[: match.start()][-1:], name[match.end() :][:1]
@@ -49,13 +49,17 @@ def normalized_name(name: str) -> str:
 
 
 def find(name: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``name`` spells; None where there is none."""
+    """The element of ``known`` that equals ``name`` apart from case and separators; None without one."""
     wanted = normalized_name(name)
     return next((item for item in known if normalized_name(item) == wanted), None)
 
 
 def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, listed: Iterable[str] = ()) -> InputError:
-    """The error for a name that nothing has: the nearest known names, or those ``listed`` where none is near; and what to do."""
+    """The error for an unknown name, with the nearest known names, or those ``listed`` if none is near.
+
+    law: the broken law.
+    do: advice.
+    """
     names = {normalized_name(item): item for item in known}
     near = [names[match] for match in get_close_matches(normalized_name(name), names, n=3, cutoff=0.5)]
     if near:
@@ -64,7 +68,7 @@ def unknown(value: str, law: str, name: str, known: Iterable[str], do: str, list
 
 
 def decoded(cls: type[T], document: yaml_file.Document, data: Any, name: str, place: yaml_file.Place = ()) -> T:
-    """``data`` as a contract value; errors point into the document it came from.
+    """``data`` as a contract value; errors point into the document that it comes from.
 
     Raises:
         FileError: an unknown or missing key, or a value of the wrong type or against a law of ``cls``.

@@ -23,23 +23,23 @@ _MEMORY = re.compile(r"([0-9]+)\s*Gi?B?", re.IGNORECASE)
 
 
 def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
-    """The cluster that ``text`` describes; ``host_memory_bytes`` is per node, where it was given.
+    """The cluster that ``text`` describes. ``host_memory_bytes`` is per node; None if it was not given.
 
     Raises:
-        InputError: it describes none; says which part is wrong.
-        FileError: the cluster file cannot be read as one.
+        InputError: the text describes no cluster; names the wrong part.
+        FileError: the cluster file is invalid.
     """
     if text.strip().lower() == "local":
         cluster = _local()
     elif Path(text).suffix.lower() in (".yaml", ".yml"):
-        cluster = _file(Path(os.path.expanduser(text)))
+        cluster = _from_file(Path(os.path.expanduser(text)))
     else:
-        cluster = _counted(text, host_memory_bytes)
+        cluster = _from_counts(text, host_memory_bytes)
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
 def typical_node(device: str) -> Cluster:
-    """One node of a shipped device, with as many of them as there usually are."""
+    """One typical node of a shipped device."""
     stem = hardware.find_device(device)
     if stem is None:
         raise hardware.unknown_device(device, device)
@@ -48,13 +48,13 @@ def typical_node(device: str) -> Cluster:
 
 
 def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
-    """The same kind of cluster in another size; of nodes like the slowest where they differ."""
+    """The cluster in another size; all nodes are like the slowest if they differ."""
     return replace(
         cluster, name=f"{nodes}x{gpus_per_node}x{cluster.device.name}", nodes=nodes, gpus_per_node=gpus_per_node, groups=()
     )
 
 
-def _counted(text: str, host_memory_bytes: int | None) -> Cluster:
+def _from_counts(text: str, host_memory_bytes: int | None) -> Cluster:
     value = f"--gpus {text.strip() or repr(text)}"
     match = _COUNTED.fullmatch(text)
     if match is None:
@@ -96,7 +96,7 @@ def _count(value: str, text: str) -> int:
 
 
 def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...]]:
-    """A device by name or by a plain memory size, its box, and what was assumed."""
+    """A device by name or by memory size, its box, and notes on what was assumed."""
     if stem := hardware.find_device(name):
         return *hardware.load_device(stem), ()
     memory = _MEMORY.fullmatch(name)
@@ -115,13 +115,13 @@ def _device(value: str, name: str) -> tuple[Device, hardware.Box, tuple[str, ...
 
 
 def _nodes(value: str, count: int, size: int, device: Device) -> tuple[int, int]:
-    """Nodes and devices in each for a plain count: whole boxes, or part of one."""
+    """Nodes and devices per node for a plain number of devices: whole boxes, or part of one."""
     if count <= size:
         return 1, count
     if count % size:
         less, more = count // size * size, (count // size + 1) * size
         raise InputError(
-            value, f"{device.name} comes {size} to a node, and {count} is no multiple of {size}",
+            value, f"{device.name} comes {size} to a node, and {count} is not a multiple of {size}",
             f"take {less} or {more}, or write nodes x GPUs x device, as in {more // size}x{size}x{device.name}",
         )  # fmt: skip
     return count // size, size
@@ -144,21 +144,21 @@ def _assemble(name: str, nodes: int, per_node: int, device: Device, box: hardwar
 
 
 def _local() -> Cluster:
-    """This machine as it was measured, if it was and has as much as then; else what it has, with the figures of its device."""
+    """This machine: its measured profile if that still matches the hardware, else the detected devices with shipped figures."""
     from strategist.profiles import local_machine
 
-    seen, path = _seen(), local_machine.profile_path()
+    seen, path = _detected(), local_machine.profile_path()
     if not path.is_file():
         return replace(seen, assumed=(*seen.assumed, "the figures are not this machine's own: strategist profile measures them"))
-    measured = _file(path)
+    measured = _from_file(path)
     if (measured.device.name, measured.gpus_per_node) == (seen.device.name, seen.gpus_per_node):
         return replace(measured, name="local", assumed=(f"as {path} says, which was measured here", *measured.assumed))
     there = f"{measured.gpus_per_node} x {measured.device.name}"
     return replace(seen, assumed=(*seen.assumed, f"{path} was measured with {there} and is not used: strategist profile again"))
 
 
-def _seen() -> Cluster:
-    """What this machine has: its GPUs, else one CPU rank per core."""
+def _detected() -> Cluster:
+    """The devices of this machine: its GPUs, otherwise one CPU rank per core."""
     from strategist.profiles import local_machine
 
     value, memory = "--gpus local", local_machine.host_memory_bytes()
@@ -183,11 +183,11 @@ def _seen() -> Cluster:
     return replace(_assemble("local", 1, count, device, box, (seen,)), host_memory_bytes=memory)
 
 
-_OF_BOX = (
+_BOX_FIELDS = (
     "gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
 )  # fmt: skip
-_OF_LINE = ("line_bytes_per_second", "in_switch", "reduce_bytes_per_second")
-"""What holds for a box's link as it is, not for another one of the file's own."""
+_LINE_FIELDS = ("line_bytes_per_second", "in_switch", "reduce_bytes_per_second")
+"""Fields that belong to the link of the box, and not to another link that a cluster file describes."""
 _GROUP_KEYS = (
     "nodes", "device", "speed", "intra", "inter",
     "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
@@ -199,13 +199,13 @@ _FILE_KEYS = (
 )  # fmt: skip
 
 
-def _file(path: Path) -> Cluster:
-    """A cluster file: of equal nodes, or of ``groups`` of them that share what stands beside them."""
+def _from_file(path: Path) -> Cluster:
+    """A cluster from a file: equal nodes, or ``groups`` of nodes that share the other fields."""
     document = yaml_file.load(path)
     document.mapping_with_keys(_FILE_KEYS)
     data = hardware.quantities(document, ())
     if "groups" not in data:
-        return _equal(document, data, (), path)
+        return _equal_nodes(document, data, (), path)
     if "nodes" in data:
         raise document.error(["nodes"], "the groups say how many nodes there are: leave nodes out")
     entries = data.pop("groups")
@@ -219,24 +219,24 @@ def _file(path: Path) -> Cluster:
 
 
 def _group(document: yaml_file.Document, index: int, shared: dict[str, Any], path: Path) -> tuple[Cluster, float]:
-    """The nodes of one group as a cluster of their own, and how fast they are."""
+    """The nodes of one group as a cluster of their own, and their relative speed."""
     place = ("groups", index)
     document.mapping_with_keys(_GROUP_KEYS, place)
     own = hardware.quantities(document, place)
     speed = own.pop("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, int | float):
-        raise document.error([*place, "speed"], f"speed {speed!r} is no number from 0 to 1; write e.g. 0.8")
+        raise document.error([*place, "speed"], f"speed {speed!r} is not a number from 0 to 1; write e.g. 0.8")
     for fabric in ("intra", "inter"):
         if isinstance(own.get(fabric), dict):
             own[fabric] = {**shared.get(fabric, {}), **own[fabric]}
-    return _equal(document, {**shared, **own}, place, path), float(speed)
+    return _equal_nodes(document, {**shared, **own}, place, path), float(speed)
 
 
-def _equal(document: yaml_file.Document, data: dict[str, Any], place: yaml_file.Place, path: Path) -> Cluster:
-    """Equal nodes: ``device`` by name or with fields of its own; what is left out is taken from that device's box."""
+def _equal_nodes(document: yaml_file.Document, data: dict[str, Any], place: yaml_file.Place, path: Path) -> Cluster:
+    """A cluster of equal nodes. ``device`` is a name, or a name with other fields; missing fields come from the device's box."""
     data.pop("source", None)
     device, box = _file_device(document, data.get("device"), place)
-    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _OF_BOX}, **data}
+    filled: dict[str, Any] = {"name": path.stem, "nodes": 1, **{key: box[key] for key in box if key in _BOX_FIELDS}, **data}
     filled.pop("source", None)
     filled["device"] = device
     for fabric in ("intra", "inter"):
@@ -249,14 +249,13 @@ def _equal(document: yaml_file.Document, data: dict[str, Any], place: yaml_file.
 
 
 def _usual_link(usual: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """What a box's link says of a file's ``own``: nothing of its line where it is another one, nor of all-reduces where its rate is
-    the file's."""
-    left = _OF_LINE if "name" in own else ("reduce_bytes_per_second",) if "bytes_per_second" in own else ()
+    """Fields of a box's link that hold for a file's ``own``: no line's if that is named, no all-reduce rate if that has a rate."""
+    left = _LINE_FIELDS if "name" in own else ("reduce_bytes_per_second",) if "bytes_per_second" in own else ()
     return {key: value for key, value in usual.items() if key not in left}
 
 
 def _file_device(document: yaml_file.Document, device: Any, place: yaml_file.Place = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of the device in a cluster file and of its box; without a shipped device of that name, all fields are its own."""
+    """Fields of a cluster file's device and of its box. If no device of that name is shipped, the file must hold all fields."""
     if device is None:
         raise document.error(place, "key 'device' is missing; add a device's name, or its name with other fields of it")
     own = device if isinstance(device, dict) else {"name": device}

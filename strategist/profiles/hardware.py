@@ -1,4 +1,4 @@
-"""Hardware files: devices and the boxes that hold them, in the units that people write."""
+"""Hardware files: devices and their boxes (typical nodes), with quantities as numbers or with units."""
 
 import re
 from dataclasses import dataclass, replace
@@ -23,20 +23,26 @@ _REMARK = re.compile(r"\([^)]*\)")
 _VENDORS = re.compile(r"\b(NVIDIA|GeForce|Tesla|AMD|Instinct|Radeon( PRO)?)\b", re.IGNORECASE)
 _SIZE = re.compile(r"([0-9]+)Gi?B", re.IGNORECASE)
 _NARROWS = re.compile(r"[0-9]+Gi?B|[0-9]+W|SXM[0-9]?|PCIe|OAM|HBM[0-9]e?", re.IGNORECASE)
-"""What a name says besides the chip: its memory, its power, the form of its board."""
+"""Words of a name besides the chip: memory, power, form of the board."""
 
 MEMORY_TOLERANCE = 0.07
-"""Share by which figures for the memory of one device differ: in GB or GiB, the chip's or what is left of it."""
+"""Share by which published memory sizes of one device differ: GB or GiB, total or usable."""
 
 
-ALONE = 2.0
-"""PCIe switches serve two devices each: 21 to 25 GB/s of PCIe 4.0 x16 for one alone, about 12 when all copy at once."""
+PCIE_SHARING = 2.0
+"""Host rate of a device that copies alone, relative to all at once.
+
+A PCIe switch serves two devices: PCIe 4.0 x16 gives 21 to 25 GB/s to one alone, and about 12 to each if all copy.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """The node that is assumed around a device; as the fields of Cluster, with ``note`` for people. ``host_memory_bytes`` is what
-    such a node usually has, None where that differs too much to assume one."""
+    """The node that is assumed around a device, with fields of Cluster.
+
+    note: description for users.
+    host_memory_bytes: of a typical node; None if that differs too much to assume a value.
+    """
 
     gpus_per_node: int
     intra: Link
@@ -49,11 +55,14 @@ class Box:
     host_line_bytes_per_second: float | None = None
 
     def shared_by(self, count: int) -> "Box":
-        """The box with ``count`` devices that copy at once. Fewer have more of the roots that they share, up to ``ALONE`` times
-        the rate of each when all copy; between two of them without peer access a ring is as fast as one transfer, four reach
-        hardly more than all (2.8 GB/s on 4 x RTX 4090, fitted to github.com/IST-DASLab/llmq's runs of DeepSpeed)."""
+        """The box with ``count`` devices that copy at once.
+
+        Fewer devices have larger shares of the PCIe roots, up to ``PCIE_SHARING`` times the rate of each when all copy. Between two
+        devices without peer access, a ring is as fast as one transfer; four are hardly faster than all (2.8 GB/s on 4 x RTX
+        4090, fitted to github.com/IST-DASLab/llmq's runs of DeepSpeed).
+        """
         fewer = max(self.gpus_per_node / count, 1.0)
-        host = self.host_bytes_per_second * min(fewer, ALONE)
+        host = self.host_bytes_per_second * min(fewer, PCIE_SHARING)
         if self.intra.fabric != "pcie_via_host" or count > 2:
             return replace(self, host_bytes_per_second=host)
         ring = max(self.intra.pair_bytes_per_second, self.intra.bytes_per_second)
@@ -61,17 +70,17 @@ class Box:
 
 
 def device_names() -> tuple[str, ...]:
-    """Names of all shipped devices, as their files are named."""
+    """Names of all shipped devices, which are those of their files."""
     return catalog.profile_stems("hardware")
 
 
 def other_names() -> dict[str, dict[str, str]]:
-    """``memory``: a size to the device it stands for; ``aliases``: another name to a device."""
+    """``memory``: device by memory size; ``aliases``: device by another name."""
     return catalog.shipped("hardware", "names").mapping_with_keys(("memory", "aliases"))
 
 
 def find_device(name: str) -> str | None:
-    """The shipped device that ``name`` spells, by its own name or another."""
+    """The shipped device of that name or alias; None without one."""
     aliases = other_names()["aliases"]
     if alias := catalog.find(name, aliases):
         return aliases[alias]
@@ -80,10 +89,10 @@ def find_device(name: str) -> str | None:
 
 @cache
 def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None:
-    """The shipped device that published measurements call ``gpu``, of the memory that they state where they state one.
+    """The shipped device that published measurements call ``gpu``, with the memory (GB) that they state, if any.
 
-    Remarks in parentheses, the vendor and what only narrows a chip down (``SXM4``, ``40GB``) may be missing or there. None where no
-    device of that chip has such a memory: a wrong device is worse than none.
+    Remarks in parentheses, the vendor, and words that only narrow a chip down (``SXM4``, ``40GB``) are optional. None if no
+    device of that chip has that memory: a wrong device is worse than none.
     """
     words = _VENDORS.sub(" ", _REMARK.sub(" ", gpu)).replace("-", " ").split()
     kept = [word for word in words if not _NARROWS.fullmatch(word)]
@@ -104,7 +113,7 @@ def find_measured_device(gpu: str, memory_gb: float | None = None) -> str | None
 
 
 def _chip(stem: str) -> str:
-    """A device's name without what only narrows it down: ``a100`` of ``a100-pcie-80gb``."""
+    """A device's name without words that narrow it down: ``a100`` of ``a100-pcie-80gb``."""
     return catalog.normalized_name("-".join(word for word in stem.split("-") if not _NARROWS.fullmatch(word)))
 
 
@@ -115,7 +124,7 @@ def unknown_device(value: str, name: str) -> InputError:
 
 
 def device_data(stem: str) -> tuple[yaml_file.Document, dict[str, Any], dict[str, Any]]:
-    """A shipped hardware file with its device's and its box's fields, quantities as numbers."""
+    """A shipped hardware file, with the fields of its device and of its box; quantities are numbers."""
     document = catalog.shipped("hardware", stem)
     document.mapping_with_keys(("device", "box"))
     return document, quantities(document, ("device",)), quantities(document, ("box",))
@@ -125,7 +134,7 @@ def load_device(stem: str) -> tuple[Device, Box]:
     """A shipped device and its box.
 
     Raises:
-        FileError: the file is not what it should be; names the place.
+        FileError: the file is invalid; with the position.
     """
     document, device, box = device_data(stem)
     return (
@@ -135,7 +144,7 @@ def load_device(stem: str) -> tuple[Device, Box]:
 
 
 def quantities(document: yaml_file.Document, place: yaml_file.Place) -> dict[str, Any]:
-    """The mapping at ``place`` with each text that names a quantity as its number, by the unit in the field's name.
+    """The mapping at ``place`` with quantities (texts with a unit) as numbers; the field's name determines the unit.
 
     Raises:
         FileError: a quantity without a number or unit.
@@ -167,7 +176,7 @@ def _quantity(document: yaml_file.Document, place: yaml_file.Place, field: str, 
 
 
 def _checked(document: yaml_file.Document, place: yaml_file.Place, field: str, value: float) -> float:
-    """Rates, sizes and times are above 0, and efficiencies at most 1."""
+    """The value, if it is in range: rates, sizes and times above 0, efficiencies at most 1."""
     if field.endswith(("_per_second", "_bytes", "_seconds", "_flops", "_watts", "efficiency")) and value <= 0:
         raise document.error(place, f"{field} {value} must be above 0; correct it")
     if field.endswith("efficiency") and value > 1:

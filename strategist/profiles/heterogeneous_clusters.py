@@ -1,4 +1,4 @@
-"""Heterogeneous clusters: nodes differ, and collective work runs at the speed of the slowest."""
+"""Heterogeneous clusters: nodes differ, and collectives run at the speed of the slowest."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,15 +8,15 @@ from strategist.contract.cluster import Cluster, Device, Link, NodeGroup
 from strategist.errors import InputError
 from strategist.units import show_bytes
 
-ALIKE = 0.02
-"""Share by which two figures may differ and still be one."""
+EQUAL_TOLERANCE = 0.02
+"""Share by which two figures may differ and still count as equal."""
 
 
 def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluster:
-    """The clusters as groups of one, each with the speed of its devices.
+    """One cluster with the given clusters as its groups, each with the speed of its devices.
 
     Raises:
-        InputError: their nodes have unlike numbers or kinds of devices, or a speed is none.
+        InputError: their nodes differ in the number or kind of devices, or a speed is invalid.
     """
     clusters = [cluster for cluster, _ in members]
     sizes, kinds = sorted({item.gpus_per_node for item in clusters}), sorted({item.device.kind for item in clusters})
@@ -37,33 +37,33 @@ def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluste
         host_optimizer_bytes_per_second=min(item.host_optimizer_bytes_per_second for item in clusters),
         host_memory_bytes=None if None in hosts else min(size for size in hosts if size is not None),
         assumed=tuple(dict.fromkeys(note for item in clusters for note in item.assumed)),
-        **_slowest(groups),
+        **_slowest_fields(groups),
     )
 
 
 def node_differences(cluster: Cluster) -> Iterator[str]:
-    """In what the nodes differ and what that means, a sentence each; none where they are alike."""
+    """Differences between the nodes and their consequences, a sentence each; none if the nodes are equal."""
     groups, each = cluster.groups, cluster.gpus_per_node
     rates = [sustained_flops(group.paced) for group in groups]
-    for slow, _ in _apart(groups, rates):
+    for slow, _ in _slowest_and_others(groups, rates):
         share = min(rates) / max(rates)
         yield f"{_count(slow, cluster)} {_kind(slow)}: they pace the others, with {share:.0%} of the matmuls of the fastest."
-    for slow, others in _apart(groups, [group.device.usable_memory_bytes for group in groups]):
+    for slow, others in _slowest_and_others(groups, [group.device.usable_memory_bytes for group in groups]):
         most = max(group.device.usable_memory_bytes for group in others)
         least = show_bytes(slow[0].device.usable_memory_bytes)
         yield f"{_count(slow, cluster)} hold {least} each, the largest {show_bytes(most)}."
     for name, where in (("inter", "reach other nodes"), *([("intra", "reach each other")] if each > 1 else [])):
         links = [getattr(group, name).bytes_per_second for group in groups]
-        for slow, _ in _apart(groups, links):
+        for slow, _ in _slowest_and_others(groups, links):
             yield (
                 f"{_count(slow, cluster)} {where} at {min(links) / 1e9:.3g} GB/s, others at up to {max(links) / 1e9:.3g}:"
                 " collectives go at the pace of the slowest."
             )
 
 
-def _apart(groups: Sequence[NodeGroup], figures: Sequence[float]) -> Iterator[tuple[list[NodeGroup], list[NodeGroup]]]:
-    """The groups with the least of a figure and the others; nothing where all have as much."""
-    slow = [group for group, figure in zip(groups, figures, strict=True) if figure <= min(figures) * (1 + ALIKE)]
+def _slowest_and_others(groups: Sequence[NodeGroup], figures: Sequence[float]) -> Iterator[tuple[list[NodeGroup], list[NodeGroup]]]:
+    """The groups with the lowest figure, and the others; nothing if all figures are equal."""
+    slow = [group for group, figure in zip(groups, figures, strict=True) if figure <= min(figures) * (1 + EQUAL_TOLERANCE)]
     if len(slow) < len(groups):
         yield slow, [group for group in groups if group not in slow]
 
@@ -82,11 +82,11 @@ def without_group(cluster: Cluster, group: NodeGroup) -> Cluster:
     """The cluster without one of its groups."""
     left = tuple(item for item in cluster.groups if item is not group)
     name = f"{cluster.name} without its {group.nodes} x {cluster.gpus_per_node} {group.device.name}"
-    return replace(cluster, name=name, nodes=cluster.nodes - group.nodes, **_slowest(left))
+    return replace(cluster, name=name, nodes=cluster.nodes - group.nodes, **_slowest_fields(left))
 
 
-def _slowest(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
-    """The fields of a cluster that follow from its groups; a single one is none."""
+def _slowest_fields(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
+    """Fields of a cluster that follow from its groups; a single group at full speed needs no groups."""
     return {
         "groups": groups if len(groups) > 1 or groups[0].speed < 1 else (),
         "device": _slowest_device(groups),
@@ -96,7 +96,7 @@ def _slowest(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
 
 
 def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
-    """A device with the least memory, the slowest matmuls and the slowest memory of all; price and power are those of the mean."""
+    """A device with the least memory, the slowest matmuls and the lowest memory bandwidth of all; price and power are means."""
     devices = [group.paced for group in groups]
     moved = min(devices, key=lambda device: device.memory_bytes_per_second * device.memory_efficiency)
     least = min(devices, key=lambda device: device.usable_memory_bytes)
@@ -116,7 +116,7 @@ def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
 
 
 def sustained_flops(device: Device) -> float:
-    """What large matmuls reach in the fastest type that trains without loss of range."""
+    """FLOP/s of large matmuls in bf16 or fp16, whichever is faster."""
     return max(device.peak("bf16"), device.peak("fp16")) * device.matmul.points[-1][1]
 
 
@@ -127,7 +127,7 @@ def _slowest_link(links: Sequence[Link]) -> Link:
 
 
 def _mean(figures: Sequence[tuple[int, float | None]]) -> float | None:
-    """The mean by nodes; None where one is not known."""
+    """The mean weighted by nodes; None if a figure is unknown."""
     known = [(nodes, figure) for nodes, figure in figures if figure is not None]
     if len(known) < len(figures):
         return None

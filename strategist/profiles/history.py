@@ -1,4 +1,4 @@
-"""History: plans with their measurements, one JSON object a line, in a file that people can read."""
+"""History: plans with their measurements, one JSON object a line, in a readable file."""
 
 import json
 import os
@@ -15,7 +15,11 @@ from strategist.errors import FileError, StrategistError
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One plan and one measurement of it; in a study, the number of its trial and its proposer, as ``card:FSDP-002/policy``."""
+    """A plan and one measurement of it.
+
+    trial: its number in a study; None outside of a study.
+    proposed_by: its proposer in a study, such as ``card:FSDP-002/policy``.
+    """
 
     plan: Plan
     measurement: Measurement
@@ -25,14 +29,14 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The records of a file, and a finding for each line that holds none."""
+    """The records of a file, and a finding for each invalid line."""
 
     records: tuple[Record, ...] = ()
     findings: tuple[Diagnostic, ...] = ()
 
 
 def append(path: str | Path, plan: Plan, measurement: Measurement) -> None:
-    """Adds a record in one write, on a line of its own even after a torn one.
+    """Adds a record in one write, on a new line even after an incomplete one.
 
     Raises:
         FileError: the file cannot be written.
@@ -56,7 +60,7 @@ def _ends_a_line(file: Any) -> bool:
 
 
 def read(path: str | Path) -> History:
-    """All records of a file. A line that holds none is a finding, never an error.
+    """All records of a file. An invalid line is a finding, never an error.
 
     Raises:
         FileError: the file cannot be read at all.
@@ -72,7 +76,7 @@ def read(path: str | Path) -> History:
             continue
         try:
             records.append(_record(line))
-        except (UnicodeDecodeError, json_document.NoJsonError):  # a write that was cut off
+        except (UnicodeDecodeError, json_document.NoJsonError):  # an interrupted write
             message = "the line is torn and is skipped: its writer was stopped"
             findings.append(_finding("HIST001", Level.WARNING, message, path, number))
         except StrategistError as error:

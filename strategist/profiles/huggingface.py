@@ -1,4 +1,4 @@
-"""Hugging Face ``config.json`` files, from a path, the local cache or the Hub, read as a ModelShape."""
+"""Hugging Face ``config.json`` files as a ModelShape, from a path, the local cache or the Hub."""
 
 import json
 import os
@@ -16,13 +16,13 @@ HUB_TIMEOUT_SECONDS, MAX_BYTES = 5.0, 2**20
 
 
 class Config:
-    """The keys of one ``config.json``; what is missing or of the wrong type is refused by name."""
+    """Typed access to one ``config.json``; a missing key or wrong type is an error with the key's name."""
 
     def __init__(self, path: object, data: dict[str, Any]) -> None:
         self.path, self.data = path, data
 
     def size(self, *keys: str, default: int | None = None) -> int:
-        """The positive integer under the first of ``keys`` that is there and not null."""
+        """The positive integer of the first of ``keys`` that exists and is not null."""
         for key in keys:
             value = self.data.get(key)
             if value is not None:
@@ -48,13 +48,13 @@ class Config:
         return default if value is None else float(value)
 
     def must_be(self, key: str, allowed: tuple[Any, ...], why: str) -> None:
-        """Refuses a value that would make another architecture of it."""
+        """Rejects a value that means another architecture."""
         if (value := self.data.get(key)) not in allowed:
             raise FileError(self.path, f"key {key!r} is {value!r}: {why}; correct it")
 
     @property
     def rope_theta(self) -> float:
-        """Under its own key up to transformers 4, inside ``rope_parameters`` from 5 on."""
+        """The base of RoPE; the key is at the top up to transformers 4, and inside ``rope_parameters`` since 5."""
         parameters = self.data.get("rope_parameters")
         nested = parameters.get("rope_theta") if isinstance(parameters, dict) else None
         value = self.data.get("rope_theta", nested)
@@ -65,7 +65,7 @@ Fields = dict[str, Any]
 
 
 def _decoder(config: Config) -> Fields:
-    """What all Llama-like decoders share."""
+    """Fields that all Llama-like decoders share."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     return {
         "layers": config.size("num_hidden_layers"),
@@ -86,14 +86,14 @@ def _llama(config: Config) -> Fields:
 
 
 AUXILIARY_LOSS = 0.001
-"""``router_aux_loss_coef`` where a configuration of transformers has none."""
+"""Default of ``router_aux_loss_coef`` in transformers."""
 
 
 def _balance(config: Config) -> float:
-    """Weight of the auxiliary loss of each layer, so that all layers weigh what transformers adds: ``router_aux_loss_coef`` where
-    ``output_router_logits`` is true, else nothing.
+    """Weight of each layer's auxiliary loss, such that all layers together weigh as much as transformers' loss.
 
-    With balanced experts transformers' loss, one for all layers, is the number of experts of a token; ours, of each layer, is 1.
+    That is ``router_aux_loss_coef`` if ``output_router_logits`` is true, else 0. With balanced experts, transformers' loss, one
+    for all layers, equals the experts per token; ours, one per layer, equals 1.
     """
     if not config.flag("output_router_logits"):
         return 0.0
@@ -208,15 +208,15 @@ READERS: dict[str, Callable[[Config], Fields]] = {
     "qwen2": _qwen2, "qwen3": _qwen3, "qwen3_moe": _qwen3_moe,
     "deepseek_v3": _deepseek_v3, "gpt_oss": _gpt_oss, "gpt2": _gpt2, "gpt_neox": _gpt_neox,
 }  # fmt: skip
-"""Model types that can be read."""
+"""Readers by model type."""
 
 
 def read_config(path: Path) -> ModelShape:
-    """The shape in a ``config.json``, or in the one inside the folder ``path``.
+    """The shape in a ``config.json``, or in that of the folder ``path``.
 
     Raises:
         FileError: no readable configuration, or a missing key, by name.
-        InputError: a model type that no reader knows.
+        InputError: a model type without a reader.
     """
     file = path / "config.json" if path.is_dir() else path
     try:
@@ -259,7 +259,7 @@ def home() -> Path:
 
 
 def cached_config(hub_id: str) -> Path | None:
-    """The ``config.json`` of ``hub_id`` in the local cache, that of the main branch where there are several."""
+    """The ``config.json`` of ``hub_id`` in the local cache, of the main branch if possible; None without one."""
     folder = hub_cache() / f"models--{hub_id.replace('/', '--')}"
     try:
         main = folder / "snapshots" / (folder / "refs" / "main").read_text().strip() / "config.json"
@@ -277,7 +277,7 @@ def from_hub(hub_id: str) -> ModelShape:
         InputError: it cannot be fetched.
         FileError: it cannot be read as a model.
     """
-    # Imported here: it is slow, and needed only for what is nowhere on this machine.
+    # Imported here: it is slow, and needed only for models that are not on this machine.
     from urllib.request import urlopen
 
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no", "off"):

@@ -12,10 +12,10 @@ VENDOR = re.compile(r"\b(NVIDIA|GeForce|Tesla)\s+", re.IGNORECASE)
 
 
 def gpu_names() -> tuple[str, ...]:
-    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; none where there is no ``nvidia-smi``.
+    """One name per NVIDIA GPU, as ``nvidia-smi`` lists them, without the vendor; empty without ``nvidia-smi``.
 
     Raises:
-        InputError: ``nvidia-smi`` is there but does not answer.
+        InputError: ``nvidia-smi`` exists but does not answer.
     """
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     do = "run it by hand to see why, or say what the machine has, as in --gpus 8xH100"
@@ -32,7 +32,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def topology() -> str:
-    """How the GPUs are connected, as ``nvidia-smi topo -m`` draws it; empty where nothing tells."""
+    """Connections between the GPUs, as ``nvidia-smi topo -m`` prints them; empty if unknown."""
     try:
         answer = subprocess.run(
             ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=SMI_TIMEOUT_SECONDS, check=False
@@ -43,7 +43,7 @@ def topology() -> str:
 
 
 def profile_path() -> Path:
-    """Where the profile of this machine lies, once ``strategist profile`` has measured it."""
+    """File for the profile of this machine, which ``strategist profile`` measures."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "strategist" / "local.yaml"
 
@@ -54,5 +54,5 @@ def cores() -> int:
 
 
 def host_memory_bytes() -> int:
-    """Memory of the machine."""
+    """Physical memory of the machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

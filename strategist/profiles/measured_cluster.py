@@ -1,4 +1,4 @@
-"""A machine's measurements as a cluster file: what ``strategist profile`` writes and ``--gpus`` reads."""
+"""A machine's measurements as a cluster file: ``strategist profile`` writes it, ``--gpus`` reads it."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from strategist.profiles import hardware
 
 HEAD = "# The machine as strategist profile measured it; the samples lie beside it, as JSON.\n"
 SHARDED = ("all_gather", "reduce_scatter", "all_reduce")
-"""What data and tensor parallelism call: a link's bandwidth and latency are those that explain all three best."""
+"""Collectives of data and tensor parallelism; a link's bandwidth and latency are fitted to all three."""
 
 DIGITS = 4
 
 
 def write(record: MachineRecord, path: Path, *, force: bool = False) -> None:
-    """The cluster file, and all samples as JSON beside it, where that is a file.
+    """Writes the cluster file and, unless it is a stream, all samples as JSON beside it.
 
     Raises:
-        InputError, FileError: the place is none for a cluster file, or cannot be written.
+        InputError, FileError: the path is invalid for a cluster file, or cannot be written.
     """
     check_place(path, force=force)
     outputs.write(path, cluster_text(record), own=None if force else HEAD)
@@ -34,7 +34,12 @@ def write(record: MachineRecord, path: Path, *, force: bool = False) -> None:
 
 
 def check_place(path: Path, head: str = HEAD, *, force: bool = False) -> None:
-    """Raises InputError for a name by which no cluster file is known, FileError where a file with another ``head`` lies."""
+    """Checks that a cluster file can be written to ``path``.
+
+    Raises:
+        InputError: the name is not that of a cluster file.
+        FileError: a file with another ``head`` exists there.
+    """
     if path.suffix.lower() not in (".yaml", ".yml") and not outputs.is_stream(path):
         raise InputError(f"-o {path}", "a cluster file ends in .yaml", "name it so, for --gpus tells it by that")
     outputs.check(path, own=None if force else head)
@@ -46,7 +51,7 @@ def cluster_text(record: MachineRecord) -> str:
 
 
 def cluster_data(record: MachineRecord) -> dict[str, Any]:
-    """The fields of the cluster file. What one node cannot show, its network, stays that of the typical box."""
+    """Fields of the cluster file. One node cannot show its network, which is that of the typical box, or assumed without one."""
     stem = hardware.find_measured_device(record.device_name, None) if record.device_kind == "cuda" else "cpu"
     known = hardware.load_device(stem)[0] if stem else None
     intra, origin = _link(record), _origin(record)
@@ -71,11 +76,11 @@ def _origin(record: MachineRecord) -> str:
 def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[str, Any]:
     peaks = {dtype: max(sample.rate for sample in record.matmuls if sample.dtype == dtype) for dtype in _types(record)}
     attends = {sample.dtype for sample in record.attention}
-    attention = {dtype: _attention(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attends}
+    attention = {dtype: _attention_curve(record, dtype, peak, origin) for dtype, peak in peaks.items() if dtype in attends}
     main = "bf16" if record.device_kind == "cuda" else "fp32"
     if (
         known is not None and "fp8" in known.peak_flops and "fp8" not in peaks
-    ):  # not measured: as much faster as the data sheet says
+    ):  # not measured: scaled by the ratio of the data sheet's peaks
         peaks["fp8"] = peaks[main] * known.peak_flops["fp8"] / known.peak(main)
     missing: dict[str, Any] = {"overlaps": record.device_kind == "cuda", "allocator_slack": 0.15}
     overhead = known.memory_bytes - known.usable_memory_bytes if known is not None and known.kind == "cpu" else 0
@@ -86,12 +91,12 @@ def _device(record: MachineRecord, known: Device | None, origin: str) -> dict[st
         "usable_memory_bytes": max(record.usable_memory_bytes - overhead, record.usable_memory_bytes // 2),
         "peak_flops": {dtype: _round(peak) for dtype, peak in peaks.items()},
         "memory_bytes_per_second": _round(record.streaming_bytes_per_second),
-        "matmul": _curve(record, main, peaks[main], origin),
+        "matmul": _matmul_curve(record, main, peaks[main], origin),
         "attention_efficiency": attention[main]["points"][-1][1],
         "memory_efficiency": _round(min(1.0, record.elementwise_bytes_per_second / record.streaming_bytes_per_second)),
         "launch_seconds": _round(record.layer_seconds / LAYER_KERNELS),
         "by_type": {
-            dtype: {"matmul": _curve(record, dtype, peaks[dtype], origin), "attention": of_type}
+            dtype: {"matmul": _matmul_curve(record, dtype, peaks[dtype], origin), "attention": of_type}
             for dtype, of_type in attention.items()
         },
         "source": origin,
@@ -103,8 +108,8 @@ def _types(record: MachineRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
 
 
-def _curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
-    """Share of the best rate by FLOPs, the mean over shapes of equal size in the logarithm."""
+def _matmul_curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
+    """Share of the best rate by FLOPs; the geometric mean over shapes with equal FLOPs."""
     sizes: dict[float, list[float]] = {}
     for sample in record.matmuls:
         if sample.dtype == dtype:
@@ -113,15 +118,15 @@ def _curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[
     return {"points": points, "origin": origin}
 
 
-def _attention(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
-    """Share of the best matmul by the tokens of a sequence."""
+def _attention_curve(record: MachineRecord, dtype: str, peak: float, origin: str) -> dict[str, Any]:
+    """Attention's share of the best matmul rate, by sequence length."""
     samples = sorted((sample for sample in record.attention if sample.dtype == dtype), key=lambda sample: sample.seq_len)
     points = [[float(sample.seq_len), _round(min(1.0, sample.flops / sample.seconds / peak))] for sample in samples]
     return {"points": points, "origin": origin}
 
 
 def _link(record: MachineRecord) -> dict[str, Any] | None:
-    """The link between the ranks; None of a single one."""
+    """The link between the ranks; None if there is a single rank."""
     samples = [sample for sample in record.collectives if sample.ranks == record.ranks and sample.collective in SHARDED]
     if not samples:
         return None
@@ -138,8 +143,11 @@ def _link(record: MachineRecord) -> dict[str, Any] | None:
 
 
 def fitted(samples: Sequence[CollectiveSample]) -> tuple[float, float]:
-    """Seconds of a hop and bytes/s: the least squares of the relative errors of ``hops x latency + volume / rate``, as prices count
-    them (``cost.comm``). Neither may be negative: where noise makes one negative, it is 0 and the other explains all."""
+    """Latency per hop (s) and bandwidth (bytes/s) of a link, fitted to samples.
+
+    Least squares of the relative errors of ``hops x latency + volume / rate``, as in prices (``cost.comm``). Neither may be
+    negative: if noise makes one negative, it becomes 0 and the other is fitted alone.
+    """
     rows = [(hops / sample.seconds, volume / sample.seconds) for sample in samples for hops, volume in [_ring(sample)]]
     hh, hv, vv = (sum(product(*row) for row in rows) for product in _PRODUCTS)
     h, v = sum(row[0] for row in rows), sum(row[1] for row in rows)
@@ -164,7 +172,7 @@ def _ring(sample: CollectiveSample) -> tuple[float, float]:
 
 
 def fabric(topology: str) -> str:
-    """What connects the GPUs, from the matrix of ``nvidia-smi topo -m``: the slowest way between two of them decides."""
+    """The fabric that connects the GPUs, from the matrix of ``nvidia-smi topo -m``: the slowest connection between any two."""
     connections = {connection for row in matrix(topology) for connection in row if connection != "X"}
     if not connections:
         return "other"
@@ -174,7 +182,7 @@ def fabric(topology: str) -> str:
 
 
 def matrix(topology: str) -> tuple[tuple[str, ...], ...]:
-    """How each GPU reaches each, from the same text; X is itself."""
+    """Connection of each GPU to each, from the same output; X for the GPU itself."""
     rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines() if re.match(r"\s*\S*GPU[0-9]+\s", line)]
     names = [row for row in rows if "X" not in row]
     count = sum(name.startswith("GPU") and name[3:].isdigit() for name in names[0]) if names else len(rows)

@@ -1,4 +1,4 @@
-"""Models by name: presets, bare sizes, Hugging Face configurations and shape files, all read as a ModelShape."""
+"""Models by name: presets, sizes, Hugging Face configurations and shape files, all as a ModelShape."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ACCEPTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedModel:
-    """A shape, and one sentence on where it came from where the name left that open."""
+    """A shape. ``note``: where it comes from, if the name leaves that open."""
 
     shape: ModelShape
     note: str = ""
@@ -30,11 +30,11 @@ def presets() -> tuple[str, ...]:
 
 
 def resolve_model(name: str) -> ResolvedModel:
-    """The model that ``name`` stands for: a preset, a bare size, a file or folder, or a Hub id.
+    """The model of a name: a preset, a size, a file or folder, or a Hub id.
 
     Raises:
-        InputError: nothing has this name.
-        FileError: a file that the name points to cannot be read as a model.
+        InputError: no model has this name.
+        FileError: the named file is not a valid model.
     """
     if not name.strip():
         raise InputError(f"--model {name!r}", "a model is needed", ACCEPTED)
@@ -62,23 +62,23 @@ def resolve_model(name: str) -> ResolvedModel:
             raise InputError(error.value, error.law, f"{_alike(name)}{error.do}") from None
     if "/" in name:
         raise InputError(f"--model {name}", "there is no such file or folder", ACCEPTED)
-    raise catalog.unknown(f"--model {name}", "is no known model", name, _all_names(), ACCEPTED)
+    raise catalog.unknown(f"--model {name}", "is not a known model", name, _all_names(), ACCEPTED)
 
 
 def find_preset(name: str) -> ModelShape | None:
-    """The preset that ``name`` spells, never a file; None where there is none."""
+    """The preset of that name, alias or size; None without one. Files are not read."""
     found = _preset(name)
     return found.shape if found else None
 
 
 def hub_name(name: str) -> str:
-    """The Hub id that stands for a preset, its own name where none does."""
+    """The Hub id of a preset; the preset's own name without one."""
     aliases = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))["aliases"]
     return next((alias for alias, preset in aliases.items() if preset == name and "/" in alias), name)
 
 
 def _preset(name: str) -> ResolvedModel | None:
-    """The preset that ``name`` spells, as a bare size, by an alias or directly."""
+    """The preset of that size, alias or name; None without one."""
     names = catalog.shipped("models", "names").mapping_with_keys(("sizes", "aliases"))
     if size := catalog.find(name, names["sizes"]):
         preset = names["sizes"][size]
@@ -106,7 +106,7 @@ def _alike(hub_id: str) -> str:
 
 
 def _stems_for(name: str) -> list[str]:
-    """Preset files whose name begins ``name``."""
+    """Preset files whose name is a prefix of ``name``."""
     wanted = catalog.normalized_name(name)
     return [stem for stem in catalog.profile_stems("models") if wanted.startswith(catalog.normalized_name(stem))]
 
@@ -128,7 +128,7 @@ def _load_preset(preset: str) -> ModelShape:
 
 
 def _shape_file(path: Path) -> ModelShape:
-    """A YAML file with the fields of ModelShape; ``source`` is free text, ``name`` defaults to the file's."""
+    """The shape in a YAML file with the fields of ModelShape; ``source`` is free text, ``name`` defaults to the file's name."""
     document = yaml_file.load(path)
     data = {key: value for key, value in document.mapping().items() if key != "source"}
     return catalog.decoded(ModelShape, document, {"name": path.stem, **data}, path.name)

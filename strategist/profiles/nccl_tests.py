@@ -1,4 +1,4 @@
-"""Links from logs of nccl-tests (github.com/NVIDIA/nccl-tests), written as a cluster file that plans use."""
+"""Links from logs of nccl-tests (github.com/NVIDIA/nccl-tests), written as a cluster file."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from strategist.contract.cluster import FEW_NODES, Link
+from strategist.contract.cluster import UNDEGRADED_NODES, Link
 from strategist.contract.machine import CollectiveSample
 from strategist.errors import FileError, InputError
 from strategist.files import outputs, yaml_file
@@ -16,9 +16,9 @@ from strategist.profiles import hardware
 from strategist.profiles.measured_cluster import check_place, fitted
 
 HEAD = "# Links as nccl-tests measured them; all else is that of the device's usual node.\n"
-DO = "give the whole output of e.g. all_reduce_perf -b 8 -e 8G -f 2, its head included"
-MOST_LOST = 0.2
-"""Share of its bandwidth that a network loses at most when its nodes double; above that a log says something else."""
+ADVICE = "give the whole output of e.g. all_reduce_perf -b 8 -e 8G -f 2, its head included"
+MAX_LOST = 0.2
+"""Largest share of its bandwidth that a network loses when its nodes double; a larger loss in a log has other causes."""
 
 _RANK = re.compile(r"#\s+Rank\s+\d+\s.*?\sPid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s+(.+?)\s*$", re.MULTILINE)
 _NAME = re.compile(r"(?:starting:\s*|\b)(\w+)_perf\b")
@@ -26,12 +26,12 @@ _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\w+\s+(?:([a-z]+)\s+)?-?\d+\s+([\d.e+]+)\s
 _COLLECTIVES = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "sendrecv": "p2p",
 }  # fmt: skip
-"""Those that prices take, by the names of nccl-tests."""
+"""Collectives that prices use, by their names in nccl-tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NcclRun:
-    """One log: a collective of ``nodes`` x ``gpus_per_node`` ranks on ``device``, as nvidia-smi names it, at several sizes."""
+    """One log: a collective of ``nodes`` x ``gpus_per_node`` ranks at several sizes. ``device`` is the name that nvidia-smi has."""
 
     path: Path
     device: str
@@ -45,10 +45,10 @@ class NcclRun:
 
 
 def read(path: Path) -> NcclRun:
-    """What a log says.
+    """The run in a log.
 
     Raises:
-        FileError: it cannot be read, or is no log of a collective that prices take.
+        FileError: it cannot be read, or is not a log of a collective that prices use.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -56,14 +56,14 @@ def read(path: Path) -> NcclRun:
         raise FileError(path, f"cannot be read: {error.strerror}; name the output of a run of nccl-tests") from None
     ranks = _RANK.findall(text)
     if not ranks:
-        raise FileError(path, f"has no lines '# Rank 0 ... on HOST device 0 ...': {DO}")
+        raise FileError(path, f"has no lines '# Rank 0 ... on HOST device 0 ...': {ADVICE}")
     hosts, devices = Counter(host for host, _ in ranks), {device for _, device in ranks}
     if len(set(hosts.values())) > 1 or len(devices) > 1:
         raise FileError(path, "was run on nodes that are not alike; measure equal nodes, with as many ranks on each")
     rows = [(int(size), word, float(micro), float(alg), float(bus)) for size, word, micro, alg, bus in _ROW.findall(text)]
     rows = [row for row in rows if row[0] and row[2]]
     if not rows or len(ranks) < 2:
-        raise FileError(path, f"has no sizes and times of two ranks or more; {DO}")
+        raise FileError(path, f"has no sizes and times of two ranks or more; {ADVICE}")
     collective = _collective(text, rows[-1], len(ranks))
     if collective is None:
         raise FileError(path, f"is of no collective that prices take, which are {', '.join(_COLLECTIVES)}; run one of these")
@@ -72,7 +72,7 @@ def read(path: Path) -> NcclRun:
 
 
 def _collective(text: str, largest: tuple[int, str, float, float, float], ranks: int) -> str | None:
-    """By its name, else by what makes bus bandwidth of the rate of its largest size (nccl-tests, PERFORMANCE.md)."""
+    """The collective by its name, else by the ratio of bus bandwidth to rate at the largest size (nccl-tests, PERFORMANCE.md)."""
     if names := _NAME.findall(text):
         return next((_COLLECTIVES[name] for name in names if name in _COLLECTIVES), None)
     _, word, _, rate, bus = largest
@@ -85,7 +85,7 @@ def _collective(text: str, largest: tuple[int, str, float, float, float], ranks:
 
 
 def cluster_data(runs: Sequence[NcclRun]) -> dict[str, Any]:
-    """The fields of a cluster file.
+    """Fields of a cluster file.
 
     Raises:
         InputError: the logs are of different devices or nodes, of a device without a profile, or fit no link.
@@ -117,7 +117,7 @@ def cluster_data(runs: Sequence[NcclRun]) -> dict[str, Any]:
 
 
 def _intra(runs: Sequence[NcclRun], usual: Link) -> Link:
-    """The link inside a node. Switches that reduce make an all-reduce faster than any ring, so it says nothing of gathers there."""
+    """The link inside a node. With reducing switches, an all-reduce is faster than any ring and gives no rate of all-gathers."""
     gathers, reduces, pairs = _samples(runs, "all_gather", "reduce_scatter"), _samples(runs, "all_reduce"), _samples(runs, "p2p")
     shown = gathers or reduces
     if not shown:
@@ -130,8 +130,10 @@ def _intra(runs: Sequence[NcclRun], usual: Link) -> Link:
 
 
 def _inter(runs: Sequence[NcclRun], usual: Link, intra: Link) -> Link:
-    """The link between nodes as one GPU has it: all GPUs of a node share what a ring over the nodes reaches; of a ring's hops, one
-    a node leaves it."""
+    """The link between nodes, as the share of one GPU.
+
+    A node's GPUs share the bandwidth of a ring over the nodes; of the ring's hops, one per node leaves the node.
+    """
     by_nodes = {nodes: [run for run in runs if run.nodes == nodes] for nodes in sorted({run.nodes for run in runs})}
     rates, latencies = {}, {}
     for nodes, alike in by_nodes.items():
@@ -141,11 +143,11 @@ def _inter(runs: Sequence[NcclRun], usual: Link, intra: Link) -> Link:
     if not rates:
         raise InputError(f"--nccl-tests {runs[0].path}", "shows single pairs of ranks alone", "add a log of all_gather_perf")
     per_node, fewest, most = runs[0].gpus_per_node, min(rates), max(rates)
-    doublings = log2(max(most / FEW_NODES, 1.0)) - log2(max(fewest / FEW_NODES, 1.0))
+    doublings = log2(max(most / UNDEGRADED_NODES, 1.0)) - log2(max(fewest / UNDEGRADED_NODES, 1.0))
     lost = usual.lost_per_doubling
     if doublings >= 1:
-        lost = min(max(1 - (rates[most] / rates[fewest]) ** (1 / doublings), 0.0), MOST_LOST)
-    rate = rates[fewest] / per_node / (1 - lost) ** log2(max(fewest / FEW_NODES, 1.0))
+        lost = min(max(1 - (rates[most] / rates[fewest]) ** (1 / doublings), 0.0), MAX_LOST)
+    rate = rates[fewest] / per_node / (1 - lost) ** log2(max(fewest / UNDEGRADED_NODES, 1.0))
     ranks = fewest * per_node
     hop = latencies[fewest]
     latency = (hop * (ranks - 1) - (ranks - fewest) * intra.latency_seconds) / (fewest - 1)
@@ -162,7 +164,7 @@ def _pair(samples: Sequence[CollectiveSample], otherwise: float) -> float:
 
 
 def _measured(usual: Link, rate: float, latency: float, runs: Sequence[NcclRun]) -> Link:
-    """A link like the usual one; where it is faster than that one's line rate, it is another, whose line rate is unknown."""
+    """The usual link with measured rate and latency. A rate above the usual line rate means another link, of unknown line rate."""
     line = usual.line_bytes_per_second
     known = line if line is not None and rate <= line else None
     collectives = ", ".join(sorted({run.collective for run in runs}))
@@ -182,10 +184,10 @@ def _fields(link: Link) -> dict[str, Any]:
 
 
 def write(paths: Sequence[Path], target: Path, *, force: bool = False) -> dict[str, Any]:
-    """Writes the cluster file that logs make, and returns its fields.
+    """Writes a cluster file from logs, and returns its fields.
 
     Raises:
-        InputError, FileError: a log is none, or the place cannot be written.
+        InputError, FileError: a log is invalid, or the path cannot be written.
     """
     if outputs.is_stream(target):
         raise InputError(f"-o {target}", "the links are read back from the file", "name one that ends in .yaml")

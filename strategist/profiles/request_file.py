@@ -1,4 +1,4 @@
-"""Requests as people write them: a YAML file."""
+"""Request files: requests as YAML."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields
@@ -36,7 +36,7 @@ def load_request(path: str | Path) -> Request:
     """The request in a YAML file; keys are the command's options, with ``_`` for ``-``.
 
     Raises:
-        FileError: an unknown or missing key, or a value that breaks a law; with its place.
+        FileError: an unknown or missing key, or a value that breaks a law; with its position.
     """
     document = yaml_file.load(path)
     data = dict(document.mapping_with_keys(_KEYS))
@@ -70,7 +70,7 @@ def load_request(path: str | Path) -> Request:
 
 
 def request_text(request: Request) -> str:
-    """The request as such a file, without what stands at its default."""
+    """The request as a request file, without default values."""
     plain = Request(model=request.model, gpus=request.gpus)
     said = {name: value for name, value in asdict(request).items() if value != getattr(plain, name)}
     said.pop("workload", None)

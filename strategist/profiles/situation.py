@@ -14,10 +14,10 @@ from strategist.profiles.models import ResolvedModel, resolve_model
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What is asked, of which model and on which cluster.
+    """A request with its model and cluster.
 
-    ``notes`` say what was assumed where the request left it open; ``digest`` names the content of model and cluster: SHA-256,
-    hexadecimal, first 16 digits.
+    notes: assumptions where the request leaves something open.
+    digest: of the content of model and cluster; the first 16 hexadecimal digits of SHA-256.
     """
 
     request: Request
@@ -28,7 +28,7 @@ class Situation:
 
 
 def situation(request: Request, shape: ModelShape | None = None, cluster: Cluster | None = None) -> Situation:
-    """The situation of a request, its model and GPUs resolved where no ``shape`` and no ``cluster`` is given for them.
+    """The situation of a request; its model and GPUs are resolved unless ``shape`` and ``cluster`` are given.
 
     Raises:
         InputError, FileError: the model or the GPUs cannot be resolved.
@@ -38,17 +38,17 @@ def situation(request: Request, shape: ModelShape | None = None, cluster: Cluste
         cluster = resolve_cluster(request.gpus, request.host_memory_bytes)
     elif request.host_memory_bytes is not None:
         cluster = replace(cluster, host_memory_bytes=request.host_memory_bytes)
-    request, lacking = _computable(request, cluster)
-    cluster = _as_said(cluster, request)
+    request, lacking = _with_supported_dtype(request, cluster)
+    cluster = _cluster_of_request(cluster, request)
     notes = ((resolved.note,) if resolved.note else ()) + cluster.assumed + lacking
     return Situation(request=request, model=resolved.shape, cluster=cluster, notes=notes, digest=_digest(resolved.shape, cluster))
 
 
-def _computable(request: Request, cluster: Cluster) -> tuple[Request, tuple[str, ...]]:
-    """The request in a type that the device multiplies, and what is to be said of that: before Ampere there is no bf16.
+def _with_supported_dtype(request: Request, cluster: Cluster) -> tuple[Request, tuple[str, ...]]:
+    """The request in a dtype that the device supports, and notes on the change: before Ampere there is no bf16.
 
     Raises:
-        InputError: all is to be in bf16, parameters and optimizer included, which fp16 cannot replace.
+        InputError: parameters and optimizer are bf16 as well, which fp16 cannot replace.
     """
     workload, device = request.workload, cluster.device
     if workload.compute_dtype != "bf16" or "bf16" in device.peak_flops or "fp16" not in device.peak_flops:
@@ -60,8 +60,8 @@ def _computable(request: Request, cluster: Cluster) -> tuple[Request, tuple[str,
     return replace(request, workload=replace(workload, precision="fp16")), (note,)
 
 
-def _as_said(cluster: Cluster, request: Request) -> Cluster:
-    """The cluster for the workload's type, with what the request knows better than its profile."""
+def _cluster_of_request(cluster: Cluster, request: Request) -> Cluster:
+    """The cluster with figures for the workload's dtype, and with the request's price and failure rate."""
     device = cluster.device.of_type(request.workload.compute_dtype, request.workload.seq_len)
     if request.price_per_hour is not None:
         device = replace(device, price_per_hour=request.price_per_hour)
@@ -70,7 +70,7 @@ def _as_said(cluster: Cluster, request: Request) -> Cluster:
 
 
 def situated(asked: Situation, cluster: Cluster) -> Situation:
-    """The same question on another cluster."""
+    """The same request on another cluster."""
     return replace(asked, cluster=cluster, digest=_digest(asked.model, cluster))
 
 

@@ -17,17 +17,17 @@ def load_stack(name: str) -> Stack:
     """A shipped stack.
 
     Raises:
-        FileError: its file is not what it should be; names the place.
+        FileError: its file is invalid; with the position.
     """
     document = catalog.shipped("stacks", name)
     return catalog.decoded(Stack, document, {"name": name, **document.mapping()}, name)
 
 
 def find_stack(name: str) -> Stack | None:
-    """The stack of that name; None for our own executing half, which has none."""
+    """The stack of that name; None for the empty name, which is the built-in runtime's."""
     return load_stack(name) if name else None
 
 
 def stack_of_plan(plan: Plan) -> Stack:
-    """The stack that a plan is priced by: the framework's that it was read for, else the native one as it updates parameters."""
+    """The stack that a plan is priced with: that of its framework, otherwise the built-in runtime's with the plan's optimizer."""
     return find_stack(plan.stack) or native_stack(plan.candidate.options, plan.workload.optimizer)

@@ -1,4 +1,4 @@
-"""The topology of this node, from ``nvidia-smi`` and the kernel's ``/sys``, and a cluster file of such nodes."""
+"""Topology of this node, from ``nvidia-smi`` and the kernel's ``/sys``, and a cluster file of such nodes."""
 
 import re
 import socket
@@ -15,26 +15,26 @@ from strategist.profiles.measured_cluster import fabric, matrix
 
 HEAD = "# Nodes like the one on which strategist topo ran.\n"
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Of a PCIe lane in one direction, by generation (PCI-SIG)."""
+"""Rate of a PCIe lane in one direction, by generation (PCI-SIG)."""
 
 NVLINK_BYTES_PER_SECOND = 25e9
-"""Of one NVLink in one direction, generations 2 to 4; the fifth has twice that (NVIDIA's data sheets)."""
+"""Rate of one NVLink in one direction, generations 2 to 4; generation 5 has twice that (NVIDIA's data sheets)."""
 
-SHARE = {"nvlink": 0.82, "pcie": 0.8, "pcie_via_host": 0.4}
-"""Of a link's rate that collectives reach: assumed, in line with the shipped boxes."""
+LINK_EFFICIENCY = {"nvlink": 0.82, "pcie": 0.8, "pcie_via_host": 0.4}
+"""Share of a link's rate that collectives reach; assumed, in line with the shipped boxes."""
 
 NETWORK_SHARE, LATENCY_SECONDS = 0.9, {"nvlink": 5e-6, "pcie": 1e-5, "pcie_via_host": 2e-5, "infiniband": 1e-5, "ethernet": 3e-5}
-LEAST_NETWORK = 1.25e9
-"""Cards of less than 10 Gb/s carry no gradients where there are others."""
+MIN_NETWORK_BYTES_PER_SECOND = 1.25e9
+"""Slower network cards (below 10 Gb/s) carry no gradients if there are faster ones."""
 
 _QUERY = ("index", "name", "pci.bus_id", "pcie.link.gen.max", "pcie.link.width.max")
 
 
 def read(root: Path = Path("/")) -> Topology:
-    """What this node has; ``root`` is where its ``/sys`` lies.
+    """The hardware of this node; ``root`` is the folder that holds ``/sys``.
 
     Raises:
-        InputError: ``nvidia-smi`` is there and does not answer.
+        InputError: ``nvidia-smi`` exists and does not answer.
     """
     gpus = tuple(_gpus(root)) if local_machine.gpu_names() else ()
     text = local_machine.topology() if gpus else ""
@@ -59,7 +59,7 @@ def _gpus(root: Path) -> Iterator[Gpu]:
 
 
 def _nics(sys: Path) -> Iterator[Nic]:
-    """InfiniBand ports, and network cards that are hardware and no port of those."""
+    """InfiniBand ports, and physical network cards that are not ports of these."""
     behind = set()
     for card in sorted((sys / "class/infiniband").glob("*")):
         behind |= {path.name for path in (card / "device/net").glob("*")}
@@ -81,7 +81,7 @@ def _numa_nodes(sys: Path) -> Iterator[NumaNode]:
 
 
 def _numa(device: Path) -> int | None:
-    """The node beside a device; the kernel says -1 where it knows none."""
+    """The NUMA node of a device; None if the kernel knows none (-1)."""
     number = _number(_text(device / "numa_node"), -1)
     return number if number >= 0 else None
 
@@ -98,10 +98,10 @@ def _number(text: str, otherwise: int = 0) -> int:
 
 
 def cluster(found: Topology, nodes: int) -> dict[str, Any]:
-    """A cluster file's content for so many nodes like this one: links as they are here, all else from the device's typical box.
+    """Content of a cluster file for ``nodes`` nodes like this one: links as detected, all else from the device's typical box.
 
     Raises:
-        InputError: there is no GPU here, GPUs differ, or the device is not known.
+        InputError: there is no GPU here, the GPUs differ, or the device is unknown.
     """
     names = sorted({gpu.name for gpu in found.gpus})
     if len(names) != 1:
@@ -125,7 +125,7 @@ def cluster(found: Topology, nodes: int) -> dict[str, Any]:
 
 
 def _intra(found: Topology, usual: str) -> dict[str, Any] | None:
-    """The link between GPUs; None where it is the usual one of such boxes, or not known."""
+    """The link between GPUs; None if it is unknown or the usual one of the box."""
     if found.fabric in ("", "other") or (found.fabric == usual and found.fabric != "pcie"):
         return None
     connections = {connection for row in found.connections for connection in row if connection != "X"}
@@ -134,12 +134,12 @@ def _intra(found: Topology, usual: str) -> dict[str, Any] | None:
     rate = links * NVLINK_BYTES_PER_SECOND if found.fabric == "nvlink" else slot
     if not rate:
         return None
-    return _link(f"{found.fabric} ({', '.join(sorted(connections))})", found.fabric, rate * SHARE[found.fabric])
+    return _link(f"{found.fabric} ({', '.join(sorted(connections))})", found.fabric, rate * LINK_EFFICIENCY[found.fabric])
 
 
 def _inter(found: Topology) -> dict[str, Any] | None:
-    """The network of a node, shared by its GPUs; None where no card is up."""
-    fast = [nic for nic in found.nics if nic.bytes_per_second >= LEAST_NETWORK] or [
+    """The network of a node, shared by its GPUs; None if no card is up."""
+    fast = [nic for nic in found.nics if nic.bytes_per_second >= MIN_NETWORK_BYTES_PER_SECOND] or [
         nic for nic in found.nics if nic.bytes_per_second
     ]
     if not fast:
@@ -161,6 +161,6 @@ def write(found: Topology, nodes: int, path: Path, *, force: bool = False) -> No
 
     Raises:
         InputError: as :func:`cluster`.
-        FileError: the place is taken, or cannot be written.
+        FileError: another file exists there, or it cannot be written.
     """
     outputs.write(path, HEAD + yaml_file.dump(cluster(found, nodes)), own=None if force else HEAD)

@@ -1,4 +1,4 @@
-"""Folders of weights: whether a training can start from one and export to one."""
+"""Folders of weights: checks that a training can start from one, or export to one."""
 
 import os
 import shlex
@@ -11,10 +11,10 @@ from strategist.profiles.huggingface import read_config
 
 
 def check_weights(folder: str, model: ModelShape) -> None:
-    """Refuses a Hugging Face folder of another model than the plan's.
+    """Checks that a Hugging Face folder holds the plan's model.
 
     Raises:
-        InputError: the first difference between the shapes.
+        InputError: the shapes differ; names the first difference.
         FileError: its configuration cannot be read.
     """
     found = read_config(Path(os.path.expanduser(folder)))
@@ -26,10 +26,10 @@ def check_weights(folder: str, model: ModelShape) -> None:
 
 
 def check_export(folder: str) -> None:
-    """Refuses to write among the weights of another model.
+    """Checks that a folder for exported weights holds none yet.
 
     Raises:
-        InputError: there are some.
+        InputError: it holds some.
     """
     if any(Path(os.path.expanduser(folder)).glob("*.safetensors*")):
         raise InputError(f"--export-weights {folder}", "holds weights already", "choose another folder")

@@ -1,1 +1,1 @@
-"""Programs: external trainers, how they are started, their settings, and how their figures are read."""
+"""Programs: external trainers, their start commands and settings, and how their figures are read."""

@@ -1,5 +1,4 @@
-"""Back ends by name: those of our own executing half, programs, shipped or in files of their own, and formats, which nothing here
-runs."""
+"""Back ends by name: the built-in runtime's, programs (shipped or from files), and formats, which strategist does not run."""
 
 from functools import cache
 from pathlib import Path
@@ -9,7 +8,7 @@ from strategist.contract.stack import Stack
 from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.profiles.stacks import find_stack
-from strategist.rules.backend import ANY, Backend, read_backend
+from strategist.rules.backend import ANY_BACKEND, Backend, read_backend
 
 if TYPE_CHECKING:
     from strategist.programs.program import Program
@@ -19,7 +18,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @cache
 def backends() -> tuple[str, ...]:
-    """Names of all shipped back ends that are our own."""
+    """Names of all shipped back ends of the built-in runtime."""
     return catalog.profile_stems("backends")
 
 
@@ -31,32 +30,31 @@ def programs() -> tuple[str, ...]:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """Names of the formats that no program has."""
+    """Names of the formats that are not programs."""
     return catalog.profile_stems("formats")
 
 
 def load_backend(name: str) -> Backend:
-    """The back end of that name, or of the program or format that has it or is described in that file; ``any`` is the one that
-    refuses nothing.
+    """The back end of that name: of the built-in runtime, a program (also by its file) or a format. ``any`` supports everything.
 
     Raises:
-        InputError: there is none of that name.
-        FileError: its file is not what it should be; names the place.
+        InputError: nothing has that name.
+        FileError: its file is invalid; with the position.
     """
     program = find_program(name)
     return _backend(name) if program is None else program.backend
 
 
 def stack_of(name: str) -> Stack | None:
-    """The system that runs plans for the back end of that name; None for our own half."""
+    """The stack of the back end of that name; None for the built-in runtime."""
     return find_stack(load_backend(name).stack)
 
 
 def find_program(name: str) -> "Program | None":
-    """The program of that name or in that file; None for a name of another kind.
+    """The program of that name or in that file; None for any other name.
 
     Raises:
-        FileError: the file is no program.
+        FileError: the file describes no program.
     """
     if name in programs():
         return _program(str(catalog.profile_path("programs", name)), 0)
@@ -75,11 +73,11 @@ def _program(path: str, _written: int) -> "Program":
 
 @cache
 def _backend(name: str) -> Backend:
-    if name == ANY:
-        return Backend(name=ANY, title="no back end in particular")
+    if name == ANY_BACKEND:
+        return Backend(name=ANY_BACKEND, title="no back end in particular")
     kind = next((kind for kind, names in (("backends", backends()), ("formats", formats())) if name in names), None)
     if kind is None:
-        known = (ANY, *backends(), *programs(), *formats())
+        known = (ANY_BACKEND, *backends(), *programs(), *formats())
         do = f"choose one of {', '.join(known)}, or name a program's file"
         raise catalog.unknown(f"backend {name}", "is not known", name, known, do)
     document = catalog.shipped(kind, name)

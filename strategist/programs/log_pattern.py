@@ -1,8 +1,8 @@
-"""Log patterns: regular expressions with figures for lines of a program's log.
+"""Log patterns: regular expressions that read figures from lines of a program's log.
 
-A pattern is the line's own words with figures in braces: ``step: {step} loss: {loss} ... tps: {tokens_per_second_per_device}``.
-Blanks stand for any blanks or none, ``...`` for anything up to the next words. No match is ever tried twice from the same place, so
-that a line of any content is read in time that grows at most with the square of its bounded length.
+A pattern is the text of the line with figures in braces: ``step: {step} loss: {loss} ... tps: {tokens_per_second_per_device}``.
+A blank matches any number of blanks, or none; ``...`` matches anything up to the next words. Matching never backtracks, so the
+time for a line is at most quadratic in its length, which is limited.
 """
 
 import re
@@ -15,7 +15,7 @@ from strategist.expr.vocabulary import near_miss
 from strategist.units import BYTES
 
 LINE_CHARACTERS = 4000
-"""Of a line no more is read."""
+"""Maximum number of characters that are read of a line."""
 
 STEP, LOSS, GRAD_NORM, STEP_SECONDS = "step", "loss", "grad_norm", "step_seconds"
 PEAK_MEMORY, PEAK_RESERVED = "peak_memory_bytes", "peak_reserved_bytes"
@@ -28,59 +28,61 @@ FIGURES: dict[str, tuple[str, float]] = {
     **{f"peak_memory_{unit}": (PEAK_MEMORY, size) for unit, size in _SIZES.items()},
     **{f"peak_reserved_{unit}": (PEAK_RESERVED, size) for unit, size in _SIZES.items()},
 }
-"""What a program may say: by its name with its unit, the figure that it is and what one unit of it is worth. Memory is that of the
-fullest device: allocated, or reserved by the caching allocator."""
+"""Figures that a program may report: by name with unit, the figure and the value of one unit.
+
+Memory is that of the device with the highest use: allocated, or reserved by the caching allocator.
+"""
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\.\.\.")
 _NUMBER = r"(?>[-+]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|inf)\b)"
 
 Said = dict[str, float]
-"""Figures of one line, in plain units."""
+"""Figures of one line, in base units."""
 
 
 class PatternError(StrategistError):
-    """A pattern is none."""
+    """A pattern is invalid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """``figures`` are those that it reads."""
+    """A compiled pattern. ``figures``: names of the figures that it reads."""
 
     text: str
     compiled: re.Pattern[str]
     figures: tuple[str, ...]
 
     def read(self, line: str) -> Said | None:
-        """The figures of a line; None where it looks otherwise."""
+        """The figures of a line; None if the line does not match."""
         match = self.compiled.search(line[:LINE_CHARACTERS])
         return None if match is None else plain({name: number(match[name]) for name in self.figures})
 
 
 def number(text: str) -> float:
-    """A number as logs show it, with commas between thousands."""
+    """A number as logs write it, with commas between thousands."""
     return float(text.replace(",", ""))
 
 
 def plain(said: Said) -> Said:
-    """The figures in plain units."""
+    """The figures in base units."""
     return {FIGURES[name][0]: value * FIGURES[name][1] for name, value in said.items()}
 
 
 def check_figure(name: str) -> None:
-    """Whether it is the name of a figure.
+    """Checks that a figure has that name.
 
     Raises:
-        PatternError: it is none; names the nearest.
+        PatternError: none has; names the nearest.
     """
     if name not in FIGURES:
         raise PatternError(f"unknown figure {name}{near_miss(name, FIGURES) or '; known are ' + ', '.join(FIGURES)}")
 
 
 def pattern(text: str) -> Pattern:
-    """The pattern that ``text`` is; ``{{`` and ``}}`` are braces.
+    """Compiles a pattern; ``{{`` and ``}}`` are literal braces.
 
     Raises:
-        PatternError: a figure is unknown or stands twice, or nothing says where it is.
+        PatternError: a figure is unknown, occurs twice, or has no text before it to locate it.
     """
     figures: list[str] = []
     pieces: list[str] = []
@@ -105,7 +107,7 @@ def pattern(text: str) -> Pattern:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Words, figures and gaps in their order; whether each is a figure."""
+    """Words, figures and gaps of a pattern in order, and whether each is a figure."""
     end, words = 0, ""
     for match in _PLACE.finditer(text):
         words += text[end : match.start()]
@@ -122,7 +124,7 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _words(text: str) -> str:
-    """The words as an expression in which any blanks, or none, stand for blanks; empty where there are no words."""
+    """An expression for words, with any number of blanks (or none) for each run of blanks; empty for an empty text."""
     if not text.strip():
         return r"\s*+" if text else ""
     pieces = (re.escape(word) for word in text.split())
@@ -131,5 +133,5 @@ def _words(text: str) -> str:
 
 
 def is_finite(value: float) -> bool:
-    """Whether a figure is a number that something can be made of."""
+    """Whether a figure is finite (and not NaN)."""
     return -inf < value < inf

@@ -1,13 +1,13 @@
-"""The stages of a pipeline as Megatron-LM lists them: ``Et*2|t*2|tL``."""
+"""Pipeline stages in the notation of Megatron-LM: ``Et*2|t*2|tL``."""
 
 from collections.abc import Sequence
 
 STAGES = "stages"
-"""The word with which a command lists a plan's stages."""
+"""Placeholder in a command for the plan's stages."""
 
 
 def stage_list(layers: Sequence[int]) -> str:
-    """All stages, from the embedding (E) over their layers (t) to the loss (L)."""
+    """All stages, with embedding (E), layers (t) and loss (L). ``layers``: number of layers of each stage."""
     return "|".join(["E" * (at == 0) + _layers(count) + "L" * (at == len(layers) - 1) for at, count in enumerate(layers)])
 
 

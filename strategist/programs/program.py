@@ -1,4 +1,4 @@
-"""Program: an external trainer: its command for a plan, its settings, and how its figures are read."""
+"""Program: an external trainer: the command for a plan, its settings, and how its figures are read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from strategist.programs.log_pattern import FIGURES, PEAK_MEMORY, PEAK_RESERVED
 from strategist.programs.template import Template
 from strategist.rules.backend import Backend
 
-MEMORY = tuple(name for name, (figure, _) in FIGURES.items() if figure in (PEAK_MEMORY, PEAK_RESERVED))
+MEMORY_FIGURES = tuple(name for name, (figure, _) in FIGURES.items() if figure in (PEAK_MEMORY, PEAK_RESERVED))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Arguments by the value of a setting."""
+    """Arguments that depend on the value of a setting."""
 
     setting: str
     arguments: Mapping[str, tuple[Template, ...]]
 
     def of(self, facts: Facts) -> tuple[Template, ...]:
-        """Those of the plan's value; none for one that the program does not take."""
+        """The arguments for the plan's value; none if the program does not support the value."""
         return self.arguments.get(show_value(facts[self.setting]), ())
 
     @property
@@ -32,13 +32,13 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditional:
-    """Arguments where a condition surely holds."""
+    """Arguments that depend on a condition; an unknown condition gives none."""
 
     when: Expression
     arguments: tuple[Template, ...]
 
     def of(self, facts: Facts) -> tuple[Template, ...]:
-        """All of them, or none."""
+        """All arguments if the condition holds, otherwise none."""
         return self.arguments if scalar(self.when, facts) is True else ()
 
     @property
@@ -52,8 +52,12 @@ Entry = Template | Choice | Conditional
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """How figures are read: ``lines`` are patterns of the log, each step one of them at least; ``fields`` are figures by their
-    places in a JSON file that is read at the end. ``warmup_steps`` are left out; None for those of the trial."""
+    """How a program's figures are read.
+
+    lines: patterns of the log; each step has at least one matching line.
+    json: path of a JSON file that is read at the end; ``fields`` are positions in it by figure.
+    warmup_steps: steps that are left out; None for the trial's number.
+    """
 
     lines: tuple[str, ...] = ()
     json: Template | None = None
@@ -62,17 +66,19 @@ class Metrics:
 
     @property
     def tells_memory(self) -> bool:
-        """Whether a memory is among the figures."""
-        return any(f"{{{name}}}" in line for line in self.lines for name in MEMORY) or any(name in MEMORY for name in self.fields)
+        """Whether the figures include memory."""
+        return any(f"{{{name}}}" in line for line in self.lines for name in MEMORY_FIGURES) or any(
+            name in MEMORY_FIGURES for name in self.fields
+        )
 
 
 PER_NODE = "ranks_per_node"
-"""The word with which a command says that it may be run on each of several machines."""
+"""Placeholder with which a command shows that it can run on each of several nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """In seconds: until the first step, between steps, and for all of it; None for those of the trial."""
+    """Time limits in seconds: until the first step, between steps, and in total; None for those of the trial."""
 
     start_seconds: float | None = None
     step_seconds: float | None = None
@@ -81,7 +87,7 @@ class Deadlines:
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemory:
-    """How a program shows that memory ran out, beside what torch says: words of its log, or exit codes."""
+    """Signs that memory ran out, besides torch's own messages: texts in the program's log, or exit codes."""
 
     says: tuple[str, ...] = ()
     exit_codes: tuple[int, ...] = ()
@@ -89,8 +95,13 @@ class OutOfMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """``backend`` is what it can set, as planning and running see it; ``sets`` says the same in words, by setting. ``passes`` names
-    variables of the environment that it is given beside the usual ones. ``digest`` names the content of its file."""
+    """An external trainer, as its file describes it.
+
+    here: folder of the file.
+    passes: environment variables that the program inherits besides the usual ones.
+    backend: the settings that it supports, for planning and running; ``sets`` lists them as text.
+    digest: of the file's content.
+    """
 
     name: str
     title: str
@@ -113,7 +124,7 @@ class Program:
 
     @property
     def templates(self) -> Iterator[Template]:
-        """All that a plan fills."""
+        """All templates that a plan fills in."""
         yield from templates(self.command)
         yield from self.environment.values()
         if self.metrics.json is not None:
@@ -121,12 +132,12 @@ class Program:
 
     @property
     def runs_on_each_node(self) -> bool:
-        """Whether its command starts the ranks of one machine, and may be run on several."""
+        """Whether the command starts the ranks of one node, and can run on several nodes."""
         return any(template.says(PER_NODE) for template in self.templates)
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Variables of the environment that it is made with."""
+        """Environment variables that occur in its templates."""
         return tuple(sorted(frozenset().union(*(template.variables for template in self.templates))))
 
 

@@ -1,4 +1,4 @@
-"""A program as a back end: settings that its command accepts, declared settings, and usual values of all others."""
+"""A program as a back end: settings that its command sets, declared settings, and defaults for all others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,21 +12,21 @@ from strategist.contract.workload import Workload
 from strategist.expr.check import condition
 from strategist.expr.vocabulary import VOCABULARY
 from strategist.files import yaml_file
-from strategist.rules.backend import ANY, PARTS as SECTIONS, Allowed, Backend, Refusal
+from strategist.rules.backend import ANY_BACKEND, PARTS as SECTIONS, Allowed, Backend, Refusal
 
 if TYPE_CHECKING:
     from strategist.programs.program import Choice  # which our own back ends do without
 
-_PLAIN = Candidate(layout=Layout(), knobs=Knobs())
-_USUAL = {f"workload.{name}": getattr(Workload(), name) for name in ("precision", "optimizer", "train", "document_tokens")}
+_DEFAULTS = Candidate(layout=Layout(), knobs=Knobs())
+_WORKLOAD = {f"workload.{name}": getattr(Workload(), name) for name in ("precision", "optimizer", "train", "document_tokens")}
 IN_ENVIRONMENT = frozenset(f"options.{name}" for name in (*VARIABLES, *NUMBERS))
-"""Options that libraries below any program read from its environment."""
+"""Options that libraries of any program read from the environment."""
 
-NEEDED = ("workload.seq_len", "workload.global_batch")
-"""What has no usual value: a program that is not told trains something else than was planned."""
+REQUIRED_SETTINGS = ("workload.seq_len", "workload.global_batch")
+"""Settings without a default: a program that does not get them trains something else than planned."""
 
 NO_SYNC = "knobs.no_sync"
-_ALONE = Refusal(
+_NO_SYNC_WITHOUT_PIPELINE = Refusal(
     when=condition(f"layout.pp == 1 and {NO_SYNC}"),
     because="nothing tells the program, and by itself only a pipeline waits",
     do="choose no_sync false",
@@ -36,12 +36,18 @@ _ALONE = Refusal(
 def free_settings(document: yaml_file.Document) -> frozenset[str]:
     """The settings that may have any value."""
     found = ((part, document.mapping([part])) for part in SECTIONS if part in document.data)
-    return frozenset(f"{part}.{key}" for part, section in found for key, value in section.items() if value == ANY)
+    return frozenset(f"{part}.{key}" for part, section in found for key, value in section.items() if value == ANY_BACKEND)
 
 
 def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choice]", free: frozenset[str]) -> Backend:
-    """The back end of a program whose command is ``told`` names of the vocabulary, with arguments by ``choices``. ``declared`` is
-    what its file says of settings, ``free`` those that may have any value."""
+    """The back end of a program.
+
+    Args:
+        declared: limits and refusals that its file declares.
+        told: settings that its command passes on to it.
+        choices: settings with arguments by value.
+        free: settings that may have any value.
+    """
     known = {**declared.limits}
     for choice in choices:
         values = tuple(value_in(choice.setting, text) for text in choice.arguments)
@@ -49,23 +55,23 @@ def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choic
     limits: Allowed = dict(known)
     for setting in _settings():
         if setting not in known and setting not in told | free | IN_ENVIRONMENT:
-            limits[setting] = (_usual(setting),)
+            limits[setting] = (_default(setting),)
     refuses = declared.refuses
     if limits.get(NO_SYNC) == (False,) and limits.get("layout.pp") != (1,):
         del limits[NO_SYNC]
-        refuses = (*refuses, _ALONE)
+        refuses = (*refuses, _NO_SYNC_WITHOUT_PIPELINE)
     return replace(declared, limits=limits, refuses=refuses)
 
 
 def missing_setting(told: frozenset[str], declared: Backend, free: frozenset[str]) -> str:
-    """The first of NEEDED that nothing tells the program; empty where it knows them. A step's micro-batches imply its batch."""
+    """The first of NEEDED that the program does not get; empty if none. Micro-batch and accumulation imply the global batch."""
     if {"knobs.micro_batch", "knobs.accumulation"} <= told:
         told = told | {"workload.global_batch"}
-    return next((name for name in NEEDED if name not in told | free | declared.limits.keys()), "")
+    return next((name for name in REQUIRED_SETTINGS if name not in told | free | declared.limits.keys()), "")
 
 
 def settable(backend: Backend, told: frozenset[str]) -> Iterator[str]:
-    """The settings that may differ from plan to plan, each with its values where not all can be; of those that are ``told``."""
+    """Settings of the program that may differ between plans, each with its values if they are limited."""
     for setting in _settings():
         values = backend.limits.get(setting)
         if values is None and setting in told:
@@ -75,15 +81,15 @@ def settable(backend: Backend, told: frozenset[str]) -> Iterator[str]:
 
 
 def value_in(setting: str, text: str) -> Any:
-    """The value of a setting that ``text`` shows; the text itself where it shows none."""
+    """The value of a setting that ``text`` shows; the text itself if it shows none."""
     entry = VOCABULARY[setting]
     shown: Mapping[str, Any] = {show_value(value): value for value in entry.choices} | {"true": True, "false": False}
     return int(text) if text.isdigit() and not entry.choices else shown.get(text, text)
 
 
 def _settings() -> tuple[str, ...]:
-    return (*(full_name(name) for names in PARTS.values() for name in names), *_USUAL)
+    return (*(full_name(name) for names in PARTS.values() for name in names), *_WORKLOAD)
 
 
-def _usual(setting: str) -> Any:
-    return _USUAL[setting] if setting in _USUAL else value_of(_PLAIN, setting.partition(".")[2])
+def _default(setting: str) -> Any:
+    return _WORKLOAD[setting] if setting in _WORKLOAD else value_of(_DEFAULTS, setting.partition(".")[2])

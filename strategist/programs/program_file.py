@@ -29,7 +29,8 @@ def read_program(document: yaml_file.Document) -> Program:
     """The program that a file describes.
 
     Raises:
-        FileError: a key, a template, a pattern or a setting is none, or nothing says what is trained; with its place.
+        FileError: a key, template, pattern or setting is invalid, or the command does not pass on what is trained; with the
+            position.
     """
     data = document.mapping_with_keys(KEYS)
     name = _text(document, ["program"])
@@ -95,18 +96,18 @@ def _conditional(document: yaml_file.Document, place: yaml_file.Place) -> Condit
 
 
 def _choice(document: yaml_file.Document, place: yaml_file.Place) -> Choice:
-    """Arguments by the values of the setting that the last key names."""
+    """Arguments by value of the setting that the last key names."""
     setting = str(place[-1])
     entry = VOCABULARY.get(setting)
     if entry is None or (entry.phase != CANDIDATE and setting not in _BY_WORKLOAD):
         known = [name for name, item in VOCABULARY.items() if item.phase == CANDIDATE]
-        raise document.error(place, f"{setting} is no setting{near_miss(setting, known)}", key=True)
+        raise document.error(place, f"{setting} is not a setting{near_miss(setting, known)}", key=True)
     arguments = {}
     for text in document.mapping(place):
         value = value_in(setting, text)
         if isinstance(value, str) and value not in entry.choices:
             shown = ", ".join(map(show_value, entry.choices)) or "whole numbers, or true and false"
-            raise document.error([*place, text], f"{text} is no value of {setting}; its values are {shown}", key=True)
+            raise document.error([*place, text], f"{text} is not a value of {setting}; its values are {shown}", key=True)
         arguments[text] = _arguments(document, [*place, text])
     return Choice(setting=setting, arguments=arguments)
 
@@ -154,7 +155,7 @@ def _at(document: yaml_file.Document, place: yaml_file.Place) -> Any:
 
 
 def _checked(document: yaml_file.Document, place: yaml_file.Place, check: Callable[[str], T]) -> T:
-    """What ``check`` makes of the text at a place; what it says of it names the place."""
+    """The result of ``check`` on the text at a place; its errors are located there."""
     try:
         return check(_text(document, place))
     except StrategistError as error:
@@ -168,7 +169,7 @@ def _template(document: yaml_file.Document, place: yaml_file.Place) -> Template:
 
 
 def _text(document: yaml_file.Document, place: yaml_file.Place) -> str:
-    """The text at a place, where a number stands for its own."""
+    """The text at a place; a number counts as text."""
     value = _at(document, place)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise document.error(place, f"{place[-1] if isinstance(place[-1], str) else 'an entry'} must be text: quote it")

@@ -1,4 +1,4 @@
-"""Output of a running program: the steps in its log, and the figures in its JSON file."""
+"""Output of a running program: steps in its log, and figures in its JSON file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,16 @@ from strategist.programs.log_pattern import (
     plain,
 )
 
-PEAKS = (PEAK_MEMORY, PEAK_RESERVED)
+PEAK_FIGURES = (PEAK_MEMORY, PEAK_RESERVED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How one run is read: a program's metrics for a plan whose step has so many tokens and sequences, on so many devices.
+    """How the output of one run is read: a program's metrics, with the plan's tokens and sequences per step and its devices.
 
-    ``json`` is the path of its file, empty for none; ``fields`` are places in it by figure, with dots between keys.
-    ``environment`` is what the program is given beside everything else.
+    json: path of the program's file; empty without one.
+    fields: positions in that file by figure, with dots between keys.
+    environment: further environment variables for the program.
     """
 
     lines: tuple[str, ...]
@@ -43,7 +44,7 @@ class Reading:
     devices: int
 
     def seconds(self, said: Said) -> float | None:
-        """The time of a step, said as such or as a rate; None where it is neither, or no rate that can be."""
+        """The time of a step, as reported or from a rate; None without a time and a positive rate."""
         if STEP_SECONDS in said:
             return said[STEP_SECONDS]
         worth = (1.0, self.sequences_per_step, self.tokens_per_step, self.tokens_per_step / self.devices)
@@ -53,7 +54,7 @@ class Reading:
 
 @dataclass
 class Step:
-    """What is known of one step; ``arrived`` is when it was first spoken of, in monotonic seconds."""
+    """Figures of one step. ``arrived``: when it was first reported, in monotonic seconds."""
 
     number: int
     arrived: float
@@ -61,7 +62,7 @@ class Step:
 
 
 class Reader:
-    """Takes in a log line by line."""
+    """Reads a log line by line."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -70,13 +71,13 @@ class Reader:
         self.peaks: Said = {}
 
     def line(self, text: str, now: float) -> Step | None:
-        """Reads a line that came at ``now``; the step that it begins."""
+        """Reads a line that arrived at ``now``; returns the step that it begins, or None."""
         said = next((found for one in self.patterns if (found := one.read(text)) is not None), None)
         return None if said is None else self.take(said, now)
 
     def take(self, said: Said, now: float) -> Step | None:
-        """Takes figures in. Where no step is named they belong to the latest, unless that has said them already."""
-        for name in PEAKS:
+        """Records figures. Figures without a step number belong to the latest step, unless it has them already."""
+        for name in PEAK_FIGURES:
             if name in said:
                 self.peaks[name] = max(self.peaks.get(name, 0.0), said.pop(name))
         if not said or not is_finite(said.get(STEP, 0.0)):
@@ -84,7 +85,7 @@ class Reader:
         number = int(said.pop(STEP)) if STEP in said else self._latest(said)
         known = self.steps.get(number)
         if known is not None:
-            known.said = {**said, **known.said}  # several ranks may say the same
+            known.said = {**said, **known.said}  # several ranks may report the same step
             return None
         self.steps[number] = Step(number=number, arrived=now, said=said)
         return self.steps[number]
@@ -94,7 +95,7 @@ class Reader:
         return latest if latest and not self.steps[latest].said.keys() & said.keys() else latest + 1
 
     def document(self, text: str) -> None:
-        """Takes in the JSON file: one object, of which a figure may be a list with a value for each step, or an object a line.
+        """Reads the JSON file: one object, in which a figure may be a list with a value per step; or one object a line.
 
         Raises:
             ValueError: it is neither.
@@ -111,12 +112,12 @@ class Reader:
             for row in range(rows):
                 self.take(plain({name: float(values[row]) for name, values in lists.items() if row < len(values)}), 0.0)
             if single and rows:
-                self.take({name: value for name, value in plain(single).items() if name in PEAKS}, 0.0)
+                self.take({name: value for name, value in plain(single).items() if name in PEAK_FIGURES}, 0.0)
             elif single:
                 self.take(plain(single), float(number))
 
     def seconds(self) -> tuple[list[float], bool]:
-        """Times of the steps after warm-up, and whether they are those between lines of the log, where nothing says them."""
+        """Times of the steps after warm-up; and whether they are intervals between log lines, because no times are reported."""
         steps = list(self.steps.values())
         told = [self.reading.seconds(step.said) for step in steps]
         if any(value is not None for value in told):
@@ -127,7 +128,7 @@ class Reader:
         return between[max(0, self.reading.warmup_steps - 1) :], True
 
     def figures(self, name: str) -> list[float]:
-        """What was said under ``name``, step by step."""
+        """The values of a figure, step by step."""
         return [step.said[name] for step in self.steps.values() if name in step.said]
 
     @property
@@ -142,7 +143,7 @@ class Reader:
 
 
 def _at(data: Any, place: str) -> Any:
-    """The value at a place such as ``memory.peak``; None where there is none."""
+    """The value at a position such as ``memory.peak``; None without one."""
     for key in place.split("."):
         if isinstance(data, Mapping):
             data = data.get(key)

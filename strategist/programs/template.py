@@ -1,4 +1,4 @@
-"""Command templates: text with placeholders in braces that a plan fills."""
+"""Command templates: text with placeholders in braces, which a plan fills in."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,10 +22,10 @@ WORDS = {
     "stages": "layers of each stage of the pipeline, as Megatron-LM lists them: Ett|tt|tL",
     "ranks_per_node": "ranks on each of the machines, on which the command is then run once",
 }
-"""What a template may say beside the vocabulary of the cards."""
+"""Placeholders besides the vocabulary of the cards."""
 
 ENVIRONMENT = "environment."
-"""``{environment.NAME}`` stands for an environment variable of the process that starts the program."""
+"""Prefix of a placeholder for an environment variable of the process that starts the program: ``{environment.NAME}``."""
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _KNOWN = (REQUEST, CANDIDATE)
@@ -34,40 +34,40 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """``parts`` are text, words of the run (with a leading brace), and names or sums of the vocabulary."""
+    """A command template. ``parts``: literal texts and placeholders."""
 
     text: str
     parts: tuple["str | Placeholder", ...]
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the vocabulary that it speaks of."""
+        """Names of the vocabulary that occur in it."""
         return frozenset(name for part in self.parts if isinstance(part, Placeholder) and part.value for name in part.value.names)
 
     def says(self, word: str) -> bool:
-        """Whether a word of the run stands in it."""
+        """Whether the placeholder ``word`` occurs in it."""
         return any(part.name == word for part in self.parts if isinstance(part, Placeholder))
 
     @property
     def variables(self) -> frozenset[str]:
-        """Variables of the environment that it takes in."""
+        """Environment variables that occur in it."""
         places = (part.name for part in self.parts if isinstance(part, Placeholder))
         return frozenset(name.removeprefix(ENVIRONMENT) for name in places if name.startswith(ENVIRONMENT))
 
     def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
-        """The text of one plan; ``words`` hold WORDS and, by full name, the variables of the environment."""
+        """The text for one plan. ``words``: values of WORDS and, by full name, of environment variables."""
         return "".join(part if isinstance(part, str) else part.filled(facts, words) for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placeholder:
-    """What stands in braces: a word of the run, or what can be computed from the vocabulary."""
+    """The content of a pair of braces: one of WORDS, an environment variable, or an expression of the vocabulary (``value``)."""
 
     name: str
     value: Expression | None = None
 
     def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
-        """What the plan puts there."""
+        """The text that replaces the placeholder; empty if the value is unknown."""
         if self.value is None:
             return words[self.name]
         value = facts.get(self.name) if self.name in VOCABULARY else scalar(self.value, facts)
@@ -77,10 +77,10 @@ class Placeholder:
 
 
 def template(text: str) -> Template:
-    """The template that ``text`` is; ``{{`` and ``}}`` are braces.
+    """Parses a template; ``{{`` and ``}}`` are literal braces.
 
     Raises:
-        ExpressionError: a place is none; says which, and a near miss for an unknown name.
+        ExpressionError: a placeholder is invalid; says which, with a near miss for an unknown name.
     """
     return Template(text=text, parts=tuple(_parts(text)))
 

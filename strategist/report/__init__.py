@@ -1,1 +1,1 @@
-"""Rendering: values of the contract as tables and text. Prints nothing."""
+"""Reports: contract values as terminal tables, text and pages. Nothing here prints."""

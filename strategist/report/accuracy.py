@@ -1,4 +1,4 @@
-"""Accuracy of prices against published measurements: as terminal tables, and as JSON."""
+"""Accuracy of prices against published measurements, as terminal tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from strategist.report.text_blocks import bullets, columns, grouped, heading, pa
 from strategist.units import show_bytes, show_seconds
 
 TITLES = ("rows", "skip", "time", "median", "bias", "rank", "regret", "worst", "memory", "F1")
-"""The columns of every table of figures."""
+"""Columns of every table of figures."""
 
 LEGEND = (
     ("rows, skip", "published rows that are priced, and that are not"),
@@ -37,7 +37,7 @@ GROUPS = (("sources", "Sources"), ("devices", "Devices"), ("families", "Families
 
 @dataclass(frozen=True, kw_only=True)
 class ShownMiss:
-    """A published row that is missed, and where it stands."""
+    """A published row with a large error, and its place."""
 
     row_id: str
     file: str
@@ -53,7 +53,9 @@ class ShownMiss:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyDocument:
-    """Prices of published runs beside what was measured, errors as fractions; ``mean_of_sources`` weighs sources, the rest rows."""
+    """Errors of prices against published runs, as fractions. ``mean_of_sources`` weighs sources equally, the other figures weigh
+    rows equally.
+    """
 
     sources: tuple[Figures, ...]
     devices: tuple[Figures, ...]
@@ -64,7 +66,7 @@ class AccuracyDocument:
 
 
 def accuracy_document(found: Accuracy, count: int = 0) -> AccuracyDocument:
-    """The figures, with ``count`` rows that are missed most."""
+    """The figures, with the ``count`` rows with the largest errors."""
     return AccuracyDocument(
         sources=found.sources, devices=found.devices, families=found.families, overall=found.overall,
         mean_of_sources=found.mean_of_sources, worst=tuple(map(_shown_miss, worst(found.judged, count))),
@@ -81,7 +83,9 @@ def _shown_miss(miss: Miss) -> ShownMiss:
 
 @grouped
 def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]:
-    """A line a source, device and family, and of all; runs out of memory; why rows are skipped; the rows missed most."""
+    """A line per source, device and family, and for all rows; out-of-memory verdicts; reasons for skipped rows; the largest
+    errors.
+    """
     together = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
     yield Text.assemble(("Predicted against published", "bold"), f"  {together}")
     for name, title in GROUPS:
@@ -106,12 +110,12 @@ def _table(groups: Sequence[Figures], names: Sequence[str] = ()) -> Table:
 
 
 def _spaced(name: str) -> str:
-    """A file's stem that can wrap between its words."""
+    """A file's stem with spaces, so that it can wrap."""
     return name.replace("_", " ")
 
 
 def cells(figures: Figures) -> tuple[str, ...]:
-    """The figures in the order of ``TITLES``; a dash where there is none."""
+    """Figures in the order of ``TITLES``; a dash for a missing one."""
     rank = "-" if figures.spearman is None else f"{figures.spearman:.2f}"
     f1 = "-" if figures.oom_f1 is None else f"{figures.oom_f1:.2f}"
     time = (_share(figures.step_time_mape), _share(figures.step_time_median_ape), _share(figures.step_time_bias, signed=True))
@@ -127,13 +131,13 @@ VERDICTS = ("hits", "misses", "false alarms", "passes")
 
 
 def with_verdicts(groups: Sequence[Figures]) -> list[Figures]:
-    """Those in which a row ran out of memory, or was predicted to."""
+    """Groups with a row that ran out of memory or was predicted to."""
     confusions = ((figures, figures.oom_confusion) for figures in groups)
     return [figures for figures, found in confusions if found.hits + found.misses + found.false_alarms]
 
 
 def verdicts(figures: Figures) -> tuple[int, ...]:
-    """Rows in the order of ``VERDICTS``."""
+    """Numbers of rows in the order of ``VERDICTS``."""
     found = figures.oom_confusion
     return found.hits, found.misses, found.false_alarms, found.passes
 
@@ -144,14 +148,14 @@ def _verdicts(groups: Sequence[Figures]) -> Table:
 
 
 def interval_words(figures: Figures) -> str:
-    """How often the published step lies in the predicted interval; nothing where no interval is predicted."""
+    """How often the published step lies in the predicted interval, in words; empty without intervals."""
     if figures.interval_coverage is None:
         return ""
     return f"The predicted interval holds {percent(figures.interval_coverage)} of {figures.interval_rows:,} published step times."
 
 
 def case_words(miss: Miss) -> str:
-    """A row's layout with its batch."""
+    """Layout and batch of a row."""
     case = miss.judged.case
     candidate = case.candidate
     batch = f"{candidate.knobs.micro_batch}x{case.accumulation}"
@@ -165,16 +169,16 @@ def figure_words(miss: Miss) -> str:
 
 
 FIGURES = {"step_seconds": ("step time", show_seconds), "peak_memory_bytes": ("peak memory", show_bytes)}
-"""What is predicted, in words, and how it is shown."""
+"""Predicted quantities: their name, and how values are shown."""
 
 
 def miss_words(miss: Miss) -> str:
-    """A row that is missed, on one line."""
+    """One row with a large error, on one line."""
     case = miss.judged.case
     return f"{case.row.model} on {case.cluster.name}, {case_words(miss)}: {figure_words(miss)}, {miss.ratio:.2g} times"
 
 
 def place(miss: Miss) -> str:
-    """Where the row stands: its id, file and line."""
+    """Id, file and line of the row."""
     row = miss.judged.case.row
     return f"{row.row_id or 'no id'}, {row.file}.csv:{row.line}"

@@ -1,4 +1,4 @@
-"""Accuracy of prices against published measurements: a self-contained HTML page with a plot a source."""
+"""Accuracy of prices against published measurements, as a self-contained HTML page with a plot per source."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,16 +23,16 @@ from strategist.report.page.plot import Mark, diagonal, equal_scale, plot
 from strategist.report.page.tables import pairs, table
 from strategist.units import GIB
 
-WORST = 10
+WORST_ROWS = 10
 BAND = 0.2
 """Half the width of the band around the diagonal, as a share of the published value."""
 
 PLOTS = (("step_seconds", "Step time", 1.0, "s"), ("peak_memory_bytes", "Peak memory", GIB, "GiB"))
-"""What is plotted: the figure, its heading, and the unit of the axes."""
+"""Plotted quantities: name, heading, size of the unit, and unit of the axes."""
 
 
 def accuracy_page(found: Accuracy) -> str:
-    """The page: figures by source, device and family, verdicts on memory, plots, and the rows that are missed most."""
+    """The page: figures by source, device and family, verdicts on memory, plots, and the largest errors."""
     title, overall = "Predicted against published", found.overall
     said = (
         f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced as a plan would be; "
@@ -64,7 +64,7 @@ def _sources(found: Accuracy) -> Html:
 
 
 def _matrices(sources: Sequence[Figures]) -> Html:
-    """What happened against what was predicted, for each source in which something ran out of memory or was said to."""
+    """Predicted against actual out-of-memory, for each source with such rows."""
     return element("div", *map(_matrix, with_verdicts(sources)), class_="matrices")
 
 
@@ -77,7 +77,7 @@ def _matrix(figures: Figures) -> Html:
 
 
 def _plots(found: Accuracy, figure: str, title: str, size: float, unit: str) -> Html:
-    """A plot for each source that has the figure."""
+    """A plot for each source that has the quantity."""
     drawn = []
     for source in found.sources:
         rows = (item for item in found.judged if item.case.row.file == source.name)
@@ -87,7 +87,7 @@ def _plots(found: Accuracy, figure: str, title: str, size: float, unit: str) -> 
 
 
 def _plot(source: str, title: str, own: Sequence[Miss], size: float, unit: str) -> Html:
-    """Values that are not above zero have no place on logarithmic axes, and stand at their low ends."""
+    """One plot. Values that are not positive have no place on a logarithmic axis and are drawn at its lower end."""
     known = [value / size for miss in own for value in (miss.published, miss.predicted) if value > 0] or [1.0]
     scale = equal_scale(known, (f"published, {unit}", f"predicted, {unit}"), lambda value: f"{value:g}")
     low = scale.across.low
@@ -107,7 +107,7 @@ def _worst(found: Accuracy) -> Html:
             f"{miss.ratio:.2g}", figure_words(miss), miss.judged.case.row.model, miss.judged.case.cluster.name, case_words(miss),
             place(miss),
         )
-        for miss in worst(found.judged, WORST)
+        for miss in worst(found.judged, WORST_ROWS)
     )  # fmt: skip
     head = ("predicted / published", "figure", "model", "GPUs", "layout", "row")
-    return table(f"The {WORST} rows whose worse figure is missed most", head, rows, words=range(1, len(head)))
+    return table(f"The {WORST_ROWS} rows whose worse figure is missed most", head, rows, words=range(1, len(head)))

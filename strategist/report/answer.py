@@ -1,4 +1,4 @@
-"""The planner's answer, from verdict to assumptions."""
+"""The full report of an answer, from verdict to assumptions."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -22,11 +22,11 @@ from strategist.report.text_blocks import bullets, chosen, columns, grouped, hea
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]
-"""Blocks about an answer and its plan with this rank."""
+"""Makes the blocks of one section, for an answer and the plan with a given rank."""
 
 
 def answer_report(answer: Answer, sections: Collection[str] = SECTION_NAMES, rank: int = 1) -> Group:
-    """The answer in full, the most important first; or the ``sections`` that are named, of the plan with this ``rank``."""
+    """The full answer, most important first; or only the named ``sections``, for the plan with this ``rank``."""
     verdict = [Text(f"\n{answer.verdict}")] if set(sections) == set(SECTION_NAMES) else []
     return Group(title(answer), *verdict, *chosen(SECTIONS, sections, answer, rank))
 
@@ -41,7 +41,7 @@ def _plans(answer: Answer, rank: int) -> Iterator[RenderableType]:
 
 
 def _of_plan(report: Callable[[Plan], RenderableType]) -> Section:
-    """A section about one plan, where there is one."""
+    """A section on one plan; empty without plans."""
     return lambda answer, rank: (report(plan) for plan in answer.plans[rank - 1 : rank])
 
 
@@ -100,22 +100,22 @@ _MADE: tuple[Section, ...] = (
     _backends,
 )
 SECTIONS = dict(zip(SECTION_NAMES, _MADE, strict=True))
-"""What makes each part of a full answer."""
+"""Function of each section of a full answer."""
 
 
 def proof_section(answer: Answer) -> Group:
-    """What the simulation of each plan said of its memory."""
+    """Simulated memory of each plan."""
     return section(heading("Proof", "what tensors take at most when simulated"), _proofs(answer))
 
 
 def training_section(answer: Answer) -> Group:
-    """What training the tokens asked for takes with each plan."""
+    """Time, price and energy of training on the requested tokens, for each plan."""
     on = f"on {show_count(answer.request.tokens or 0)} tokens"
     return section(heading("Training", on), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
 
 
 def convergence_lines(answer: Answer) -> Iterator[Text]:
-    """What of the best plan may change the trained model."""
+    """Settings of the best plan that may change the trained model."""
     for why, changes in _convergence(answer).items():
         yield Text(f"\nThe trained model may differ, as {why}: {', '.join(changes)}.", "bold")
 
@@ -150,7 +150,7 @@ def _trainings(trainings: tuple[Training, ...]) -> Table:
 
 
 def _interrupted(answer: Answer) -> str:
-    """What the times take in beside steps."""
+    """What the times include beside steps."""
     cluster, steps = answer.cluster, answer.plans[0].candidate.options.checkpoint_interval
     known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures says otherwise)"
     return (
@@ -161,14 +161,14 @@ def _interrupted(answer: Answer) -> str:
 
 
 def _shaping(plan: Plan, dropped: tuple[Dropped, ...]) -> tuple[Reason, ...]:
-    """The plan's reasons without the laws and defaults that had nothing to drop here."""
+    """The plan's reasons, without laws and defaults that dropped no candidate here."""
     acted = {(item.card, item.policy) for item in dropped}
     soft = ("prefer", "warn", "risk")
     return tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in acted)
 
 
 def title(answer: Answer) -> Text:
-    """What is trained on what."""
+    """Model, training and cluster of the request, on one line."""
     workload = answer.request.workload
     documents = f" in documents of {workload.document_tokens:,}" if workload.document_tokens else ""
     step = f"{workload.global_batch:,} x {workload.seq_len:,} tokens{documents} a step"

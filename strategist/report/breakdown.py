@@ -16,12 +16,12 @@ from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
 NAMES = {**PART_NAMES, "world_communication": "sums over all ranks", "data": "waiting for data", "other": "none of these"}
-LEAST = 5e-4
-"""Parts below this share of both steps are not shown."""
+MIN_SHARE = 5e-4
+"""Parts below this share of both steps are left out."""
 
 
 def time_report(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
-    """Time of the profiled step by part, as far as it is known."""
+    """Time of the profiled step by part, if it was measured."""
     step = measurement.profiled_step_seconds
     if measurement.time is not None and step is not None:
         length = f"the profiled step took {show_seconds(step)}, mean over the ranks"
@@ -35,12 +35,12 @@ def collectives(plan: Plan, measurement: Measurement) -> Iterator[RenderableType
 
 
 def parts_table(plan: Plan, time: dict[str, float], step: float) -> Table:
-    """Each part in the estimate and as measured, with its share of the step."""
+    """Estimated and measured time of each part, with its share of the step."""
     predicted, whole = asdict(plan.estimate.time), plan.estimate.step_seconds
     table = columns("", "predicted", "share", "measured", "of step", left=[""])
     for name in dict.fromkeys([*predicted, *time]):
         expected, seconds = predicted.get(name, 0.0), time.get(name, 0.0)
-        if max(expected / whole if whole else 0.0, seconds / step) >= LEAST:
+        if max(expected / whole if whole else 0.0, seconds / step) >= MIN_SHARE:
             shown = (show_seconds(expected), percent(expected / whole)) if name in predicted and whole else ("-", "-")
             table.add_row(NAMES.get(name, name), *shown, show_seconds(seconds), percent(seconds / step))
     return table

@@ -1,4 +1,4 @@
-"""The cases of a card in words, with the numbers as its author wrote them."""
+"""Test cases of a card in words, with the numbers as written in the file."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from strategist.contract.knobs import show_value
 
 
 def case_words(card: Card) -> Iterator[tuple[str, str, str]]:
-    """Of each case the facts and the candidate that it gives, and what it expects."""
+    """Facts, candidate and expected result of each case."""
     for case in card.sections.get("cases") or ():
         given = case["given"] or {}
         yield _named(given.get("facts") or {}), _named(given.get("candidate") or {}), _expected(case["expect"])

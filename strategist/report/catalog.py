@@ -1,4 +1,4 @@
-"""Known models and devices, as tables and one by one."""
+"""Known models and devices, as tables and as single reports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from strategist.units import show_bytes, show_count, show_money, show_seconds
 
 
 def models_report(models: Sequence[NamedModel]) -> Table:
-    """A line a model."""
+    """A line per model."""
     table = columns("model", "parameters", "active", "layers", "hidden", "heads", "KV heads", "vocab", left=["model"])
     for shape in (model.shape for model in models):
         figures = (shape.layers, shape.hidden_size, shape.heads, shape.kv_heads, shape.vocab_size)
@@ -24,7 +24,7 @@ def models_report(models: Sequence[NamedModel]) -> Table:
 
 
 def model_report(model: NamedModel) -> Group:
-    """One model: its shape, and what training it keeps, by way of training."""
+    """One model: its shape, and the model states of each kind of training."""
     rows = [*_shape(model.shape), *([("assumed", model.note)] if model.note else [])]
     kept = pairs((name, show_bytes(size)) for name, size in model.state_bytes.items())
     return Group(Text(model.shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), kept))
@@ -51,7 +51,7 @@ def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:
 
 
 def devices_report(clusters: Sequence[Cluster]) -> Table:
-    """A line a device, with the GPUs of its usual node, its links in the node and its network."""
+    """A line per device, with its usual node: number of GPUs, links, network."""
     titles = ("device", "usable", "bf16 TFLOPS", "mem GB/s", "GPUs", "link GB/s", "net GB/s", "$/h")
     table = columns(*titles, left=["device"])
     for cluster in clusters:
@@ -66,7 +66,7 @@ def devices_report(clusters: Sequence[Cluster]) -> Table:
 
 
 def device_report(cluster: Cluster) -> Group:
-    """One device and its usual node, each figure with where it comes from."""
+    """One device and its usual node, with the source of each figure."""
     return Group(
         Text(cluster.device.name, "bold"),
         pairs(_device(cluster.device)),

@@ -1,4 +1,4 @@
-"""Command line that reproduces a request."""
+"""The command that reproduces a request."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 COUNTS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"B": 1, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 OPTIONS = ("seq_len", "global_batch", "document_tokens", "train", "optimizer", "precision")
-"""Fields of the workload that are options."""
+"""Fields of the workload that are command-line options."""
 
 
 def plan_command(request: Request) -> tuple[str, ...]:
-    """``strategist plan`` with the options of the request; empty where it says what only a request file can."""
+    """``strategist plan`` with the options of the request; empty if only a request file can express it."""
     return _command("plan", request)
 
 
 def tune_command(request: Request, goals: "Goals", study: str, trials: int) -> tuple[str, ...]:
-    """``strategist tune``, which goes on with a study until it has so many trials; empty as above."""
+    """``strategist tune``, which continues a study up to ``trials`` trials; empty if only a request file can express the
+    request.
+    """
     begun = _command("tune", request)
     return (*begun, *_wanted(goals), "--study", study, "--trials", str(trials)) if begun else ()
 
@@ -37,7 +39,7 @@ def _wanted(goals: "Goals") -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """As options take it, which know no exponents."""
+    """A number without exponent, as options take it."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 

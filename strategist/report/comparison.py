@@ -13,7 +13,7 @@ from strategist.report.setting_text import percent, tokens
 from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.units import show_bytes, show_energy, show_money, show_seconds
 
-SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
+FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_seconds": ("step time", show_seconds),
     "tokens_per_second": ("tokens/s", tokens),
     "mfu": ("MFU", percent),
@@ -26,18 +26,18 @@ SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "price_per_step": ("price a step", show_money),
     "energy_joules_per_step": ("energy a step", show_energy),
 }
-"""How each figure is named and written."""
+"""Name of each figure, and how its values are shown."""
 
 
 @grouped
 def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
-    """In what the plans differ, and what that does."""
+    """Differences of the plans, and their effects."""
     yield Text(_verdict(comparison), "bold")
     if comparison.situation:
         yield section(heading("They answer different questions"), _differences(comparison.situation, comparison))
     if comparison.settings:
         yield section(heading("Settings that differ"), _differences(comparison.settings, comparison))
-    shown = [(*SHOWN[figure.name], figure) for figure in comparison.figures]
+    shown = [(*FIGURES[figure.name], figure) for figure in comparison.figures]
     yield section(heading("Predicted"), _figures(shown, comparison))
     for title, parts, show in (("Memory by part", comparison.memory, show_bytes), ("Time by part", comparison.time, show_seconds)):
         rows = [(PART_NAMES.get(part.name, part.name), show, part) for part in parts]
@@ -48,7 +48,7 @@ def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Which is faster and which is smaller, in one line."""
+    """Which plan is faster and which is smaller, on one line."""
     found = {figure.name: figure for figure in comparison.figures}
     rate, peak = found["tokens_per_second"].ratio or 1.0, found["peak_memory_bytes"]
     less = (peak.first or 0.0) - (peak.second or 0.0)

@@ -14,7 +14,7 @@ VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 
 @grouped
 def configuration_report(found: Configuration) -> Iterator[RenderableType]:
-    """Options with their places, the files that are looked for, and environment variables without effect."""
+    """Configured options with their origin, the files that were looked for, and environment variables without effect."""
     if found.options:
         yield pairs((shlex.join(one.words), _place(one)) for one in found.options)
     else:

@@ -17,7 +17,7 @@ from strategist.rules.policy_evaluation import show_setting
 
 @grouped
 def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """A line for each card and flow, and where those that are not shipped come from."""
+    """A line per card and flow, and the origin of those that are not shipped."""
     yield cards_report(deck.cards)
     if deck.flows:
         yield section(heading("Flows"), pairs((flow.id, str(flow.title or flow.intent)) for flow in deck.flows))
@@ -26,7 +26,7 @@ def deck_report(deck: Deck, not_as_shipped: Sequence[str] = ()) -> Iterator[Rend
 
 
 def cards_report(cards: Sequence[Card]) -> Table:
-    """A line for each card; one of words alone is advice."""
+    """A line per card; a card without effects is marked as advice."""
     rows = ((card.id, card.module, card.status.value if card.acts else "advice", str(card.title or card.intent)) for card in cards)
     return columns("id", "module", "status", "title", rows=rows, wrap=["title"], left=["id", "module", "status"])
 
@@ -108,5 +108,5 @@ def _case(words: tuple[str, str, str]) -> str:
 
 
 def profiles_report(known: Mapping[str, Iterable[str]]) -> Group:
-    """The names of each kind of profile."""
+    """Names of profiles by kind."""
     return Group(*(section(heading(kind), Text(", ".join(names))) for kind, names in known.items()))

@@ -16,7 +16,7 @@ from strategist.units import show_seconds
 def evidence_report(
     cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], *, silent: bool
 ) -> Iterator[RenderableType]:
-    """A block for each card that trials speak of; with ``silent``, also the names of the others."""
+    """A block for each card with evidence; with ``silent``, also the names of the other cards."""
     where = ", ".join(f"{path} ({count})" for path, count in trials.items())
     yield Text(f"{sum(trials.values())} trials: {where or 'no file'}", "dim")
     by_card = {card.id: [item for item in evidence if item.card == card.id and item.known] for card in cards}

@@ -1,4 +1,4 @@
-"""An explanation as text."""
+"""Text of an explanation."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
 
 
 def _steps(explanation: Explanation) -> Iterator[ExplainedStep]:
-    """The steps that decided something, and a last one for what no step names."""
+    """Steps that decided something, and a last one for settings that no step names."""
     deciding = {decision.step for decision in explanation.decisions}
     known = {step.id for step in explanation.steps}
     return (step for step in (*explanation.steps, *([] if deciding <= known else [OTHERS])) if step.id in deciding)
@@ -61,7 +61,7 @@ def _advice(advice: Advice) -> tuple[str, str]:
 
 @grouped
 def why_not_report(plan: Plan, alternative: WhyNot) -> Iterator[RenderableType]:
-    """What one other value would bring."""
+    """Effect of one other value of a setting."""
     asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
     verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
     answer = "The plan has it." if alternative.plan == plan else f"{verdict}: {alternative.text}"
@@ -77,7 +77,7 @@ def _title(plan: Plan) -> Text:
 
 
 def _unlike(plan: Plan) -> Iterator[Text]:
-    """What unlike nodes mean for the plan."""
+    """Consequences of heterogeneous nodes for the plan."""
     said = list(node_differences(plan.cluster))
     if layers := plan.estimate.pipeline_layers:
         why = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"

@@ -1,4 +1,4 @@
-"""Findings of a linter as lines of text and as annotations of GitHub's workflows."""
+"""Findings as lines of text and as annotations of GitHub workflows."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ _COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice
 
 
 def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iterator[str]:
-    """``path:line:column: level CODE message; what to do``, and a last line that counts; ``verbose`` shows the line of the file."""
+    """``path:line:column: level CODE message; what to do``, then a line with the counts; ``verbose`` adds the line of the file."""
     for found in findings:
         place = ":".join(str(part) for part in (found.path, found.line, found.column) if part)
         line = f"{place}: {found.level} {found.code} {found.message}"
@@ -28,7 +28,7 @@ def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iter
 
 
 def summary(findings: Sequence[Diagnostic]) -> str:
-    """How many there are of each level, and how many can be corrected."""
+    """Number of findings by level, and of those that can be corrected."""
     if not findings:
         return "no findings"
     errors = sum(found.level is Level.ERROR for found in findings)
@@ -70,14 +70,14 @@ def _property(text: str) -> str:
 
 
 def diff_lines(repairs: Iterable[Repair]) -> Iterator[str]:
-    """What corrections would change, as a unified diff."""
+    """Corrections as a unified diff."""
     for repair in repairs:
         before, after = (text.splitlines() for text in (repair.before, repair.after))
         yield from difflib.unified_diff(before, after, repair.path, repair.path, lineterm="")
 
 
 def page_lines(entry: Entry) -> Iterator[str]:
-    """The page of a check."""
+    """Page of a check."""
     yield f"{entry.code} ({entry.level}): {entry.law}"
     yield ""
     yield entry.page.what

@@ -1,4 +1,4 @@
-"""Goals of a study and its Pareto front, as text and a table."""
+"""Goals of a study and its Pareto front, as text and as a table."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
@@ -16,15 +16,15 @@ from strategist.units import show_bytes, show_energy, show_money
 
 MARKS = "* is the best, + stands on the front"
 
-FRONT = 5
-"""Trials of a front on a screen."""
+FRONT_TRIALS = 5
+"""Number of trials of a front on a screen."""
 
 TITLES = {"throughput": "tokens/s", "memory": "peak memory", "cost": "$ a million tokens", "energy": "energy, a million tokens"}
 """Description of each objective."""
 
 
 class Tried(Protocol):
-    """A trial, by any view on a study."""
+    """Common fields of the different views of a trial."""
 
     @property
     def number(self) -> int: ...
@@ -35,7 +35,7 @@ class Tried(Protocol):
 
 
 def goal_words(goals: Goals) -> str:
-    """What is wanted, in short: ``throughput and memory, 10% of the memory free``."""
+    """The goals in short: ``throughput and memory, 10% of the memory free``."""
     parts = [" and ".join(goals.objectives)]
     parts += [f"{percent(goals.headroom)} of the memory free"] if goals.headroom else []
     if goals.least_tokens_per_second is not None:
@@ -46,20 +46,21 @@ def goal_words(goals: Goals) -> str:
 
 
 def marked(number: int, best: int | None, front: Collection[int]) -> str:
-    """The number of a trial, with a mark where it is the best or on the front."""
+    """Number of a trial, marked if it is the best or on the front."""
     return f"{number}{'*' if number == best else ''}{'+' if number in front else ''}"
 
 
 def ended(outcome: str, missed: Collection[str]) -> str:
-    """How a trial ended, with the constraints that it misses."""
+    """Outcome of a trial, with the constraints that it violates."""
     return f"{outcome}, misses {' and '.join(missed)}" if missed else outcome
 
 
 def goals_report(
     goals: Goals, trials: Iterable[Tried], front: Collection[int], nearest: int | None, most: int | None = None
 ) -> Iterator[RenderableType]:
-    """The front (``most`` trials of it) where there are several objectives, which trials miss a
-    constraint, and which comes nearest where all do."""
+    """The front (at most ``most`` trials) if there are several objectives, trials that violate a constraint, and the nearest one
+    if all do.
+    """
     known = {trial.number: trial for trial in trials}
     if front:
         ahead = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
@@ -72,14 +73,14 @@ def goals_report(
 
 
 def front_table(goals: Goals, trials: Iterable[Tried]) -> Table:
-    """A line a trial, with what it showed of each objective."""
+    """A line per trial, with its value of each objective."""
     names = goals.objectives
     rows = ((str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in names)) for trial in trials)
     return columns("#", "settings", *(TITLES[name] for name in names), rows=rows, wrap=["settings"])
 
 
 def shown(objective: str, trial: Tried) -> str:
-    """What a trial showed of an objective."""
+    """A trial's value of an objective, in words."""
     value = figure(objective, trial)
     if value is None:
         return "-"
@@ -88,7 +89,7 @@ def shown(objective: str, trial: Tried) -> str:
 
 
 def figure(objective: str, trial: Tried) -> float | None:
-    """The same as a number: tokens/s, bytes, dollars or joules a million tokens; None where it was not measured."""
+    """A trial's value of an objective as a number: tokens/s, bytes, dollars or joules per million tokens; None if not measured."""
     measured = trial.measurement
     if measured is None or measured.outcome is not Outcome.OK:
         return None

@@ -1,4 +1,4 @@
-"""Axes of plots, logarithmic ones and linear ones."""
+"""Logarithmic and linear axes of plots."""
 
 import math
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 STEPS = (1, 2, 5)
 
 FINEST = 5
-"""So many ticks an axis has at least, where values are near each other."""
+"""Least number of ticks, if values are close to each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One logarithmic axis, so many units of the picture long."""
+    """A logarithmic axis from ``low`` to ``high``; ``length`` in units of the picture."""
 
     low: float
     high: float
     length: float
 
     def at(self, value: float) -> float:
-        """How far along the axis a value stands."""
+        """Position of a value along the axis."""
         return self.length * math.log(value / self.low) / math.log(self.high / self.low)
 
     def ticks(self) -> list[float]:
-        """Powers of ten, where they are few also twice and five times those."""
+        """Powers of ten; if these are few, also twice and five times those."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         whole = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
         if len(whole) > 2:
@@ -32,7 +32,7 @@ class Axis:
         return [value for value in fine if self.low <= value <= self.high]
 
     def even_ticks(self) -> list[float]:
-        """Round values at even distances, for values that are near each other; else the same as ``ticks``."""
+        """Round values at equal distances if values are close to each other; else ``ticks``."""
         if len(coarse := self.ticks()) >= FINEST or self.high > 10 * self.low:
             return coarse
         power = 10.0 ** math.floor(math.log10((self.high - self.low) / FINEST))
@@ -42,21 +42,21 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAxis(Axis):
-    """One of equal steps, from ``low`` on."""
+    """A linear axis from ``low`` on."""
 
     def at(self, value: float) -> float:
-        """How far along the axis a value stands."""
+        """Position of a value along the axis."""
         return self.length * (value - self.low) / (self.high - self.low)
 
     def even_ticks(self) -> list[float]:
-        """Round values at even distances."""
+        """Round values at equal distances."""
         step = round_steps(self.high - self.low, 2 * FINEST)[1]
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountAxis(Axis):
-    """A logarithmic one whose ticks are these ``counts``."""
+    """A logarithmic axis with given ``counts`` as ticks."""
 
     counts: Sequence[float]
 
@@ -66,12 +66,12 @@ class CountAxis(Axis):
 
 
 def axis_of(values: Sequence[float], length: float, room: float = 1.3) -> Axis:
-    """One on which all values stand, with some ``room`` at its ends."""
+    """A logarithmic axis that contains all values, with ``room`` (a factor) at its ends."""
     return Axis(low=min(values) / room, high=max(values) * room, length=length)
 
 
 def round_steps(high: float, count: int) -> list[float]:
-    """From nothing to ``high`` in at most so many round steps: 1, 2 or 5 of a power of ten."""
+    """From 0 to ``high`` in at most ``count`` round steps: 1, 2 or 5 times a power of ten."""
     least = high / count
     power = 10.0 ** math.floor(math.log10(least))
     step = next(size * power for size in (*STEPS, 10) if size * power >= least)

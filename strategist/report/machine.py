@@ -15,7 +15,7 @@ PLUMBING = "gloo on one host: its bandwidths are those of memory and cores, and 
 
 @grouped
 def machine_report(record: MachineRecord) -> Iterator[RenderableType]:
-    """All of it, in tables."""
+    """All measurements, in tables."""
     title = f"{record.ranks} x {record.device_name}, measured at once in {show_seconds(record.wall_seconds)}"
     yield section(heading(title), pairs(_device(record)))
     yield section(heading("Matmuls", "GFLOP/s by size and shape"), matmul_table(record))
@@ -37,13 +37,13 @@ def _device(record: MachineRecord) -> Iterator[tuple[str, str]]:
 
 
 def links_report(cluster: Cluster) -> Group:
-    """The two links of a cluster, and where each comes from."""
+    """Both links of a cluster, and the sources of their figures."""
     title = heading(f"{cluster.nodes} x {cluster.gpus_per_node} x {cluster.device.name}", "links as one device has them")
     return section(title, pairs([("inside a node", _link(cluster.intra)), ("between nodes", _link(cluster.inter))]))
 
 
 def _link(link: Link) -> str:
-    """Its rates and where they come from."""
+    """Rates of a link and their sources."""
     reduce = link.reduce_bytes_per_second
     faster = f", {reduce / 1e9:.3g} GB/s in all-reduces" if reduce and reduce != link.bytes_per_second else ""
     lost = f", {link.lost_per_doubling:.1%} less for each doubling of nodes"
@@ -52,7 +52,7 @@ def _link(link: Link) -> str:
 
 
 def matmul_table(record: MachineRecord) -> Table:
-    """A row for each shape, a column for each type."""
+    """A row per shape, a column per type."""
     types = tuple(dict.fromkeys(sample.dtype for sample in record.matmuls))
     table = columns("rows x inner x columns", *types, left=["rows x inner x columns"])
     shapes = dict.fromkeys((sample.rows, sample.inner, sample.columns) for sample in record.matmuls)
@@ -64,7 +64,7 @@ def matmul_table(record: MachineRecord) -> Table:
 
 
 def collective_table(record: MachineRecord) -> Table:
-    """A row for each collective and size of group, a column for each message."""
+    """A row per collective and group size, a column per message size."""
     sizes = sorted({sample.message_bytes for sample in record.collectives})
     table = columns("collective", "ranks", *map(show_bytes, sizes), left=["collective"])
     rates = {(item.collective, item.ranks, item.message_bytes): item.bus_bytes_per_second for item in record.collectives}

@@ -1,4 +1,4 @@
-"""The blocks of a report as HTML and as Markdown, for notebooks; what they hold is decided where they are made."""
+"""Blocks of a report as HTML and as Markdown, for notebooks."""
 
 import re
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ _MARK = re.compile(r"-|[0-9]+\.")
 
 
 def as_html(value: Any) -> str | None:
-    """The report of an answer or a plan as HTML, None of another value."""
+    """Report of an answer or a plan as HTML; None for another value."""
     return None if (found := _report(value)) is None else html(found)
 
 
 def as_markdown(value: Any) -> str | None:
-    """The same as Markdown."""
+    """Report of an answer or a plan as Markdown; None for another value."""
     return None if (found := _report(value)) is None else markdown(found)
 
 
 def _report(value: Any) -> RenderableType | None:
-    """The screen of the command line for a value."""
+    """The command line's screen for a value."""
     if isinstance(value, Answer):
         return answer_summary(value)
     return plan_report(value) if isinstance(value, Plan) else None
@@ -43,12 +43,12 @@ def html(report: RenderableType) -> str:
 
 
 def markdown(report: RenderableType) -> str:
-    """A report as Markdown, likewise."""
+    """A report as Markdown: paragraphs, tables and commands to copy."""
     return page(*map(_markdown, _leaves(report)))
 
 
 def _leaves(block: RenderableType) -> Iterator[Table | Text]:
-    """The tables and texts of a report in their order, without empty lines."""
+    """Tables and texts of a report in order, without empty lines."""
     if isinstance(block, Group):
         for part in block.renderables:
             yield from _leaves(part)
@@ -90,6 +90,6 @@ def _rows(found: Table) -> Iterator[list[str]]:
 
 
 def _words(cell: RenderableType) -> str:
-    """A cell on one line."""
+    """Text of a cell on one line."""
     parts = (leaf.plain if isinstance(leaf, Text) else "; ".join(map(" ".join, _rows(leaf))) for leaf in _leaves(cell))
     return " ".join(", ".join(parts).replace("-\n", "-").replace("/\n", "/").split())

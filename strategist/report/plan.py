@@ -1,4 +1,4 @@
-"""One plan in full, and several side by side."""
+"""Reports of one plan, and of several plans side by side."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -38,7 +38,7 @@ PART_NAMES = {
     "pp_communication": "PP communication",
     "bubble": "pipeline bubble",
 }
-"""Parts of memory and time whose field name is not yet how people say it."""
+"""Display names of parts of memory and time whose field name is not the usual term."""
 
 
 def ranking(plans: Sequence[Plan]) -> FoldingTable:
@@ -68,7 +68,7 @@ def _row(plan: Plan, also: Sequence[str], words: str) -> dict[str, str]:
 
 
 def ranking_legend(plans: Sequence[Plan]) -> str:
-    """What the columns mean."""
+    """Meaning of the columns."""
     strided = any("/" in recompute_words(plan.candidate.knobs) for plan in plans)
     return ("recompute: selective/2 saves every second matmul only, /0 none. " if strided else "") + COLUMNS
 
@@ -81,23 +81,23 @@ COLUMNS = (
 
 
 def plan_report(plan: Plan, title: str = "The plan") -> Group:
-    """A plan spelled out: settings, figures, memory and time by part, and the cards that shaped it."""
+    """A plan in detail: settings, figures, memory and time by part, and the cards that shaped it."""
     parts = (memory_report(plan.estimate), time_report(plan.estimate), reasons_report(plan.reasons))
     return Group(settings_report(plan, title), predicted_report(plan), *parts)
 
 
 def settings_report(plan: Plan, title: str = "The best plan") -> Group:
-    """The settings of a plan in plain words."""
+    """Settings of a plan in words."""
     return section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", supported_by(plan))]))
 
 
 def predicted_report(plan: Plan) -> Group:
-    """The headline figures of a plan."""
+    """Headline figures of a plan."""
     return section(heading("Predicted"), pairs(figures(plan)))
 
 
 def supported_by(plan: Plan) -> str:
-    """Which back ends execute the plan as it is."""
+    """Back ends that can run the plan unchanged."""
     return ", ".join(plan.backends) or "no back end yet; --backend native asks for plans that strategist run executes"
 
 
@@ -138,11 +138,11 @@ BOUND_NAMES = {
     "inter_node": "ports between nodes",
     "host_link": "links to the hosts",
 }
-"""The resources of a bound, as people read them."""
+"""Display names of the resources of a bound."""
 
 
 def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
-    """How far the step is from the least that physics allows, and which resource sets that."""
+    """Share of the lower bound in the step, and the resource that sets the bound."""
     bound, share = estimate.bound, estimate.bound_over_step
     if bound is None or share is None:
         return
@@ -155,7 +155,7 @@ def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
 
 
 def memory_report(estimate: Estimate) -> Group:
-    """Peak memory by part, as shares of what a program can use of the device."""
+    """Peak memory by part, as shares of the usable memory of the device."""
     capacity = estimate.capacity_bytes
     table = _parts_table()
     for name, size in _largest(estimate.memory.needed):
@@ -168,7 +168,7 @@ def memory_report(estimate: Estimate) -> Group:
 
 
 def time_report(estimate: Estimate) -> Group:
-    """Step time by part; communication counts where nothing hides it."""
+    """Step time by part; communication counts if it is exposed."""
     step, time = estimate.step_seconds, estimate.time
     table = _parts_table()
     for name, seconds in _largest(asdict(time)):
@@ -180,7 +180,7 @@ def time_report(estimate: Estimate) -> Group:
 
 
 def _mfu(estimate: Estimate) -> str:
-    """MFU by part: what computing reaches of the peak while it computes; every other part of the step costs its share."""
+    """MFU while computing, and the share of MFU that every other part of the step costs."""
     computing = (estimate.time.matmul + estimate.time.attention) / estimate.step_seconds
     within = f" = {percent(computing)} of the step in matmul and attention x {percent(estimate.mfu / computing)} of peak there"
     return f"MFU {percent(estimate.mfu)}" + (within if computing > 0 else "")
@@ -188,7 +188,7 @@ def _mfu(estimate: Estimate) -> str:
 
 @grouped
 def reasons_report(reasons: Sequence[Reason]) -> Iterator[RenderableType]:
-    """The cards that shaped a plan, and the risks that it runs."""
+    """Cards that shaped a plan, and its risks."""
     shaping = [reason for reason in reasons if reason.effect != "risk"]
     risks = [reason for reason in reasons if reason.effect == "risk"]
     if shaping:
@@ -207,5 +207,5 @@ def _parts_table() -> Table:
 
 
 def _largest(parts: dict[str, float]) -> list[tuple[str, float]]:
-    """Parts that are there, largest first."""
+    """Parts above zero, largest first."""
     return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: -part[1])

@@ -1,4 +1,4 @@
-"""A plan in words: one line for each part, with everything that differs from its default."""
+"""A plan in words: one line per part, with everything that differs from its default."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.contract.workload import Workload
 from strategist.report.setting_text import AXIS_WORDS
 
-DIFFERS = "(the trained model may differ)"
+CONVERGENCE_NOTE = "(the trained model may differ)"
 
 _DEFAULT = Candidate(layout=Layout(), knobs=Knobs())
 _RECOMPUTE = {
@@ -29,8 +29,8 @@ _OFFLOAD = {
 _AWAY = "what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn"
 _OPTIMIZERS = {
     "adamw": "AdamW with fp32 states",
-    "adamw_bf16": f"AdamW with bf16 states {DIFFERS}",
-    "adamw8bit": f"AdamW with 8-bit states {DIFFERS}",
+    "adamw_bf16": f"AdamW with bf16 states {CONVERGENCE_NOTE}",
+    "adamw8bit": f"AdamW with 8-bit states {CONVERGENCE_NOTE}",
     "muon": "Muon for the matrices of layers, AdamW for the rest",
     "sgd": "SGD without momentum",
 }
@@ -38,7 +38,7 @@ _HOOKS = {"fp16": "cast to fp16", "bf16": "cast to bf16", "powersgd": "to a low 
 _SCALES = {"tensorwise": "a scale per tensor", "rowwise": "a scale per row"}
 
 _CAN_BE_OFF = ("FSDP2", "PP", "TP", "CP", "compile", "offload")
-"""Lines whose absence is said."""
+"""Parts that are listed as off if absent."""
 
 OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
     "bucket_cap_mb": ("DDP", "buckets of {} MiB"),
@@ -57,7 +57,7 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
     "cp_restore_buffers": ("CP", {False: "buffers are not made whole after the step"}),
     "grouped_gemm": ("EP", {True: "all experts of a rank in one matmul"}),
     "token_alignment": ("EP", "an expert's tokens padded to multiples of {}"),
-    "expert_balance": ("EP", {"bias": f"kept busy by a bias on the router's scores {DIFFERS}"}),
+    "expert_balance": ("EP", {"bias": f"kept busy by a bias on the router's scores {CONVERGENCE_NOTE}"}),
     "pp_split": ("PP", {"weighted": "embedding and head count as layers where stages are cut"}),
     "fullgraph": ("compile", {True: "as one graph"}),
     "optimizer_kernel": ("optimizer", {"fused": "fused update", "for_loop": "updated one parameter after the other"}),
@@ -72,11 +72,11 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
     "rendezvous": ("job", {"c10d": "nodes find each other by c10d"}),
     "max_restarts": ("job", "restarts: {} at most"),
 }
-"""The line in which an option is said, and what is said of a value that is not its default."""
+"""Line of each option, and the text for values that differ from the default."""
 
 
 def spelled_out(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every part of a plan: what it is about, and in words what it does; then what is off, and what has nothing to act on."""
+    """Every part of a plan with its description; then what is off, and what does not apply."""
     changed = [name for name in SETTING_NAMES if value_of(plan.candidate, name) != value_of(_DEFAULT, name)]
     acting = [name for name in changed if plan.matters(name)]
     off = []
@@ -93,7 +93,7 @@ def spelled_out(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """All lines in order, without the options; empty where there is nothing to say."""
+    """All lines in order, without options; empty where there is nothing to say."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     yield "mesh", _mesh(layout)
     yield "FSDP2", _fsdp(layout, knobs)
@@ -107,8 +107,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
     yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _AWAY if knobs.activation_offload else "")))
-    late = f"; updated by the hosts beside the next step, which computes with parameters one step old {DIFFERS}"
-    early = f"; each parameter updated as soon as its gradient is there, no norm clipped {DIFFERS}"
+    late = f"; updated by the hosts beside the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
+    early = f"; each parameter updated as soon as its gradient is there, no norm clipped {CONVERGENCE_NOTE}"
     yield (
         "optimizer",
         _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else late if knobs.async_optimizer_step else ""),
@@ -139,7 +139,7 @@ def _mesh(layout: Layout) -> str:
 
 
 def _fsdp(layout: Layout, knobs: Knobs) -> str:
-    staged = layout.pp > 1 and layout.dp_replicate > 1  # FSDP2 learns from the pipeline which micro-batch is the last
+    staged = layout.pp > 1 and layout.dp_replicate > 1  # the pipeline tells FSDP2 which micro-batch is the last
     if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all" and not staged:
         return ""
     if layout.fsdp_ranks == 1:
@@ -160,7 +160,7 @@ def _replicas(plan: Plan) -> str:
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     alone = layout.dp_replicate > 1 and not _fsdp(layout, knobs)
     hooked = knobs.comm_hook != "none" and plan.matters("comm_hook")
-    hook = f"gradients {_HOOKS[knobs.comm_hook]} for the all-reduce {DIFFERS}" if hooked else ""
+    hook = f"gradients {_HOOKS[knobs.comm_hook]} for the all-reduce {CONVERGENCE_NOTE}" if hooked else ""
     return "; ".join(filter(None, (f"{layout.dp_replicate} replicas" if alone else "", hook)))
 
 
@@ -195,8 +195,8 @@ def _precision(workload: Workload, knobs: Knobs) -> str:
         matmuls = f"matmuls in {workload.precision}, {held}"
     if knobs.float8 != "none":
         gathered = ", shards gathered in float8" if knobs.float8_all_gather else ""
-        matmuls += f"; linears in float8 with {_SCALES[knobs.float8]}{gathered} {DIFFERS}"
-    differs = f" {DIFFERS}" if knobs.reduce_dtype != "fp32" else ""
+        matmuls += f"; linears in float8 with {_SCALES[knobs.float8]}{gathered} {CONVERGENCE_NOTE}"
+    differs = f" {CONVERGENCE_NOTE}" if knobs.reduce_dtype != "fp32" else ""
     return f"{matmuls}; gradients reduced in {knobs.reduce_dtype}{differs}"
 
 

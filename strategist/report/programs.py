@@ -12,14 +12,14 @@ from strategist.report.text_blocks import bullets, grouped, heading, pairs, sect
 
 @grouped
 def programs_report(programs: Sequence[Program]) -> Iterator[RenderableType]:
-    """Each shipped program with what it can set."""
+    """Each shipped program with its settings."""
     yield from (section(heading(program.name, program.title), pairs(_about(program))) for program in programs)
     yield Text("\nA program of your own is a file: see docs/programs.md.", "dim")
 
 
 @grouped
 def program_report(program: Program) -> Iterator[RenderableType]:
-    """One program: what it can set, how it is started and what is read."""
+    """One program: its settings, its command and the figures that are read."""
     yield Text.assemble((program.name, "bold"), f"  {program.title}")
     yield section(heading("Can set"), bullets(program.sets))
     if program.backend.refuses:

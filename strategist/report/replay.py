@@ -1,4 +1,4 @@
-"""A replay as a report and as a plot."""
+"""A replay benchmark as a report and as a plot."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, Summary
+from strategist.contract.replay import CLOSE, START_SECONDS, STEPS, ReplayDocument, Summary
 from strategist.report.log_axis import Axis, LinearAxis
 from strategist.report.page.html import element
 from strategist.report.page.plot import HEIGHT, WIDTH, Scale, line, plot
@@ -16,24 +16,24 @@ from strategist.report.page.svg_file import COLOURS, svg_file
 from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
 TITLES = ("trials", "10 to 90 %", "by seed", "mean", "most", "failed", "device hours")
-"""The columns of the table of samplers."""
+"""Columns of the table of samplers."""
 
 LEGEND = (
     (
         "trials",
-        f"until one was within {NEAR:.0%} of the best row of its sweep: the median of all searches, the range that leaves a tenth"
+        f"until one was within {CLOSE:.0%} of the best row of its sweep: the median of all searches, the range that leaves a tenth"
         " of them on either side, the medians of single seeds, the mean, and the most",
     ),
     ("failed", "share of the trials that ran out of memory or crashed"),
     ("device hours", f"of a search, in the median: {STEPS} steps a trial and {START_SECONDS:.0f} s to start it"),
 )
 
-MOST_CURVE = 60
-"""Trials that the plot shows."""
+MAX_CURVE = 60
+"""Number of trials in the plot."""
 
 
 def replayed_plot(found: ReplayDocument) -> str:
-    """How much slower than the best the best so far is, after so many trials: the median of all walks, as an SVG file."""
+    """Regret of the best trial so far against the number of trials, median of all searches, as an SVG file."""
     series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
     scale = Scale(
         across=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
@@ -51,7 +51,7 @@ def replayed_plot(found: ReplayDocument) -> str:
 
 
 def cells(summary: Summary) -> tuple[str, ...]:
-    """The figures in the order of ``TITLES``."""
+    """Figures in the order of ``TITLES``."""
     return (
         f"{summary.median_trials:g}", _range(*summary.tenth_to_ninth), _range(*summary.medians_by_seed),
         f"{summary.mean_trials:.1f}", f"{summary.most_trials}", f"{summary.failed_share:.0%}",
@@ -64,13 +64,13 @@ def _range(least: float, most: float) -> str:
 
 
 def trials_of(found: ReplayDocument, sweep: str) -> tuple[str, ...]:
-    """The median trials of each sampler in a sweep."""
+    """Median number of trials of each sampler in a sweep."""
     return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.samplers)
 
 
 @grouped
 def replayed_report(found: ReplayDocument) -> Iterator[RenderableType]:
-    """A line a sampler, then a line a sweep."""
+    """A line per sampler, then a line per sweep."""
     rows = sum(sweep.rows for sweep in found.sweeps)
     yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(found.sweeps)} sweeps of {rows:,} rows")
     samplers = ((summary.sampler, *cells(summary)) for summary in found.samplers)
@@ -89,8 +89,8 @@ def _trials(found: ReplayDocument, sweep: str, sampler: str) -> list[int]:
 
 
 def _median_regret(found: ReplayDocument, sampler: str) -> Sequence[float]:
-    """After each trial; searches that have ended keep their last value."""
+    """Median regret after each trial; searches that have ended keep their last value."""
     searches = [run for run in found.searches if run.sampler == sampler]
     regrets = [[math.inf if share is None else share for share in run.regret] for run in searches]
-    longest = min(max(map(len, regrets)), MOST_CURVE)
+    longest = min(max(map(len, regrets)), MAX_CURVE)
     return [statistics.median(own[min(number, len(own) - 1)] for own in regrets) for number in range(longest)]

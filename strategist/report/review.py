@@ -1,4 +1,4 @@
-"""A review of another system's file as text."""
+"""Text of a review of another system's file."""
 
 from collections.abc import Iterator
 
@@ -18,12 +18,12 @@ NEAR_TIE = 0.04
 """Share of a step below which plans count as equally fast (docs/design.md, margins)."""
 
 SHOWN, DOUBTS = 8, 2
-"""Changes within the format that are shown, and doubts that the verdict names."""
+"""Number of changes shown, and of uncertainties named by the verdict."""
 
 
 @grouped
 def review_report(review: Review) -> Iterator[RenderableType]:
-    """What the file describes, what is wrong with it, what would be better, and the best there is."""
+    """The plan that the file describes, its findings, better settings, and the best plan."""
     yield heading(verdict(review), review.format)
     if review.findings:
         yield section(heading("Findings"), *map(Text, text_lines(review.findings)))
@@ -37,7 +37,7 @@ def review_report(review: Review) -> Iterator[RenderableType]:
 
 
 def verdict(review: Review) -> str:
-    """The answer in one or two sentences."""
+    """The verdict in one or two sentences."""
     if review.plan is None:
         return "It cannot run: its settings break a law."
     if review.broken:

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def sarif(findings: Sequence[Diagnostic], entries: Sequence[Entry]) -> Json:
-    """One run: the rules are all checks, each with its page as help."""
+    """A SARIF run: its rules are all checks, each with its page as help."""
     index = {entry.code: number for number, entry in enumerate(entries)}
     driver = {"name": "strategist", "rules": [_rule(entry) for entry in entries]}
     return {
@@ -68,5 +68,5 @@ def _fix(fix: Fix, do: str) -> Json:
 
 
 def _artifact(path: str) -> Json:
-    """A relative path stays one, so that it is found in any checkout."""
+    """A file's location; relative paths stay relative, so that they are found in any checkout."""
     return {"uri": Path(path).as_uri() if Path(path).is_absolute() else quote(Path(path).as_posix())}

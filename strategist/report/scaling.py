@@ -1,4 +1,4 @@
-"""How a plan scales: a table, and a plot of tokens/s over devices beside the ideal."""
+"""Scaling of a plan: a table, and a plot of tokens/s over devices with the ideal."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ MEANINGS = {
 
 @grouped
 def scaling_report(scaling: Scaling) -> Iterator[RenderableType]:
-    """The table and what has to be known to read it."""
+    """The table, with notes on how to read it."""
     title = heading(f"{scaling.scaling.capitalize()} scaling of plan {scaling.plan_id}", MEANINGS[scaling.scaling])
     yield section(title, scaling_table(scaling))
     for note in scaling.notes:
@@ -34,7 +34,7 @@ def scaling_report(scaling: Scaling) -> Iterator[RenderableType]:
 
 
 def scaling_table(scaling: Scaling) -> Table:
-    """A row for each count."""
+    """A row per number of devices."""
     table = columns(
         "#", "plan", "layout", "batch", "step", "tok/s", "predicted", "comm", "efficiency", wrap=["layout"], left=["plan"]
     )
@@ -57,7 +57,7 @@ def _figures(point: ScalingPoint) -> Iterator[tuple[float | None, Callable[[floa
 
 
 def scaling_plot(scaling: Scaling) -> str:
-    """The plot as an SVG document of its own: both axes logarithmic, so that the ideal is a straight line of slope one."""
+    """The plot as an SVG document. Both axes are logarithmic, so that the ideal is a straight line of slope one."""
     points = [(point.devices, rate) for point in scaling.points if (rate := point.tokens_per_second) is not None]
     name = f"{scaling.scaling} scaling of plan {scaling.plan_id}: tokens/s over devices"
     if not points:
@@ -82,7 +82,7 @@ def scaling_plot(scaling: Scaling) -> str:
 
 
 def write_scaling(scaling: Scaling, folder: Path) -> None:
-    """scaling.json and scaling.svg.
+    """Writes scaling.json and scaling.svg.
 
     Raises:
         FileError: the folder cannot be written.

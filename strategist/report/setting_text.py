@@ -1,4 +1,4 @@
-"""Settings and figures in plain words; text only."""
+"""Settings and figures in words."""
 
 from collections.abc import Collection, Sequence
 from itertools import groupby
@@ -31,12 +31,12 @@ ARITHMETIC = (
     "optimizer_in_backward",
     "async_optimizer_step",
 )
-"""Knobs that leave the mesh, the batch and what is kept where as they are."""
+"""Knobs that change neither the mesh, nor the batch, nor where state is kept."""
 
 _PLAIN = Knobs()
 
 IN_COLUMNS = (*(name for name in DEGREES if name != "etp"), "recompute", "saved_operations", "offload", "micro_batch")
-"""Settings with a column of their own."""
+"""Settings with a column of their own in tables."""
 
 
 def gib(size: float) -> str:
@@ -55,36 +55,37 @@ def counted(count: int, what: str) -> str:
 
 
 def tokens(per_second: float) -> str:
-    """Tokens a second, whole from 10 on."""
+    """Tokens per second; whole numbers from 10 on."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
 def layer_words(layers: Sequence[int]) -> str:
-    """Layers of the ranks of a pipeline in short: ``23, 3 x 9``."""
+    """Layers of a pipeline's ranks in short: ``23, 3 x 9``."""
     runs = [(count, len(list(same))) for count, same in groupby(layers)]
     return ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
 
 
 def moment_words(moment: Moment) -> str:
-    """When a rank was fullest: ``backward, at layers.3``."""
+    """Moment of a rank's peak memory: ``backward, at layers.3``."""
     return moment.phase + (f", at {moment.module}" if moment.module else "")
 
 
 def policy_words(reason: Reason) -> str:
-    """What a policy says of a plan, by its id and effect."""
+    """A policy's reason, with its id and effect."""
     return f"{reason.policy} ({reason.effect}): {reason.text}"
 
 
 def layout_words(layout: Layout) -> str:
-    """The mesh in short: ``dp_shard 8`` or ``pp 2, tp 4, ep 8``; ``1 device`` where there is none."""
+    """The mesh in short: ``dp_shard 8`` or ``pp 2, tp 4, ep 8``; ``1 device`` without a mesh."""
     degrees = dict(layout.mesh)
     degrees |= {name: getattr(layout, name) for name in ("ep", "etp") if getattr(layout, name) > 1}
     return ", ".join(f"{name} {size}" for name, size in degrees.items()) or "1 device"
 
 
 def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
-    """The mesh in short, with the settings in which candidates of one mesh differ: schedule, resharding, late reduction; and the
-    values of the knobs in ``also``."""
+    """The mesh in short, with the settings in which candidates of one mesh differ (schedule, resharding, late reduction) and the
+    knobs in ``also``.
+    """
     layout, knobs = candidate.layout, candidate.knobs
     parts = [layout_words(layout)]
     if layout.pp > 1 and knobs.offload != "streamed":  # which has an order of its own
@@ -98,14 +99,14 @@ def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
 
 
 def tokens_range(estimate: Estimate) -> tuple[float, float]:
-    """The least and the most tokens/s of nine steps of ten."""
+    """Lowest and highest tokens/s of the 90 % interval."""
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
     step_tokens = estimate.tokens_per_second * estimate.step_seconds
     return step_tokens / high, step_tokens / low
 
 
 def differing(plans: Sequence[Plan]) -> list[str]:
-    """Of each plan, the settings by which it differs from plans that look alike in a table's columns; empty where none does."""
+    """For each plan, the settings in which it differs from plans with equal columns; empty if there is no such plan."""
     looks = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
     alike = ([other for other, its in zip(plans, looks, strict=True) if its == own] for own in looks)
     return [_against(plan, others) for plan, others in zip(plans, alike, strict=True)]
@@ -117,7 +118,7 @@ def _against(plan: Plan, alike: Sequence[Plan]) -> str:
 
 
 def recompute_words(knobs: Knobs) -> str:
-    """How a layer is computed again; ``selective/2`` where only every second matmul is saved, ``/0`` where none is."""
+    """Mode of recomputation; ``selective/2`` if only every second matmul is saved, ``/0`` if none is."""
     stride = matmul_stride(knobs.saved_operations)
     return f"selective/{stride}" if knobs.recompute == "selective" and stride != 1 else knobs.recompute
 
@@ -128,7 +129,7 @@ def batch_words(candidate: Candidate, workload: Workload) -> str:
 
 
 def change_words(plan: Plan) -> str:
-    """One line for a plan: its mesh, and whatever is not plain."""
+    """A plan on one line: its mesh, and every setting that is not default."""
     knobs = plan.candidate.knobs
     parts = [candidate_words(plan.candidate), f"micro-batch {batch_words(plan.candidate, plan.workload)}"]
     parts += [f"recompute {recompute_words(knobs)}"] if knobs.recompute != "none" else []

@@ -1,4 +1,4 @@
-"""Result of a shadow run, with measured and modelled parts kept apart."""
+"""Result of a shadow run, with measured and modelled parts separated."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.breakdown import LEAST, NAMES, counted_table
+from strategist.report.breakdown import MIN_SHARE, NAMES, counted_table
 from strategist.report.setting_text import change_words, moment_words, percent
 from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
@@ -18,7 +18,7 @@ from strategist.units import show_bytes, show_seconds
 
 @grouped
 def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Iterator[RenderableType]:
-    """How the rank's trial ended, its figures beside the prediction, and where each comes from."""
+    """Outcome of the trial, its figures with the prediction, and the origin of each."""
     wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
     yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
     yield Text(f"Rank {rank} of {plan.candidate.layout.world_size}, alone, {OUTCOME_WORDS[measurement.outcome]}{wall}.")
@@ -44,7 +44,7 @@ def _parts(plan: Plan, time: dict[str, float]) -> Table:
     table = columns("", "predicted", "shadow", "of step", "from", left=["", "from"])
     for name in dict.fromkeys([*predicted, *time]):
         seconds = time.get(name, 0.0)
-        if max(seconds, predicted.get(name, 0.0)) >= LEAST * step:
+        if max(seconds, predicted.get(name, 0.0)) >= MIN_SHARE * step:
             expected = show_seconds(predicted[name]) if name in predicted else "-"
             source = "the model" if name in MODELLED_PARTS else "measured"
             table.add_row(NAMES.get(name, name), expected, show_seconds(seconds), percent(seconds / step), source)

@@ -1,14 +1,14 @@
-"""The simulated step of a plan as spans, one after the other on each rank."""
+"""The simulated step of a plan as consecutive spans on each rank."""
 
 from collections.abc import Iterator
 
 from strategist.contract.report import Span, Timeline
-from strategist.cost.simulated_steps import TAIL, Simulated
+from strategist.cost.simulated_steps import TAIL_PARTS, Simulated
 from strategist.report.trace import WORDS
 
 
 def timeline(found: Simulated, rounds: int = 1) -> Timeline:
-    """The step as the simulation has it, or its last one of several ``rounds``, with what follows each rank's last action."""
+    """The simulated step, or the last of several ``rounds``, with the time after each rank's last action."""
     pipeline = found.timeline.graph.pipeline
     return Timeline(
         schedule=pipeline.schedule if pipeline.pp > 1 else "",
@@ -31,7 +31,7 @@ def _spans(found: Simulated) -> Iterator[Span]:
         )  # fmt: skip
         done[rank] = end
     for rank, at in enumerate(done):
-        for part in TAIL:
+        for part in TAIL_PARTS:
             if (seconds := float(found.tails[part][0, rank])) > 0:
                 yield Span(rank=rank, work=part, start_seconds=at, end_seconds=at + seconds)
                 at += seconds

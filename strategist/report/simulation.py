@@ -1,4 +1,4 @@
-"""A simulation: what the fullest rank holds by part and by module, beside the estimate, and what it exchanges."""
+"""Report of a simulation: memory of the fullest rank by part and by module, beside the estimate, and its collectives."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
@@ -13,17 +13,17 @@ from strategist.report.breakdown import counted_table
 from strategist.report.setting_text import gib, layout_words, moment_words, percent
 from strategist.report.text_blocks import bullets, chosen, columns, heading, more, section
 
-BETWEEN = "there before the step"
-LEAST = 5e-4
-"""Shares of the peak below this one are not shown."""
+BEFORE_STEP = "there before the step"
+MIN_SHARE = 5e-4
+"""Parts below this share of the peak are left out."""
 
 
 RANKS = 8
-"""Ranks on the screen, the fullest ones."""
+"""Number of ranks on the screen, the fullest ones."""
 
 
 def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[str] = ()) -> Group:
-    """The verdict, the fullest ranks and the memory of the fullest of them; or the ``sections`` that are named."""
+    """Verdict, fullest ranks and memory of the fullest of them; or only the named ``sections``."""
     shown = sections or SCREEN
     title, verdict = _head(plan, simulation)
     rest = () if sections else (more(SECTIONS, SCREEN, "strategist simulate"),)
@@ -39,7 +39,7 @@ def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, Renderabl
 
 
 def _reserved(simulation: Simulation) -> str:
-    """What the allocator reserves against what is usable; empty where nothing is reserved."""
+    """Reserved bytes against usable memory; empty if nothing is reserved."""
     if simulation.fullest.peak_reserved_bytes is None:
         return ""
     sizes = f"{gib(simulation.reserved_bytes)} of {gib(simulation.capacity_bytes)} GiB"
@@ -79,7 +79,7 @@ def _notes(simulation: Simulation, most: int) -> Iterator[RenderableType]:
 
 
 SECTIONS = {"ranks": _ranks, "memory": _memory, "modules": _modules, "collectives": _collectives, "notes": _notes}
-"""What makes each part of the report."""
+"""Function of each section of the report."""
 
 SCREEN = ("ranks", "memory", "notes")
 
@@ -98,7 +98,7 @@ def ranks_table(simulation: Simulation, most: int) -> Table:
 
 
 def parts_table(simulation: Simulation) -> Table:
-    """Each part as the estimate has it, where it is of the same model, and as simulated."""
+    """Each part as simulated, and as estimated if the estimate is of the same model."""
     estimate, fullest = simulation.predicted, simulation.fullest
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
@@ -108,7 +108,7 @@ def parts_table(simulation: Simulation) -> Table:
 
     for part in MEMORY_PARTS:
         found = fullest.memory.get(part, 0)
-        if max(predicted.get(part, 0.0), found) >= LEAST * fullest.peak_memory_bytes:
+        if max(predicted.get(part, 0.0), found) >= MIN_SHARE * fullest.peak_memory_bytes:
             row(part.replace("_", " "), predicted.get(part), found)
     row("tensors, all", estimate.allocated if estimate else None, fullest.peak_memory_bytes)
     if fullest.peak_reserved_bytes is not None:
@@ -119,8 +119,8 @@ def parts_table(simulation: Simulation) -> Table:
 
 
 def modules_table(rank: SimulatedRank) -> Table:
-    """Bytes of each module, those of all layers together, the largest first."""
+    """Bytes of each module, summed over layers, largest first."""
     most = rank.peak_memory_bytes
-    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= LEAST * most), key=lambda item: -item[1])
-    rows = ((name.replace("_", " ") or BETWEEN, gib(size), percent(size / most)) for name, size in shown)
+    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= MIN_SHARE * most), key=lambda item: -item[1])
+    rows = ((name.replace("_", " ") or BEFORE_STEP, gib(size), percent(size / most)) for name, size in shown)
     return columns("", "GiB", "share", rows=rows, left=[""])

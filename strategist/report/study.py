@@ -1,4 +1,4 @@
-"""Studies as tables and lines."""
+"""Reports of studies."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.study import Study, StudySummary, StudyTrial
-from strategist.report.goals import FRONT, MARKS, ended, goal_words, goals_report, marked
+from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goal_words, goals_report, marked
 from strategist.report.setting_text import change_words
 from strategist.report.text_blocks import FoldingTable, chosen, columns, commands, heading, section
 from strategist.report.trial_table import best_line, cell_words, cells, fastest
@@ -16,7 +16,7 @@ from strategist.units import show_bytes, show_seconds
 
 
 def studies_report(found: Sequence[StudySummary]) -> Group:
-    """A line a study; those that cannot be read come below, each with its reason."""
+    """A line per study; unreadable ones follow with the reason."""
     table = columns(
         "study", "model", "gpus", "trials", "stands", "best", "step", "tok/s", "peak", wrap=["study"], left=["model", "gpus"]
     )
@@ -35,14 +35,14 @@ def _best(item: StudySummary) -> tuple[str, str, str, str]:
 
 
 def study_report(study: Study, sections: Collection[str] = ()) -> Group:
-    """The best trial, what was asked, the fastest trials and next commands; or the ``sections`` that are named."""
+    """Best trial, request, fastest trials and next commands; or only the named ``sections``."""
     rest = chosen(SECTIONS, sections, study) if sections else _screen(study)
     return Group(best_line(study.best_trial, study.finished), *_asked(study), *rest)
 
 
 def _screen(study: Study) -> Iterator[RenderableType]:
     yield from fastest(study.trials, study.best)
-    yield from _front(study, FRONT)
+    yield from _front(study, FRONT_TRIALS)
     place = shlex.quote(study.study)
     lines = [f"strategist study show {place} --explain", f"strategist report {place} -o study.html"]
     if study.calibration:
@@ -74,7 +74,7 @@ def _front(study: Study, most: int | None = None) -> Iterator[RenderableType]:
 
 
 SECTIONS = {"trials": _trials, "front": _front}
-"""What makes each part of a study's report."""
+"""Function of each section of a study's report."""
 
 
 def _table(study: Study) -> RenderableType:
@@ -105,7 +105,7 @@ def _end(trial: StudyTrial) -> str:
 
 
 def trial_line(trial: StudyTrial, best: int | None) -> str:
-    """One finished trial in one line, by the number of the ``best``."""
+    """A finished trial on one line, compared with the trial number ``best``."""
     step, speed, peak = cells(trial.measurement)
     said = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
     if trial.outcome is not Outcome.OK:

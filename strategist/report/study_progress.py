@@ -1,4 +1,4 @@
-"""The course of a study in the units of a plot: what each trial reached of an objective, and the best so far."""
+"""Progress of a study in the units of a plot: each trial's value of an objective, and the best so far."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -10,23 +10,23 @@ UNITS: dict[str, tuple[str, float]] = {
     "throughput": ("tokens/s", 1.0), "memory": ("peak memory, GiB", GIB), "cost": ("$ a million tokens", 1.0),
     "energy": ("kWh a million tokens", 3.6e6),
 }  # fmt: skip
-"""What an axis says of an objective, and its unit."""
+"""Label of the axis of each objective, and the size of its unit."""
 
 
 class ConstrainedTrial(Tried, Protocol):
-    """A trial with the constraints that it misses."""
+    """A trial with the constraints that it violates."""
 
     @property
     def misses(self) -> tuple[str, ...]: ...
 
 
 def place(objective: str, trial: Tried) -> float:
-    """What a trial showed of an objective, in the unit of the axis."""
+    """A trial's value of an objective, in the unit of the axis."""
     return (figure(objective, trial) or 0.0) / UNITS[objective][1]
 
 
 def best_so_far(ran: Sequence[ConstrainedTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
-    """The corners of the best so far; what misses a constraint is never the best."""
+    """Corners of the best-so-far curve; trials that violate a constraint are never the best."""
     better: Callable[..., float] = max if objective == "throughput" else min
     best: float | None = None
     for trial in ran:

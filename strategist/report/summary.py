@@ -1,4 +1,4 @@
-"""The planner's answer on one screen: verdict, plans, the best one to paste, alternatives, assumptions and next commands."""
+"""The answer on one screen: verdict, plans, the best one as options, alternatives, assumptions and next commands."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.answer import Alternative, Answer
-from strategist.contract.estimate import SURE, Estimate, Fit, TimeParts
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Estimate, Fit, TimeParts
 from strategist.contract.knobs import Knobs, show_value
 from strategist.contract.layout import DEGREES, Layout
 from strategist.contract.plan import Plan
@@ -23,12 +23,12 @@ from strategist.rules.backend import Backend
 from strategist.units import show_bytes, show_seconds
 
 ALTERNATIVES, NOTES = 3, 2
-"""Alternatives and assumptions shown."""
+"""Number of alternatives and of assumptions shown."""
 
 REPEATED = ("--fix", "--allow", "--without", "--cards")
 """Options that may stand more than once."""
 
-LIMITS = {
+BOUND_PARTS = {
     "compute": ("matmul", "attention", "recompute"),
     "memory": ("memory_bound",),
     "launches": ("launch",),
@@ -47,9 +47,10 @@ _PLAIN = Knobs()
 _ALWAYS = ("micro_batch", "recompute", "offload")
 
 
-def fit_words(estimate: Estimate, confidence: float = SURE) -> str:
-    """The verdict on the devices' memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability; it fits from the
-    probability ``confidence`` on."""
+def fit_words(estimate: Estimate, confidence: float = DEFAULT_CONFIDENCE) -> str:
+    """Verdict on device memory: ``Fits``, ``Tight`` or ``Does not fit``, with margin and probability; it fits from
+    ``confidence`` on.
+    """
     spare = estimate.capacity_bytes - estimate.peak_memory_bytes
     verdict = Fit.of(estimate.fit_confidence, confidence).value.capitalize()
     margin = f"{gib(spare)} to spare" if spare >= 0 else f"{gib(-spare)} too many"
@@ -61,12 +62,12 @@ def fit_words(estimate: Estimate, confidence: float = SURE) -> str:
 
 
 def bound_by(time: TimeParts) -> str:
-    """What takes the largest share of a step."""
-    return max(LIMITS, key=lambda name: sum(getattr(time, part) for part in LIMITS[name]))
+    """The resource with the largest share of a step."""
+    return max(BOUND_PARTS, key=lambda name: sum(getattr(time, part) for part in BOUND_PARTS[name]))
 
 
 def fix_options(plan: Plan) -> str:
-    """The settings of a plan as ``--fix`` takes them: degrees above 1, and what matters and is not plain."""
+    """Settings of a plan as an argument of ``--fix``: degrees above 1, and settings that matter and are not default."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     values = {name: getattr(layout, name) for name in DEGREES if getattr(layout, name) != getattr(Layout(), name)}
     for name in (name for name in SETTING_NAMES if hasattr(knobs, name)):
@@ -110,7 +111,7 @@ def answer_summary(answer: Answer, beside: Sequence[str] = ()) -> Iterator[Rende
 
 
 def _table(plans: Sequence[Plan]) -> Table:
-    """A row for each plan; EP only where the model has experts."""
+    """A row per plan; EP only if the model has experts."""
     moe = plans[0].model.moe is not None
     usable = gib(plans[0].estimate.capacity_bytes)
     axes = ["DP/\nFSDP", "TP", "PP", "CP", *(["EP"] if moe else [])]
@@ -135,14 +136,14 @@ def _best(plan: Plan) -> RenderableType:
 
 
 def _warnings(plan: Plan) -> Iterator[RenderableType]:
-    """Which cards say something of the plan that no setting can cure."""
+    """Cards with warnings that no setting can resolve."""
     said = [f"{reason.card} {reason.policy}" for reason in plan.reasons if reason.effect == "warn"]
     if said:
         yield Text(f"Warnings (--show cards): {', '.join(said)}")
 
 
 def _alternatives(answer: Answer) -> RenderableType:
-    """What a back end runs comes first."""
+    """Alternatives; those that a back end can run come first."""
     shown = sorted(answer.alternatives, key=lambda other: not other.plan.backends)[:ALTERNATIVES]
     differs = any(other.changes_convergence for other in shown)
     title = heading(
@@ -166,7 +167,7 @@ def _alternative(other: Alternative, plans: Sequence[Plan]) -> Text:
 
 
 def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
-    """The facts; what to do about one follows its semicolon, and is said in full by ``--show assumed``."""
+    """Assumptions without the advice after their semicolon; ``--show assumed`` prints them in full."""
     yield from (Text(note.partition(";")[0]) for note in notes[:NOTES])
     if (more := len(notes) - NOTES) > 0:
         yield Text(f"{counted(more, 'more assumption')}: --show assumed", "dim")

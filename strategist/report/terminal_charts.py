@@ -1,4 +1,4 @@
-"""The pictures of a report for terminals: ranks, mesh, timeline, candidates and funnel of a plan, and the course of a study."""
+"""Charts for terminals: ranks, mesh, timeline, candidates and funnel of a plan, and the progress of a study."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from strategist.report.text_blocks import bar, columns, grouped, heading, sectio
 from strategist.units import show_bytes, show_seconds
 
 CELLS, LINES = 60, 15
-"""Width of a timeline and of a plot, and the height of a plot, in characters."""
+"""Width of a timeline and of a plot, and height of a plot, in characters."""
 
-WORKS = {
+ACTION_STYLES = {
     "forward": ("F", "blue"), "backward": ("B", "yellow"), "backward for inputs": ("I", "cyan"),
     "backward for weights": ("W", "green"),
 }  # fmt: skip
@@ -29,7 +29,7 @@ CARDS = 10
 
 @grouped
 def plan_charts(report: PlanReport) -> Iterator[RenderableType]:
-    """The pictures of a plan, one below the other."""
+    """The charts of a plan."""
     plan, capacity = report.plan, report.plan.estimate.capacity_bytes
     yield heading(f"{plan.model.name} on {plan.cluster.name}", f"plan {plan.id}: {change_words(plan)}")
     yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used"), ranks(report.ranks, capacity))
@@ -47,7 +47,7 @@ def plan_charts(report: PlanReport) -> Iterator[RenderableType]:
 
 
 def ranks(found: Sequence[RankMemory], capacity: float) -> Table:
-    """A bar for the ranks that are alike."""
+    """A bar for each group of equal ranks."""
     table = columns("ranks", "layers", "", "peak", "of it", left=["ranks", ""])
     for item in found:
         first, last = item.ranks[0], item.ranks[-1]
@@ -58,7 +58,7 @@ def ranks(found: Sequence[RankMemory], capacity: float) -> Table:
 
 
 def mesh(axes: Sequence[MeshAxis]) -> Table:
-    """Which link the groups of each axis meet on."""
+    """The link that each axis's groups use."""
     table = columns("axis", "ranks", "apart", "where", "GB/s", "link", wrap=["link"], left=["axis", "where"])
     for axis in axes:
         where = "across nodes" if axis.across_nodes else "in a node"
@@ -68,22 +68,22 @@ def mesh(axes: Sequence[MeshAxis]) -> Table:
 
 
 def timeline(played: Timeline) -> Iterator[Text]:
-    """A line a rank; a character is what it does in the middle of that time."""
+    """A line per rank; each character shows the action in the middle of its time span."""
     each = played.step_seconds / CELLS
     for rank in range(len(played.bubble_seconds)):
         cells = [IDLE] * CELLS
         for span in played.spans:
             if span.rank == rank:
                 for cell in range(round(span.start_seconds / each), min(round(span.end_seconds / each), CELLS)):
-                    cells[cell] = WORKS.get(span.work, TAIL)
+                    cells[cell] = ACTION_STYLES.get(span.work, TAIL)
         yield Text.assemble((f"rank {rank:<3} ", "cyan"), *cells)
     works = dict.fromkeys(span.work for span in played.spans)
-    said = [f"{WORKS[work][0]} {work}" for work in works if work in WORKS]
+    said = [f"{ACTION_STYLES[work][0]} {work}" for work in works if work in ACTION_STYLES]
     yield Text(", ".join([*said, "+ what follows the last one", "· waiting"]), "dim")
 
 
 def candidates(space: Space) -> Iterator[Text]:
-    """Tokens/s against memory; of several in one place the best is shown."""
+    """Tokens/s against memory; of several candidates in one place the best is shown."""
     if not space.seen:
         return
     across = axis_of([item.peak_memory_bytes for item in space.seen], CELLS - 1, 1.01)
@@ -100,7 +100,7 @@ def _look(item: Seen) -> tuple[str, str]:
 
 
 def _plot(dots: Sequence[tuple[float, float, tuple[str, str]]], across: Axis, up: Axis) -> Iterator[Text]:
-    """The dots as lines, the earlier ones above the later."""
+    """Dots as lines of text; earlier dots cover later ones."""
     grid: dict[tuple[int, int], tuple[str, str]] = {}
     for right, high, look in dots:
         grid.setdefault((round(up.at(high)), round(across.at(right))), look)
@@ -111,7 +111,7 @@ def _plot(dots: Sequence[tuple[float, float, tuple[str, str]]], across: Axis, up
 
 
 def funnel(space: Space) -> Table:
-    """What is left after each card, and after the memory."""
+    """Candidates left after each card, and after memory."""
     taken: Counter[str] = Counter()
     for item in space.dropped:
         taken[item.card] += item.candidates
@@ -129,7 +129,7 @@ def funnel(space: Space) -> Table:
 
 @grouped
 def study_charts(report: StudyReport) -> Iterator[RenderableType]:
-    """The course of a study, and what had influence."""
+    """Progress of a study, and influence of settings."""
     told = f"{report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
     yield heading(f"study {report.study}", told)
     name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"

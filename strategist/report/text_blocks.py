@@ -1,4 +1,4 @@
-"""Elements of a text report: headings, pairs, tables and bars; a table that is too wide for the terminal becomes a list."""
+"""Elements of text reports: headings, pairs, tables, bars. A table that is too wide for the terminal becomes a list."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from rich.text import Text
 
 P = ParamSpec("P")
 BAR_CELLS = 24
-READABLE = 12
-"""Cells that a wrapped column of a table needs."""
+MIN_COLUMN_CELLS = 12
+"""Least width of a wrapped column, in characters."""
 
 
 def grouped(blocks: Callable[P, Iterable[RenderableType]]) -> Callable[P, Group]:
-    """Decorator of a report that yields its blocks, which stand one below the other."""
+    """Decorator for a report that yields its blocks: it returns them as one group."""
 
     @wraps(blocks)
     def group(*args: P.args, **kwargs: P.kwargs) -> Group:
@@ -34,36 +34,36 @@ def heading(text: str, detail: str = "") -> Text:
 
 
 def section(title: RenderableType, *body: RenderableType) -> Group:
-    """A heading and what stands under it, indented, with an empty line before."""
+    """A heading with an indented body, after an empty line."""
     return Group("", title, *(Padding(part, (0, 0, 0, 2)) for part in body))
 
 
 def chosen(
     made: Mapping[str, Callable[..., Iterator[RenderableType]]], names: Collection[str], *values: object
 ) -> Iterator[RenderableType]:
-    """The parts of a report with these ``names``, each made of the ``values``."""
+    """Sections of a report with these ``names``; each is made from the ``values``."""
     for name, blocks in made.items():
         if name in names:
             yield from blocks(*values)
 
 
 def more(made: Iterable[str], shown: Collection[str], command: str) -> Text:
-    """How to print the parts that are not shown."""
+    """A hint on how to print the other sections."""
     rest = ",".join(name for name in made if name not in shown)
     return Text(f"\nMore: {command} --explain, or --show {rest}" if rest else "", "dim")
 
 
 def commands(title: RenderableType, *lines: str) -> Group:
-    """A heading and commands to paste, each on one line however long: terminals wrap it and copy it whole."""
+    """A heading and commands to paste, each on one line of any length, so that terminals copy it as a whole."""
     return Group("", title, *(Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines))
 
 
 class Bar(Text):
-    """A share as a bar, which a list leaves out."""
+    """A share as a bar; omitted in lists."""
 
 
 class ListTable(Table):
-    """A table without lines that becomes a list, one item for each row, where the terminal is too narrow for its columns."""
+    """A table without rules that becomes a list, one item per row, if the terminal is too narrow for its columns."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._least_width(console, options) <= options.max_width:
@@ -77,7 +77,7 @@ class ListTable(Table):
         for column in self.columns:
             cells = (column.header, *column.cells) if self.show_header else column.cells
             width = max((Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells), default=0)
-            least += width if column.no_wrap else min(width, READABLE)
+            least += width if column.no_wrap else min(width, MIN_COLUMN_CELLS)
         return least
 
     def _items(self) -> Iterator[RenderableType]:
@@ -90,20 +90,20 @@ class ListTable(Table):
 
 
 def _item(cells: Sequence[tuple[str, RenderableType]]) -> RenderableType:
-    """Titles and values of a row as one paragraph; cells that are no text stand below it."""
+    """Titles and values of a row as one paragraph; cells other than text follow below it."""
     said = [(title, cell) for title, cell in cells if isinstance(cell, str | Text) and not isinstance(cell, Bar)]
     parts = (f"{title}: {value}" if title else value for title, cell in said if (value := _one_line(cell)))
     return Group(Text(", ".join(parts)), *(cell for _, cell in cells if not isinstance(cell, str | Text)))
 
 
 def _one_line(cell: RenderableType) -> str:
-    """A cell of several lines in one: a word that ends with a hyphen or slash goes on."""
+    """A cell on one line; a line that ends with a hyphen or slash is joined to the next without space."""
     text = cell.plain if isinstance(cell, Text) else str(cell)
     return " ".join(text.replace("-\n", "-").replace("/\n", "/").split())
 
 
 def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Names and what is said of them; long text wraps in its own column."""
+    """Names with descriptions; long descriptions wrap in their own column."""
     grid = ListTable.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="cyan")
     grid.add_column(overflow="fold")
@@ -115,7 +115,7 @@ def pairs(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 def columns(
     *titles: str, rows: Iterable[Iterable[RenderableType]] = (), wrap: Iterable[str] = (), left: Iterable[str] = ()
 ) -> Table:
-    """A table without lines. Figures stand right; columns named in ``wrap`` give way where the place is narrow."""
+    """A table without rules. Figures are right-aligned; columns named in ``wrap`` become narrower if needed."""
     wraps, lefts = set(wrap), {*wrap, *left}
     table = ListTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for title in titles:
@@ -128,9 +128,12 @@ def columns(
 
 @dataclass(frozen=True, kw_only=True)
 class FoldingTable:
-    """Rows with the same titles. Where column ``into`` would have less than ``readable`` cells and wants more, those in ``folds``
-    move into it, the first ones first, each as its title and its value; where that is ``none`` there is nothing to say. Where even
-    that is too wide, the table is a list of all columns."""
+    """A table whose columns can fold into another one.
+
+    If column ``into`` needs more than its width and has fewer than ``readable`` characters, columns in ``folds`` move into it,
+    first ones first, each as title and value (omitted if the value is ``none``). If the result is still too wide, the table becomes
+    a list.
+    """
 
     rows: Sequence[Mapping[str, str]]
     into: str
@@ -166,13 +169,13 @@ class FoldingTable:
 
 
 def bar(share: float, cells: int = BAR_CELLS) -> Text:
-    """A share of one as a bar; beyond one it is full."""
+    """A share as a bar; full from 1 on."""
     filled = min(cells, max(0, round(share * cells)))
     return Bar.assemble(("█" * filled, "cyan"), ("·" * (cells - filled), "dim"))
 
 
 def bullets(lines: Iterable[RenderableType], mark: str = "-") -> Table:
-    """A list whose lines wrap under themselves; ``1`` as mark numbers it."""
+    """A list whose lines wrap with indentation; with ``1`` as mark it is numbered."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""A node's topology, drawn."""
+"""A node's topology as a tree and a matrix."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ LEGEND = {
 
 @grouped
 def topology_report(found: Topology) -> Iterator[RenderableType]:
-    """NUMA nodes with what hangs on each, and how GPUs reach each other."""
+    """NUMA nodes with their devices, and the connection of each pair of GPUs."""
     tree = Tree(heading(found.host, _summary(found)))
     known = {node.number for node in found.nodes}
     for node in found.nodes:

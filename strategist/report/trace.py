@@ -1,4 +1,4 @@
-"""Traces: the simulated step of a plan as events that Chrome's tracing and Perfetto show."""
+"""Traces: the simulated step of a plan as events for Chrome's tracing and Perfetto."""
 
 import json
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any
 
 from strategist.contract.plan import Plan
 from strategist.cost.pipeline_actions import Action, Kind, Pipeline
-from strategist.cost.simulated_steps import ON_STAGE, TAIL, Simulated
+from strategist.cost.simulated_steps import STAGE_PARTS, TAIL_PARTS, Simulated
 from strategist.files import outputs
 
 Event = dict[str, Any]
 
 COMPUTE, COLLECTIVES, TRANSFERS = 1, 2, 3
-"""Threads of a rank; transfers that run beside each other take further ones."""
+"""Threads of a rank; concurrent transfers use further ones."""
 
 WORDS = {
     Kind.FORWARD: "forward",
@@ -26,10 +26,10 @@ PASSES = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.BACKWARD_INPUT: (1,), 
 
 
 def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
-    """The document: a process for each rank of the pipeline, with its actions in microseconds from the step's begin.
+    """The trace document: a process per pipeline rank, with its actions in microseconds from the start of the step.
 
-    Ranks that hold equal stages do the same at the same time, so one stands for all of them. What collectives of an action take
-    is summed up at its begin; gathers, reductions, copies and update that nothing hides follow a rank's last action.
+    Ranks with equal stages do the same at the same time, so one represents all of them. The collectives of an action are summed up
+    at its start; exposed gathers, reductions, copies and the update follow a rank's last action.
     """
     events = [event for part in (_names, _work, _transfers, _memory) for event in part(plan, found)]
     timeline = found.timeline
@@ -58,7 +58,7 @@ def _names(plan: Plan, found: Simulated) -> Iterator[Event]:
 
 
 def _ends(pipeline: Pipeline, rank: int) -> str:
-    """Which ends of the model lie on a rank."""
+    """Whether embedding or head are on a rank, in words."""
     first, last = pipeline.rank_of(0) == rank, pipeline.rank_of(pipeline.stages - 1) == rank
     return ", embedding and head" if first and last else ", embedding" if first else ", head" if last else ""
 
@@ -68,7 +68,7 @@ def _meta(process: int, thread: int, name: str, value: str) -> Event:
 
 
 def _work(_: Plan, found: Simulated) -> Iterator[Event]:
-    """Actions, the sums of their collectives, and what follows a rank's last one."""
+    """Actions, the sums of their collectives, and the time after a rank's last action."""
     timeline, done = found.timeline, [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
         parts = _parts(found, action)
@@ -83,7 +83,7 @@ def _work(_: Plan, found: Simulated) -> Iterator[Event]:
                 at += seconds
         done[rank] = end
     for rank, at in enumerate(done):
-        for part in TAIL:
+        for part in TAIL_PARTS:
             seconds = float(found.tails[part][0, rank])
             if seconds > 0:
                 thread = COMPUTE if part == "optimizer" else COLLECTIVES
@@ -96,7 +96,7 @@ def _parts(found: Simulated, action: Action) -> dict[str, float]:
     layers, head = found.layers[0, action.stage], action.stage == found.layers.shape[1] - 1
     passes = list(PASSES[action.kind])
     sums = layers * found.passes.layer[passes, :, 0].sum(axis=0) + head * found.passes.head[passes, :, 0].sum(axis=0)
-    return dict(zip(ON_STAGE, sums.tolist(), strict=True))
+    return dict(zip(STAGE_PARTS, sums.tolist(), strict=True))
 
 
 def _axis(part: str) -> str:
@@ -104,7 +104,7 @@ def _axis(part: str) -> str:
 
 
 def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
-    """Activations to the next stage and gradients to the one before, from when they are made until they are there."""
+    """Activations to the next stage and gradients to the previous one, from the end of the sending action to arrival."""
     timeline, hop = found.timeline, float(found.timeline.costs.hop_seconds[0])
     pipeline, lanes = timeline.graph.pipeline, [[0.0] for _ in range(found.timeline.graph.pipeline.pp)]
     for rank, action, start, end in timeline.actions():
@@ -120,14 +120,14 @@ def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
 
 
 def _lane(free: list[float], begin: float, end: float) -> int:
-    """The first lane that is free at the begin, a new one if none is."""
+    """The first lane that is free at ``begin``; a new one if there is none."""
     lane = next((number for number, until in enumerate(free) if until <= begin), len(free))
     free[lane : lane + 1] = [end]
     return lane
 
 
 def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
-    """Activations that wait for their backward pass, after each action that adds or takes some."""
+    """Activations awaiting their backward pass, after each action that changes them."""
     held: dict[int, float] = {}
     for rank, action, _start, end in found.timeline.actions():
         if action.kind is not Kind.BACKWARD_INPUT:
@@ -151,10 +151,10 @@ def _us(seconds: float) -> float:
 
 
 def write(document: dict[str, Any], path: str | Path, *, force: bool = False) -> None:
-    """Writes the document whole or not at all; without ``force``, over no file but a trace.
+    """Writes the document atomically; without ``force`` it replaces traces only.
 
     Raises:
-        FileError: the place cannot be written, or holds another file.
+        FileError: the path cannot be written, or holds another file.
     """
     text = json.dumps(document, separators=(",", ":")) + "\n"
     outputs.write(path, text, own=None if force else '"otherData":{"plan":')

@@ -1,15 +1,15 @@
-"""Transfer benchmark (a search that starts from another study) as a report."""
+"""Transfer benchmark (searches that start from another study) as a report."""
 
 from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from strategist.contract.replay import AFTER, FEW_DOUBLINGS, NEAR, TRIALS, Savings, TransferDocument
+from strategist.contract.replay import CLOSE, FEW_DOUBLINGS, SEEN_BEFORE, TRIALS, Savings, TransferDocument
 from strategist.report.text_blocks import columns, grouped, heading, pairs, section
 
-TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in AFTER))
-"""The columns of the table."""
+TITLES = ("known of the source", "what changes", "pairs", *(f"after {seen}" for seen in SEEN_BEFORE))
+"""Columns of the table."""
 
 LEGEND = (
     ("known", "of the source of both sweeps before any trial: what the profiles say, or factors fitted to all other sources"),
@@ -17,13 +17,13 @@ LEGEND = (
     (
         "after",
         f"what was seen of the sweep before: nothing, the first {TRIALS} trials of a search of it, or all its rows; then the trials"
-        f" until one was within {NEAR:.0%} of the best: median, mean, most, and the share that failed",
+        f" until one was within {CLOSE:.0%} of the best: median, mean, most, and the share that failed",
     ),
 )
 
 
 def cells(item: Savings) -> tuple[str, ...]:
-    """The figures in the order of ``TITLES``."""
+    """Figures in the order of ``TITLES``."""
     figures = zip(item.median_trials, item.mean_trials, item.most_trials, item.failed_shares, strict=True)
     after = (f"{median:g}, {mean:.1f}, {most}, {failed:.0%}" for median, mean, most, failed in figures)
     return item.start, f"{item.changed}, {'little' if item.near else 'much'}", str(item.pairs), *after
@@ -31,7 +31,7 @@ def cells(item: Savings) -> tuple[str, ...]:
 
 @grouped
 def transfer_report(found: TransferDocument) -> Iterator[RenderableType]:
-    """A line a start and a kind of change."""
+    """A line per start and kind of change."""
     yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found.transfers)} searches")
     table = columns(*TITLES, rows=map(cells, found.saved), left=TITLES[:2])
     yield section(heading("Trials", "median, mean, most, failed"), table)

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.measurement import PLUMBING, Measurement, Outcome
+from strategist.contract.measurement import GLOO_NOTE, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.report.breakdown import collectives, fullest, time_report
 from strategist.report.setting_text import change_words, counted, percent, tokens
@@ -29,8 +29,9 @@ OUTCOME_WORDS = {
 
 
 def trial_report(plan: Plan, measurement: Measurement, sections: Collection[str] = ()) -> Group:
-    """How a trial ended and its figures beside the prediction, or why it did not end well; of a good one the ``sections`` that are
-    named, if any."""
+    """Outcome of a trial and its figures beside the prediction, or the evidence of its failure; of a successful one only the
+    named ``sections``, if any.
+    """
     return Group(*_head(plan, measurement), *_blocks(plan, measurement, sections))
 
 
@@ -46,7 +47,7 @@ def _blocks(plan: Plan, measurement: Measurement, sections: Collection[str]) -> 
     if measurement.outcome is Outcome.OK:
         yield from chosen(SECTIONS, sections or SCREEN, plan, measurement)
         plumbing = plan.cluster.device.kind == "cpu" and measurement.comm_ratio is not None
-        for note in dict.fromkeys((*measurement.notes, *([PLUMBING] if plumbing else []))):
+        for note in dict.fromkeys((*measurement.notes, *([GLOO_NOTE] if plumbing else []))):
             yield Text(f"\n{note}", "dim")
     else:
         yield from evidence_report(measurement)
@@ -61,13 +62,13 @@ def _measured(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
 
 
 SECTIONS = {"measured": _measured, "time": time_report, "memory": fullest, "collectives": collectives}
-"""What makes each part of the report."""
+"""Function of each section of the report."""
 
 SCREEN = ("measured", "time", "memory")
 
 
 def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
-    """Predicted, measured (or whatever was ``seen``), and measured as a multiple of predicted."""
+    """Predicted and measured values (``seen`` names the latter), and their ratio."""
     return columns(*COMPARED[:2], seen, COMPARED[-1], rows=compared(plan, measurement), left=[""])
 
 
@@ -75,7 +76,7 @@ COMPARED = ("", "predicted", "measured", "ratio")
 
 
 def compared(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, str, str]]:
-    """The rows of a comparison, as COMPARED names their columns."""
+    """Rows of a comparison, with the columns of COMPARED."""
     estimate, peaks, reserved = plan.estimate, measurement.peak_memory_bytes, measurement.peak_reserved_bytes
     only = [("peak memory reserved", estimate.peak_memory_bytes, max(reserved), show_bytes)] if reserved and not peaks else []
     for name, predicted, measured, shown in (
@@ -92,7 +93,7 @@ def compared(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, s
 
 
 def evidence_report(measurement: Measurement) -> Iterator[RenderableType]:
-    """What shows why a trial did not end well."""
+    """Evidence of why a trial failed."""
     evidence = measurement.evidence
     where = ", ".join(
         [

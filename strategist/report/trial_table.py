@@ -1,4 +1,4 @@
-"""Table of the latest trials for terminals, with their figures in words."""
+"""Table of the latest trials for terminals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,25 +15,25 @@ from strategist.report.text_blocks import columns, heading, section
 from strategist.search.tuning_result import TrialResult
 from strategist.units import show_bytes, show_seconds
 
-WIDE = 110
-"""Columns from which a row has room for all figures of a trial beside its settings."""
+WIDE_COLUMNS = 110
+"""Terminal width from which a row has room for all figures of a trial and its settings."""
 
-FASTEST = 5
-"""Trials on the screen of a study."""
+FASTEST_TRIALS = 5
+"""Number of trials on the screen of a study."""
 
-UNBOUNDED = 40
-"""Lines of what is printed where no screen bounds it."""
+UNPAGED_LINES = 40
+"""Number of printed lines if there is no screen."""
 
 Trial = TrialResult | StudyTrial
 
 
 def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, taken: int) -> Iterator[RenderableType]:
-    """The last finished ones that fit below the lines that are ``taken``."""
-    room = (options.height or UNBOUNDED) - taken - 2
+    """The latest finished trials that fit below the lines already ``taken``."""
+    room = (options.height or UNPAGED_LINES) - taken - 2
     if not trials or room < 1:
         return
     yield heading("Trials", f"the last {room} of {len(trials)}" if len(trials) > room else "")
-    wide = options.max_width >= WIDE
+    wide = options.max_width >= WIDE_COLUMNS
     table = _table(wide=wide)
     for trial in trials[-room:]:
         table.add_row(*_row(trial, best=trial.number == best, wide=wide), style="bold" if trial.number == best else None)
@@ -41,7 +41,7 @@ def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, t
 
 
 def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
-    """The outcome of a study: its best trial with what it measured, or how all trials ended."""
+    """The best trial with its measurement, or the outcomes of all trials."""
     if trial is None or trial.measurement is None:
         ends = Counter(outcome(other) for other in trials)
         said = ", ".join(f"{count} {name}" for name, count in ends.most_common())
@@ -55,13 +55,13 @@ def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
 
 
 def fastest(trials: Sequence[Trial], best: int | None) -> Iterator[RenderableType]:
-    """The best trial and the fastest others, a line each."""
+    """The best trial and the fastest others, one line each."""
     ran = [trial for trial in trials if _step_seconds(trial) is not None]
     ran.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))
     if ran:
-        more = len(trials) - len(ran[:FASTEST])
+        more = len(trials) - len(ran[:FASTEST_TRIALS])
         table = _table(wide=False)
-        for trial in ran[:FASTEST]:
+        for trial in ran[:FASTEST_TRIALS]:
             table.add_row(*_row(trial, best=trial.number == best, wide=False))
         detail = f"* is the best; {counted(more, 'more trial')}: --show trials" if more else "* is the best"
         yield section(heading("Fastest trials", detail), table)
@@ -73,7 +73,7 @@ def _step_seconds(trial: Trial) -> float | None:
 
 
 def figures(measured: Measurement) -> Iterator[str]:
-    """Step, tokens/s and peak memory, as far as they are known."""
+    """Step time, tokens/s and peak memory, if measured."""
     if measured.step_seconds:
         yield show_seconds(measured.step_seconds)
     if measured.tokens_per_second:
@@ -83,7 +83,7 @@ def figures(measured: Measurement) -> Iterator[str]:
 
 
 def cells(measured: Measurement | None) -> tuple[str, str, str]:
-    """The same for a table; a dash where one is not known, and for a trial that did not run."""
+    """Step time, tokens/s and peak memory for a table; a dash if not measured."""
     if measured is None or measured.outcome not in RAN:
         return cell_words(None, None, None)
     return cell_words(measured.step_seconds, measured.tokens_per_second, peak_bytes(measured))
@@ -95,19 +95,19 @@ def cell_words(step: float | None, speed: float | None, peak: int | None) -> tup
 
 
 def outcome(trial: Trial) -> str:
-    """How the trial ended, in a word or two."""
+    """Outcome of a trial in one or two words."""
     if trial.measurement is None:
         return Outcome.LOST.value
     return "too large" if trial.measurement.kind is Kind.SIMULATED else trial.measurement.outcome.value
 
 
 def proposer(name: str) -> str:
-    """The card, without its policy."""
+    """The card that proposed a trial, without its policy."""
     return name.removeprefix("card:").partition("/")[0] or "unknown"
 
 
 def truncate(text: str) -> Text:
-    """On one line, as much of it as fits."""
+    """Text truncated to one line."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 

@@ -1,4 +1,4 @@
-"""Result of a tuning as a report."""
+"""Report of a finished tuning."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -10,10 +10,10 @@ from rich.text import Text
 
 from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.goals import Goals
-from strategist.contract.measurement import PLUMBING, Outcome
+from strategist.contract.measurement import GLOO_NOTE, Outcome
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
-from strategist.report.goals import FRONT, MARKS, ended, goals_report, marked
+from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goals_report, marked
 from strategist.report.plan import plan_report
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
@@ -24,14 +24,14 @@ from strategist.units import show_seconds
 
 
 def tuning_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
-    """The best trial, how sure that is, predicted against measured and next commands; or the ``sections`` that are named."""
+    """Best trial, its certainty, predicted against measured and next commands; or only the named ``sections``."""
     return Group(*_head(result), *(chosen(SECTIONS, sections, result) if sections else _screen(result)))
 
 
 def _screen(result: TuningResult) -> Iterator[RenderableType]:
     best = result.best
     yield from fastest(result.trials, best.number if best else None)
-    yield from _front(result, FRONT)
+    yield from _front(result, FRONT_TRIALS)
     yield from chosen(SECTIONS, ("measured", "crashes"), result)
     yield section(heading("Calibration"), _errors(result))
     if result.warnings:
@@ -103,18 +103,18 @@ def _cards(result: TuningResult) -> Iterator[RenderableType]:
     yield section(heading("Cards and the evidence"), _evidence(result.evidence))
     on_cpu = bool(result.trials) and result.trials[0].plan.cluster.device.kind == "cpu"
     if on_cpu and any(trial.measurement and trial.measurement.comm_ratio is not None for trial in result.trials):
-        yield Text(f"\n{PLUMBING}", "dim")
+        yield Text(f"\n{GLOO_NOTE}", "dim")
 
 
 SECTIONS = {
     "trials": _listed, "front": _front, "plan": _plan, "measured": _measured, "warnings": _warnings, "crashes": _crashes,
     "calibration": _learned, "evidence": _cards,
 }  # fmt: skip
-"""What makes each part of the report."""
+"""Function of each section of the report."""
 
 
 def confirmed(found: Confirmation) -> str:
-    """How sure it is that the best trial is the best, in a sentence."""
+    """How certain it is that the best trial is the best, in a sentence."""
     pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
     if not found.in_doubt:
         return f"{pair}, more than two equal runs differ by chance"
@@ -170,7 +170,7 @@ def _error(errors: Errors) -> tuple[str, str, str]:
 
 
 def factor_changes(before: Calibration, after: Calibration) -> Iterator[tuple[str, str]]:
-    """The factors that trials moved."""
+    """Factors that trials changed."""
     for name in (field.name for field in fields(Calibration) if field.name != "trials"):
         then, now = getattr(before, name), getattr(after, name)
         if then != now:

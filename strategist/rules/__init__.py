@@ -1,1 +1,1 @@
-"""Cards applied to candidates: forbid, prefer, explain, and propose after a trial."""
+"""Cards applied to candidates: forbidden candidates, preferences, reasons, and proposals after a trial."""

@@ -1,4 +1,4 @@
-"""Back ends: which settings an executor can run, alone and together, as data."""
+"""Back ends: the settings that an executor supports, alone and in combination, as data."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -23,22 +23,22 @@ from strategist.files import yaml_file
 from strategist.profiles.stacks import stack_names
 
 Allowed = dict[str, tuple[Any, ...]]
-ANY = "any"
-"""The back end that refuses nothing."""
+ANY_BACKEND = "any"
+"""The back end without limits."""
 
 PARTS: dict[str, type] = {"layout": Layout, "knobs": Knobs, "options": Options, "workload": Workload, "model": ModelShape}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """What cannot be run together: where a condition surely holds; why, and what to do instead."""
+    """A combination that a back end does not support: the condition for it, the reason, and the next step."""
 
     when: Expression
     because: str
     do: str
 
     def sentence(self, facts: Facts) -> str:
-        """The values that it is about, why, and what to do."""
+        """The values in the condition, the reason, and the next step, as a sentence."""
         names = (name for name in VOCABULARY if name in self.when.names and facts.get(name) is not None)
         values = ", ".join(f"{_word(name)} {show_fact(name, facts[name])}" for name in names)
         return f"{values}: {self.because}; {self.do}"
@@ -46,13 +46,15 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What an executor accepts. ``limits`` maps a name such as ``layout.pp`` to its allowed values; other names take any.
-    ``refuses`` are combinations of allowed values that it cannot run. ``by_itself`` names settings that may change the trained
-    model and that need no permission here, where it cannot run their usual value. ``stack`` names the profile that prices what it
-    runs; empty for our own executing half.
+    """Settings that an executor supports.
 
-    ``model.moe`` and ``model.mla`` say whether a model may have experts and latent attention, ``model.rope_scaling`` which kinds of
-    it or none. No ``devices`` means any.
+    devices: supported kinds of devices; empty for any.
+    limits: allowed values by full name, such as ``layout.pp``; names without an entry allow any. ``model.moe`` and ``model.mla``:
+        whether a model may have experts and latent attention; ``model.rope_scaling``: allowed kinds, or none.
+    refuses: combinations of allowed values that it does not support.
+    by_itself: settings that may change the trained model and need no permission where the back end does not support their usual
+        value.
+    stack: profile that prices its runs; empty for the built-in runtime.
     """
 
     name: str
@@ -64,15 +66,15 @@ class Backend:
     stack: str = ""
 
     def allows(self, name: str, value: Any) -> bool:
-        """Whether ``value`` may stand under ``name``, as in ``layout.pp`` or ``knobs.offload``."""
+        """Whether ``value`` is within the limits of ``name``, such as ``layout.pp`` or ``knobs.offload``."""
         return name not in self.limits or any(_same(value, item) for item in self.limits[name])
 
     def refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> tuple[str, ...]:
-        """Why this back end cannot run the candidate, a sentence each; empty when it can. ``facts`` are those of the situation."""
+        """Reasons why the back end cannot run the candidate, one sentence each; ``facts`` are those of the situation."""
         return tuple(self._refusals(candidate, model, workload, facts))
 
     def runs(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> bool:
-        """Whether this back end runs the candidate."""
+        """Whether the back end can run the candidate."""
         return not any(self._refusals(candidate, model, workload, facts))
 
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> Iterator[str]:
@@ -81,24 +83,24 @@ class Backend:
             yield f"{self.name} cannot run {text}"
 
     def trains(self, model: ModelShape, workload: Workload) -> bool:
-        """Whether it takes this model and workload, whatever the candidate."""
+        """Whether it supports this model and workload, for any candidate."""
         parts = {"model": model, "workload": workload}
         names = ((name, *name.split(".", 1)) for name in self.limits)
-        return all(self.allows(name, _shown(name, getattr(parts[part], key))) for name, part, key in names if part in parts)
+        return all(self.allows(name, _as_in_file(name, getattr(parts[part], key))) for name, part, key in names if part in parts)
 
     def broken_combinations(self, facts: Facts) -> Iterator[str]:
-        """The combinations in ``facts``, as far as they are known, that it refuses, a sentence each."""
+        """Unsupported combinations that are known to hold in ``facts``, one sentence each."""
         for refusal in self.refuses:
             if scalar(refusal.when, facts) is True:
                 yield refusal.sentence(facts)
 
     def takes(self, name: str, value: Any, facts: Facts) -> bool:
-        """Whether no combination that it refuses speaks of the setting ``name`` and holds in ``facts`` with this value of it."""
+        """Whether no unsupported combination that depends on ``name`` holds in ``facts`` with this value of it."""
         return not any(scalar(refusal.when, {**facts, name: value}) is True for refusal in self._about.get(name, ()))
 
     @cached_property
     def _about(self) -> Mapping[str, Sequence[Refusal]]:
-        """What it refuses, by each name that the refusal speaks of."""
+        """Refusals by each name in their conditions."""
         found: dict[str, list[Refusal]] = {}
         for refusal in self.refuses:
             for name in refusal.when.names:
@@ -106,14 +108,16 @@ class Backend:
         return found
 
     def refused(self, facts: Facts, columns: Columns) -> Mask:
-        """The candidates that hold a combination which it refuses."""
+        """Mask of the candidates with an unsupported combination."""
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
         for refusal in self.refuses:
             found |= mask(refusal.when, facts, columns)
         return found
 
     def unrequested_convergence(self, facts: Facts, columns: Columns, allowed: Collection[str]) -> Mask:
-        """Candidates that may change the trained model by a setting not ``allowed``, while the back end runs the usual value."""
+        """Candidates that may change the trained model by a setting not ``allowed``, although the back end supports its usual
+        value.
+        """
         found: Mask = np.zeros(columns.rows, dtype=np.bool_)
         for setting in self.by_itself:
             name = full_name(setting)
@@ -128,7 +132,7 @@ class Backend:
         return found
 
     def outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
-        """What each setting by itself is refused for, by its full name; ``device`` for what it would run on."""
+        """By full name of a setting, the reason why its value is not supported; ``device`` for the kind of device."""
         return dict(self._outside(candidate, model, workload, device_kind))
 
     def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[tuple[str, str]]:
@@ -140,14 +144,14 @@ class Backend:
             part, _, key = name.partition(".")
             if part == "options" and not candidate.acts(key, model):
                 continue
-            value = _shown(name, getattr(parts[part], key))
+            value = _as_in_file(name, getattr(parts[part], key))
             if not self.allows(name, value):
                 takes = ", ".join(filter(None, map(show_value, allowed)))
                 yield name, f"{self.name} cannot run {name} = {show_value(value)}; it takes {takes}"
 
 
-def _shown(name: str, value: Any) -> Any:
-    """A value as a profile says it: parts of a model's shape by whether they are there, or by their kind."""
+def _as_in_file(name: str, value: Any) -> Any:
+    """A value as back-end files write it: for parts of a model's shape, existence or kind; the order of the axes as one string."""
     if name in ("model.moe", "model.mla"):
         return value is not None
     if name == "model.rope_scaling":
@@ -158,13 +162,17 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _word(name: str) -> str:
-    """``tp`` for ``layout.tp``; ``device kind`` for ``device.kind``."""
+    """Short name for messages: ``tp`` for ``layout.tp``, ``device kind`` for ``device.kind``."""
     part, _, word = name.partition(".")
     return f"{part} {word}" if part == "device" else word
 
 
 def read_backend(document: yaml_file.Document) -> Backend:
-    """The back end that a file describes."""
+    """The back end in a file.
+
+    Raises:
+        FileError: a key is missing or unknown, or a value is not allowed.
+    """
     data = document.mapping_with_keys(("backend", "title", "devices", *PARTS, "refuses", "by_itself", "stack"))
     for key in ("backend", "devices"):
         if key not in data:
@@ -177,21 +185,21 @@ def read_backend(document: yaml_file.Document) -> Backend:
 
 
 def read_limits(document: yaml_file.Document) -> Allowed:
-    """What the sections of a file allow, a list or one value for each setting; what takes ``any`` has no limit.
+    """Limits in the sections of a file: a list or one value per setting; ``any`` means no limit.
 
     Raises:
-        FileError: no such setting, or no value of it.
+        FileError: an unknown setting, or a value that it does not have.
     """
     found: Allowed = {}
     for part, cls in PARTS.items():
         for key in document.mapping_with_keys([item.name for item in fields(cls)], [part]) if part in document.data else ():
-            if document.data[part][key] != ANY:
+            if document.data[part][key] != ANY_BACKEND:
                 found[f"{part}.{key}"] = _values(document, part, key)
     return found
 
 
 def _values(document: yaml_file.Document, part: str, key: str) -> tuple[Any, ...]:
-    """The allowed values at a place: a list, or one value; knobs with closed choices take only those."""
+    """Allowed values at a place, as a list or one value. Settings with a closed set of values allow only those."""
     value = document.data[part][key]
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
@@ -204,31 +212,31 @@ def _values(document: yaml_file.Document, part: str, key: str) -> tuple[Any, ...
 
 
 def read_refusals(document: yaml_file.Document) -> tuple[Refusal, ...]:
-    """What a file refuses together.
+    """Unsupported combinations in a file.
 
     Raises:
-        FileError: an entry is no condition with its reason and its way out.
+        FileError: an entry is not a condition with ``because`` and ``do``.
     """
     return tuple(_refusals(document, document.data.get("refuses") or []))
 
 
 def read_stack(document: yaml_file.Document) -> str:
-    """The profile that prices what the back end runs, by its name; empty where a file names none.
+    """Name of the stack that prices the back end's runs; empty where the file names none.
 
     Raises:
-        FileError: there is none of that name.
+        FileError: there is no such stack.
     """
     name = document.data.get("stack", "")
     if name and name not in stack_names():
-        raise document.error(["stack"], f"{name} is no stack; known are {', '.join(stack_names())}")
+        raise document.error(["stack"], f"{name} is not a stack; known are {', '.join(stack_names())}")
     return str(name)
 
 
 def read_by_itself(document: yaml_file.Document) -> tuple[str, ...]:
-    """Settings that may change the trained model, and that a file leaves to the back end.
+    """Settings that may change the trained model and that the file leaves to the back end.
 
     Raises:
-        FileError: an entry is none.
+        FileError: an entry is not such a setting.
     """
     entries = document.data.get("by_itself") or []
     known = ", ".join(CONVERGENCE_SETTINGS)
@@ -255,5 +263,5 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal, where true is not 1; values from columns may be of NumPy's types."""
+    """Equality in which True does not equal 1. ``left`` may have a NumPy type."""
     return bool(left == right) and type(left).__name__.startswith("bool") == isinstance(right, bool)

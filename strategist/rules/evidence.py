@@ -1,4 +1,4 @@
-"""Evidence for policies from measured trials: where each applied, and which pairs of trials support or contradict it."""
+"""Evidence for policies from measured trials: in which trials each applied, and which pairs of trials support or contradict it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,19 @@ from strategist.expr.vocabulary import REQUEST, SETTINGS, VOCABULARY
 from strategist.rules.observe_policies import propose
 from strategist.rules.policy_matching import acts_for, holds_for, selects_row
 
-MARGIN = 0.02
-"""Share by which one step must be shorter to count as faster."""
+FASTER_MARGIN = 0.02
+"""Relative difference by which a step must be shorter to count as faster."""
 
-ASKING = (EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER)
+DEMANDING_EFFECTS = (EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER)
 
 _COMPARED = (*SETTINGS, *(name for name, entry in VOCABULARY.items() if entry.phase == REQUEST))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A measured trial: all that is ``known`` of it by vocabulary name, its step seconds (None when it failed), its name, and
-    its proposer, as ``card:FSDP-002/policy``."""
+    """A measured trial. ``known``: all its values by vocabulary name; ``seconds``: its step time, None when it failed;
+    ``proposed_by``: such as ``card:FSDP-002/policy``.
+    """
 
     known: Mapping[str, Any]
     seconds: float | None
@@ -34,23 +35,23 @@ class Trial:
 
 
 def evidence(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
-    """For each policy on which a pair of trials speaks: how often for and against.
+    """Evidence for each policy that at least one pair of trials supports or contradicts.
 
-    A pair differs in nothing but the policy's settings, and one side has what it asks for, or what it forbids. Where that is a
-    degree of the layout, the other degrees may differ as well, since their product is the number of devices, and so may the
-    options, which cards settle for each layout. A trial that ran beats one that failed. A policy's proposal is compared with
-    the trial most like it after which it proposed that.
+    The trials of a pair differ only in the policy's settings, and one of them has what the policy requests or forbids. If such a
+    setting is a degree of the layout, the other degrees may also differ, because their product is the number of devices, and so may
+    the options, which cards resolve for each layout. A trial that ran beats a trial that failed. A trial that the policy proposed
+    is compared with the most similar earlier trial for which it would propose it.
     """
     return tuple(_evidence(ref, trials, pairs) for ref in _policy_refs(deck) if (pairs := tuple(_pairs(*ref, trials))))
 
 
 def survey(deck: Deck, trials: Sequence[Trial]) -> tuple[PolicyEvidence, ...]:
-    """The same for every policy that acts on settings, spoken on or not."""
+    """Evidence for every policy that acts on settings, with or without pairs."""
     return tuple(_evidence(ref, trials, tuple(_pairs(*ref, trials))) for ref in _policy_refs(deck))
 
 
 def _policy_refs(deck: Deck) -> Iterator[tuple[Card, Policy]]:
-    kinds = (*ASKING, EffectKind.FORBID, EffectKind.TRY)
+    kinds = (*DEMANDING_EFFECTS, EffectKind.FORBID, EffectKind.TRY)
     for card in deck.cards:
         yield from ((card, policy) for policy in card.policies if any(effect.kind in kinds for effect in policy.effects))
 
@@ -70,7 +71,7 @@ def _evidence(ref: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pa
 
 
 def proposer(card: str, policy: str) -> str:
-    """How ledgers and histories name a policy that proposed a trial."""
+    """Name of a policy as proposer of a trial, in ledgers and histories."""
     return f"card:{card}/{policy}"
 
 
@@ -79,7 +80,9 @@ def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
         return propose(card, policy, trial.known) is not None
     if not (acts_for(policy, trial.known) and holds_for(card, trial.known)):
         return False
-    asking = any(effect.kind in ASKING and effect.settings and selects_row(effect, trial.known) for effect in policy.effects)
+    asking = any(
+        effect.kind in DEMANDING_EFFECTS and effect.settings and selects_row(effect, trial.known) for effect in policy.effects
+    )
     avoided = (
         effect.kind is EffectKind.FORBID and effect.settings and not selects_row(effect, trial.known) for effect in policy.effects
     )
@@ -88,18 +91,18 @@ def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
 
 def _pairs(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
     if policy.phase is Phase.OBSERVE:
-        yield from _answers(card, policy, trials)
+        yield from _proposed(card, policy, trials)
         return
     for effect in policy.effects:
-        if effect.kind in ASKING and effect.settings:
+        if effect.kind in DEMANDING_EFFECTS and effect.settings:
             yield from _asked(card, policy, effect, trials)
         elif effect.kind is EffectKind.FORBID:
             yield from _forbidden(card, policy, effect, trials)
 
 
 def _asked(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
-    """Pairs in which one side has what the policy asks for."""
-    free = _free({setting.path for setting in effect.settings})
+    """Pairs in which one trial has what the policy requests and the other does not."""
+    free = _may_differ({setting.path for setting in effect.settings})
     for left, right in combinations(trials, 2):
         with_it, without = (left, right) if selects_row(effect, left.known) else (right, left)
         if not selects_row(effect, with_it.known) or selects_row(effect, without.known):
@@ -109,13 +112,16 @@ def _asked(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) 
 
 
 def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
-    """Pairs of a trial that the policy forbids and one that it leaves; or the first alone, when it ran out of memory."""
+    """Pairs of a trial that the policy forbids and one that it allows.
+
+    A forbidden trial that ran out of memory counts alone if there is no counterpart.
+    """
 
     def offends(trial: Trial) -> bool:
         return selects_row(effect, trial.known) and acts_for(policy, trial.known) and holds_for(card, trial.known)
 
     names = {setting.path for setting in effect.settings} or (policy.when.names if policy.when else frozenset())
-    free = _free(names)
+    free = _may_differ(names)
     for offender in filter(offends, trials):
         siblings = [trial for trial in trials if _alike(trial, offender, free) and not offends(trial)]
         for sibling in siblings:
@@ -126,24 +132,27 @@ def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Tria
             )  # fmt: skip
 
 
-def _answers(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
-    """Each trial that the policy proposed, beside the one most like it of those before after which it would propose that."""
+def _proposed(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
+    """Pairs of a trial that the policy proposed and the most similar earlier trial for which it would propose the same change."""
     for index, trial in enumerate(trials):
         if trial.proposed_by != proposer(card.id, policy.id):
             continue
-        asked = [earlier for earlier in reversed(trials[:index]) if _led_to(card, policy, earlier, trial)]
+        asked = [earlier for earlier in reversed(trials[:index]) if _would_propose(card, policy, earlier, trial)]
         if asked:
             nearest = min(asked, key=lambda earlier: len(_differs(trial, earlier)))
             yield from _pair(trial, nearest)
 
 
-def _led_to(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> bool:
+def _would_propose(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> bool:
     proposal = propose(card, policy, earlier.known)
     return proposal is not None and all(trial.known.get(path) == value for path, value in proposal.changes.items())
 
 
-def _free(names: Iterable[str]) -> Callable[[str], bool]:
-    """What may differ in a pair about settings of these names. Options follow the other settings, so they do unless asked about."""
+def _may_differ(names: Iterable[str]) -> Callable[[str], bool]:
+    """Predicate of names that may differ in a pair about settings of these ``names``.
+
+    Options depend on the other settings, so they may differ unless the pair is about options.
+    """
     free = {*names} | ({"knobs.micro_batch"} if "knobs.accumulation" in names else set())
     parts = {name.partition(".")[0] for name in free}
     groups = (*(["layout."] if "layout" in parts else []), *(["options."] if "options" not in parts else []))
@@ -155,7 +164,7 @@ def _alike(left: Trial, right: Trial, free: Callable[[str], bool]) -> bool:
 
 
 def _pair(followed: Trial, ignored: Trial) -> Iterator[Pair]:
-    """The pair, where one of the two was better."""
+    """The pair, unless both trials are equally good."""
     better = _better(followed.seconds, ignored.seconds)
     if better is not None:
         yield Pair(
@@ -176,6 +185,6 @@ def _differs(left: Trial, right: Trial) -> dict[str, tuple[KnobValue | None, Kno
 def _better(seconds: float | None, other: float | None) -> bool | None:
     if seconds is None or other is None:
         return None if seconds is other else other is None
-    if abs(seconds - other) <= MARGIN * max(seconds, other):
+    if abs(seconds - other) <= FASTER_MARGIN * max(seconds, other):
         return None
     return seconds < other

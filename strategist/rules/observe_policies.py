@@ -1,4 +1,4 @@
-"""Policies of the observe phase: proposals for the next trial from a measurement."""
+"""Observe-phase policies: proposals and warnings after a trial."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from strategist.rules.policy_matching import acts_for, holds_for, requested_valu
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A change to try, by full setting name, and the policy that proposes it."""
+    """Changes to try, by full setting name, and the policy that proposes them."""
 
     card: str
     policy: str
@@ -24,10 +24,10 @@ class Proposal:
 
 
 def observed_proposals(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Proposal, ...]:
-    """What the deck's observe-phase policies propose for a candidate, in card order; ``facts`` include ``observed.*``.
+    """Proposals of the deck's observe-phase policies for a candidate, in card order; ``facts`` include ``observed.*``.
 
-    Of a setting's values the first is proposed, unless the candidate has one of them already. A policy whose change cannot be
-    computed, or that would change nothing, is silent.
+    If the candidate has none of a setting's values, the first is proposed. A policy proposes nothing where its change cannot be
+    computed, or would change nothing.
     """
     known = {**facts, **row_values}
     found = (propose(card, policy, known) for card in deck.cards for policy in card.policies)
@@ -35,7 +35,7 @@ def observed_proposals(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) 
 
 
 def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:
-    """What the deck's observe-phase policies warn of after a trial, in card order; ``facts`` include ``observed.*``."""
+    """Warnings of the deck's observe-phase policies after a trial, in card order; ``facts`` include ``observed.*``."""
     known = {**facts, **row_values}
     return tuple(
         Reason(card=card.id, policy=policy.id, effect=EffectKind.WARN.value, text=str(policy.because))
@@ -47,7 +47,7 @@ def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[R
 
 
 def propose(card: Card, policy: Policy, known: Facts) -> Proposal | None:
-    """What one policy proposes after a trial of which all is ``known``; None when it is silent."""
+    """Proposal of one policy after a trial with the values ``known``; None where it has none."""
     if policy.phase is not Phase.OBSERVE or not (acts_for(policy, known) and holds_for(card, known)):
         return None
     settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]

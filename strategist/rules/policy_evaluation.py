@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy, Risk, Setting
+from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy, Risk, Setting
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import show_value
 from strategist.contract.plan import Reason
@@ -20,7 +20,7 @@ from strategist.rules.policy_matching import Where, acts, acts_for, holds, holds
 
 @dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """Candidates that a policy was the first to drop."""
+    """Number of candidates that were first dropped by this policy."""
 
     card: str
     policy: str
@@ -30,8 +30,9 @@ class Rejection:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a deck forbids of a table: the rows allowed, the number of rejections by policy, and whether some default would have
-    left nothing."""
+    """Result of a deck's laws and defaults on a table: the mask of allowed rows, rejections by policy, and whether a default was
+    skipped because it would have left no row.
+    """
 
     allowed: Mask
     dropped: tuple[Rejection, ...]
@@ -40,7 +41,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class _Rule:
-    """One effect of one policy with the rows for which its card's preconditions hold; ``number`` is its place in the deck."""
+    """One effect of one policy, with the rows for which the card's preconditions hold.
+
+    ``number``: indices of card and effect in the deck's order.
+    """
 
     number: tuple[int, int]
     card: Card
@@ -50,14 +54,14 @@ class _Rule:
 
 
 SHRINK_ROWS = 2048
-"""A table of more rows loses those that no longer count as soon as they are half of it."""
+"""Tables with more rows are compacted as soon as more than half of the rows are dropped."""
 
 PART_ROWS = 2**17
-"""Rows of a table that are judged at a time, so that columns stay in the processor's cache and memory stays bounded."""
+"""Rows evaluated at a time, so that columns fit the processor's cache and memory is bounded."""
 
 
 class _AllowedRows:
-    """The rows of a table that are still allowed. Of a large table the others are left out as they get many."""
+    """The rows of a table that are still allowed. Large tables are compacted: dropped rows are removed from the columns."""
 
     def __init__(self, columns: Columns, weights: NDArray[np.int64] | None, among: Mask) -> None:
         self.columns, self.weights, self.allowed = columns, weights, among
@@ -69,7 +73,7 @@ class _AllowedRows:
         return bool(self.allowed.any())
 
     def keep(self, kept: Where) -> int:
-        """Leaves the rows that a rule keeps. Returns the weight of those that it is the first to drop."""
+        """Drops the rows that a rule does not keep. Returns the weight of the rows that this rule is the first to drop."""
         if kept is True:
             return 0
         remaining = self.allowed & kept
@@ -78,39 +82,42 @@ class _AllowedRows:
         return int(np.count_nonzero(dropped) if self.weights is None else self.weights[dropped].sum())
 
     def shrink(self) -> None:
-        """Only between two cards: where one holds is known for the table as it was."""
+        """Compacts a large table with many dropped rows.
+
+        Only between two cards: masks of a card refer to the table's current rows.
+        """
         if self.columns.rows > SHRINK_ROWS and 2 * np.count_nonzero(self.allowed) < self.columns.rows:
             self.refresh()
 
     def refresh(self) -> None:
-        """Leaves out the rows that are no longer allowed, and forgets the columns that were made."""
+        """Removes the dropped rows, and with them the columns gathered so far."""
         self.columns = self.columns.among(self.allowed)
         self.weights = None if self.weights is None else self.weights[self.allowed]
         self.places = self.places[self.allowed]
         self.allowed = np.ones(len(self.places), dtype=np.bool_)
 
     def mask(self) -> Mask:
-        """Of the whole table, the rows that are still allowed."""
+        """Mask of the allowed rows over the whole original table."""
         found = np.zeros(self.rows, dtype=np.bool_)
         found[self.places[self.allowed]] = True
         return found
 
 
 class _Tally:
-    """The weight of the rows that each rule was the first to drop."""
+    """Weight of the rows that each rule was the first to drop, summed over parts of a table."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, int], tuple[_Rule, int]] = {}
 
     def add(self, rule: _Rule, rows: int) -> None:
-        """Counts rows of one part of a table."""
+        """Adds the dropped weight of one part of a table."""
         if rows:
             _, before = self._rows.get(rule.number, (rule, 0))
             self._rows[rule.number] = rule, before + rows
 
     @property
     def drops(self) -> tuple[Rejection, ...]:
-        """One a rule, in the order of the deck."""
+        """One Rejection per rule, in deck order."""
         rules = (self._rows[number] for number in sorted(self._rows))
         return tuple(
             Rejection(card=rule.card.id, policy=rule.policy.id, because=str(rule.policy.because), rows=rows) for rule, rows in rules
@@ -127,17 +134,20 @@ def judge(
     among: Mask | None = None,
     defaults: bool = True,
 ) -> Judgement:
-    """Applies the narrowing plan-phase policies of the deck; laws alone, without ``defaults``.
+    """Applies the plan-phase policies that drop candidates. Without ``defaults``, only laws are applied.
 
-    Laws (require, forbid) come first, in card order; then defaults (set), of which one that would leave nothing gives way.
-    ``fixed`` names settings, bare or in full, over which defaults have no say: what the user fixed, or allowed to
-    change. ``weights`` count for the rows, where a row stands for several candidates; ``among`` are those that count at all.
+    Laws (require, forbid) come first, in card order; then defaults (set). A default that would leave no row is skipped.
+
+    Args:
+        fixed: settings, bare or in full, to which defaults do not apply: fixed or allowed by the user.
+        weights: number of candidates that each row stands for; None for 1.
+        among: mask of the rows to consider; None for all.
     """
     among = np.ones(columns.rows, dtype=np.bool_) if among is None else among
     tally, parts = _Tally(), []
     for place, part in columns.parts(PART_ROWS):
         alive = _AllowedRows(part, None if weights is None else weights[place], among[place])
-        for rule in _rules(deck, facts, alive, HARD):
+        for rule in _rules(deck, facts, alive, LAWS):
             tally.add(rule, alive.keep(_kept(rule, facts, alive.columns)))
         if part is not columns:
             alive.refresh()
@@ -152,8 +162,11 @@ def judge(
 def _with_defaults(
     deck: Deck, facts: Facts, parts: Sequence[_AllowedRows], free: frozenset[str]
 ) -> tuple[list[Mask], _Tally, bool]:
-    """What defaults leave of each part of a table, and whether one of them gave way. That one leaves nothing of a table shows once
-    all parts were narrowed: then they are narrowed again without it."""
+    """Mask of each part of a table after the defaults, their rejections, and whether a default was skipped.
+
+    Whether a default leaves no row of a table is known only after all parts are processed; the parts are then processed again
+    without it.
+    """
     giving_way: set[tuple[int, int]] = set()
     alone = False
     while True:
@@ -171,14 +184,17 @@ def _with_defaults(
                     left[rule.number] = alive.any
             masks.append(alive.mask())
             after.append(left)
-        number = _leaving_nothing([part.any for part in parts], after)
+        number = _first_emptying_rule([part.any for part in parts], after)
         if number is None:
             return masks, tally, alone or bool(giving_way)
         giving_way.add(number)
 
 
-def _leaving_nothing(before: Sequence[bool], after: Sequence[Mapping[tuple[int, int], bool]]) -> tuple[int, int] | None:
-    """The first rule that leaves no part a row; ``after`` says of each part what the rules that act on it leave."""
+def _first_emptying_rule(before: Sequence[bool], after: Sequence[Mapping[tuple[int, int], bool]]) -> tuple[int, int] | None:
+    """The first rule after which no part has an allowed row; None if there is none.
+
+    ``after``: by part and rule, whether rows remain.
+    """
     now = list(before)
     for number in sorted({number for left in after for number in left}):
         later = [left.get(number, state) for left, state in zip(after, now, strict=True)]
@@ -191,7 +207,7 @@ def _leaving_nothing(before: Sequence[bool], after: Sequence[Mapping[tuple[int, 
 def _rules(
     deck: Deck, facts: Facts, alive: _AllowedRows, kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
 ) -> Iterator[_Rule]:
-    """The effects of these kinds that can act on the table, less settings that are ``free``."""
+    """Effects of these kinds that apply to the table, without settings in ``free``."""
     for card, placed in deck.acting_on(alive.columns.names, kinds, free):
         alive.shrink()
         where = holds(card, facts, alive.columns)
@@ -200,7 +216,7 @@ def _rules(
 
 
 def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
-    """The candidates that a narrowing effect leaves."""
+    """Mask of the candidates that a law or default keeps."""
     where = rule.where & acts(rule.policy, facts, columns)
     if not np.any(where):
         return True
@@ -209,11 +225,11 @@ def _kept(rule: _Rule, facts: Facts, columns: Columns) -> Where:
 
 
 def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float64]:
-    """Less one for each preference of the deck that concerns a candidate and that it misses.
+    """Preference score per candidate: minus 1 for each preference of the deck that applies to the candidate and is not met.
 
-    A card concerns the candidates for which its preconditions hold, ``prefer: {k: v}`` those of them for which its condition does;
-    of ``prefer: candidate`` the condition is what is preferred. So what does without a technique loses nothing by advice on how
-    to use it well.
+    A preference applies where the card's preconditions hold and, for ``prefer: {k: v}``, where its condition holds; for ``prefer:
+    candidate``, the condition itself is the preference. A candidate that does not use a technique therefore loses nothing by advice
+    on how to use it.
     """
     score = np.zeros(columns.rows, dtype=np.float64)
     everything = _AllowedRows(columns, None, np.ones(columns.rows, dtype=np.bool_))
@@ -226,10 +242,10 @@ def preferences(deck: Deck, facts: Facts, columns: Columns) -> NDArray[np.float6
 
 
 def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Reason, ...]:
-    """Which policies shaped one candidate, and which risks it runs; in card order.
+    """Policies that shaped one candidate, and the risks that apply to it, in card order.
 
-    A law or default counts where its condition holds and the candidate keeps it, a preference where it is met. The fallback of a
-    risk stands in its text.
+    A law or default counts where its condition holds and the candidate complies, a preference where it is met. A risk's text
+    includes its fallback.
     """
     known = {**facts, **row_values}
     found = []
@@ -239,7 +255,7 @@ def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Re
         for policy in card.policies:
             if policy.phase is Phase.PLAN and policy.effects and acts_for(policy, known):
                 text = str(policy.because)
-                kinds = [effect.kind.value for effect in policy.effects if _shaped(effect, known)]
+                kinds = [effect.kind.value for effect in policy.effects if _complies(effect, known)]
                 found += [Reason(card=card.id, policy=policy.id, effect=kind, text=text) for kind in kinds]
         for risk in card.risks:
             if risk.when is not None and scalar(risk.when, known) is True:
@@ -247,7 +263,7 @@ def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Re
     return tuple(found)
 
 
-def _shaped(effect: Effect, row: Mapping[str, Any]) -> bool:
+def _complies(effect: Effect, row: Mapping[str, Any]) -> bool:
     if effect.kind is EffectKind.FORBID:
         return bool(effect.settings) and not selects_row(effect, row)
     return effect.kind is EffectKind.WARN or selects_row(effect, row)
@@ -259,7 +275,7 @@ def _risk_text(risk: Risk) -> str:
 
 
 def show_setting(setting: Setting) -> str:
-    """``recompute = full`` or ``micro_batch = knobs.micro_batch * 2``."""
+    """A setting of an effect as text: ``recompute = full`` or ``micro_batch = knobs.micro_batch * 2``."""
     name = setting.path.partition(".")[2]
     if setting.change is not None:
         return f"{name} = {setting.change.text}"

@@ -1,4 +1,4 @@
-"""Policy matching: where a policy's condition holds and which candidates its settings select; on one candidate or a table."""
+"""Policy matching: where a policy's condition holds, and which candidates its settings select; for one candidate or a table."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from strategist.expr.evaluate import Facts, Mask, scalar, truth
 from strategist.expr.vocabulary import VOCABULARY, same_choice
 
 Where = bool | Mask
-"""One bool for all candidates, or a mask."""
+"""Candidates: one bool for all of them, or a mask."""
 
 
 def holds(card: Card, facts: Facts, columns: Columns) -> Where:
-    """The candidates for which every precondition of the card surely holds."""
+    """Candidates for which every precondition of the card is true, not unknown."""
     result: Where = True
     for condition in card.preconditions:
         if condition.when is not None:
@@ -25,12 +25,12 @@ def holds(card: Card, facts: Facts, columns: Columns) -> Where:
 
 
 def acts(policy: Policy, facts: Facts, columns: Columns) -> Where:
-    """The candidates for which the policy's own condition surely holds."""
+    """Candidates for which the policy's own condition is true, not unknown."""
     return True if policy.when is None else truth(policy.when, facts, columns)
 
 
 def selects(effect: Effect, columns: Columns) -> Where:
-    """The candidates that have all of the effect's settings; all of them when it has none."""
+    """Candidates that have all of the effect's settings; all candidates where it has none."""
     result: Where = True
     for setting in effect.settings:
         result = result & matches(setting, columns)
@@ -54,31 +54,31 @@ def _codes(setting: Setting, choices: tuple[KnobValue, ...]) -> list[int]:
 
 
 def holds_for(card: Card, facts: Facts) -> bool:
-    """Whether every precondition surely holds; ``facts`` include the candidate's values."""
+    """Whether every precondition of the card is true, not unknown; ``facts`` include the candidate's values."""
     return all(condition.when is None or scalar(condition.when, facts) is True for condition in card.preconditions)
 
 
 def acts_for(policy: Policy, facts: Facts) -> bool:
-    """Whether the policy's own condition surely holds; ``facts`` include the candidate's values."""
+    """Whether the policy's own condition is true, not unknown; ``facts`` include the candidate's values."""
     return policy.when is None or scalar(policy.when, facts) is True
 
 
 def condition_names(card: Card, policy: Policy) -> tuple[str, ...]:
-    """The names that decide whether a policy acts, each once."""
+    """Vocabulary names in the conditions of the card and of the policy, each once."""
     conditions = [*(condition.when for condition in card.preconditions), policy.when]
     named = set().union(*(condition.names for condition in conditions if condition is not None))
     return tuple(name for name in VOCABULARY if name in named)
 
 
 def selects_row(effect: Effect, row: Facts) -> bool:
-    """Whether the candidate has all of the effect's settings; ``row`` holds what computed ones are computed from, too."""
+    """Whether the candidate has all of the effect's settings. ``row`` also has the facts that computed settings depend on."""
     return all(
         any(same_choice(row.get(setting.path), value) for value in requested_values(setting, row)) for setting in effect.settings
     )
 
 
 def requested_values(setting: Setting, row: Facts) -> tuple[KnobValue, ...]:
-    """The values that a setting asks for; none where what it computes is unknown, no whole number, or too small."""
+    """Values of a setting; a computed one is evaluated. Empty where the result is unknown, not a whole number, or too small."""
     if setting.change is None:
         return setting.values
     value = scalar(setting.change, row)

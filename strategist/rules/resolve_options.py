@@ -1,8 +1,8 @@
-"""Resolves one option (a setting without a price): the values that cards allow, and the most preferred of them."""
+"""Resolution of one option (a setting without an effect on the price): the allowed values, and the most preferred of them."""
 
 from collections.abc import Iterator, Sequence
 
-from strategist.cards.card import HARD, EffectKind, Phase
+from strategist.cards.card import LAWS, EffectKind, Phase
 from strategist.cards.deck import Deck, PolicyRef
 from strategist.contract.knobs import KnobValue
 from strategist.expr.evaluate import Facts
@@ -11,10 +11,10 @@ from strategist.rules.policy_matching import acts_for, holds_for, requested_valu
 
 
 def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) -> KnobValue:
-    """The value of a setting: of ``values`` what laws leave; of these what cards set, then what most cards prefer, then the first.
+    """Resolved value of the setting ``path``, one of ``values`` or a number that a policy names or computes.
 
-    ``facts`` are all that is known of the candidate. A whole number may also become what a policy names or computes.
-    Where laws leave nothing the first value stands.
+    Laws (require, forbid) remove values; where they remove all, the first value stays. Of the rest, defaults (set) keep what they
+    name, then the value with the most preferences is chosen (of ties the first). ``facts`` are all known values of the candidate.
     """
     policy_refs = tuple(ref for ref in deck.policy_refs.get(path, ()) if ref.policy.phase is Phase.PLAN)
     if not policy_refs:
@@ -30,15 +30,15 @@ def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) ->
 
 
 def _keeps(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool:
-    """Whether a law leaves the value; what is no law leaves all."""
-    if ref.effect.kind not in HARD:
+    """Whether a law allows the value; policies that are not laws allow all."""
+    if ref.effect.kind not in LAWS:
         return True
     met = _meets(ref, facts, path, value)
     return met is None or met is (ref.effect.kind is not EffectKind.FORBID)
 
 
 def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | None:
-    """Whether the candidate with this value has what the effect names; None where the policy does not act on it."""
+    """Whether the candidate with this value has the effect's settings; None where the policy does not apply."""
     row = {**facts, path: value}
     if not (holds_for(ref.card, row) and acts_for(ref.policy, row)):
         return None
@@ -46,7 +46,7 @@ def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | 
 
 
 def _named(policy_refs: Sequence[PolicyRef], facts: Facts, path: str) -> Iterator[int]:
-    """Whole numbers that acting policies ask for."""
+    """Whole numbers that applicable policies name or compute."""
     for ref in policy_refs:
         if ref.effect.kind is EffectKind.FORBID or not (holds_for(ref.card, facts) and acts_for(ref.policy, facts)):
             continue

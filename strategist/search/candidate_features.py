@@ -1,4 +1,4 @@
-"""Candidate features: the candidates of a study as columns, with the cost model's predictions for each."""
+"""Candidate features: candidates of one or several studies as columns, with the cost model's predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -28,30 +28,36 @@ TIME_PARTS = tuple(part.name for part in fields(TimeParts))
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a study is of: its device, and as powers of two its devices, the FLOPs of a token, and the tokens of a step."""
+    """Context of a study: its device, and log2 of its number of devices, its FLOPs per token and its tokens per step."""
 
     device: str = ""
     doublings: tuple[float, ...] = ()
 
     def squared_distance(self, other: "Context") -> float:
-        """The square of the distance to another one: a device that differs counts as one doubling."""
+        """Squared distance to another context; a different device counts as one doubling."""
         squares = [(own - theirs) ** 2 for own, theirs in zip(self.doublings, other.doublings, strict=True)]
         return sum(squares) + (self.device != other.device)
 
 
 def context(model: ModelShape, cluster: Cluster, workload: Workload) -> Context:
-    """Of a study of this model."""
+    """The context of a study of this model, cluster and workload."""
     sizes = cluster.devices, model_flops_per_token(model, workload), workload.tokens_per_step
     return Context(device=cluster.device.name, doublings=tuple(map(log2, sizes)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateFeatures:
-    """One element a candidate. ``predicted`` is what the objective minimises, ``memory_ratio`` the predicted share of the memory
-    that a plan may take, ``shares`` that of each part in the predicted step: an array of candidates x parts. ``beside`` is what
-    further objectives minimise, candidates x objectives, None without any; ``step_ratio`` is the predicted share of the longest
-    step that is allowed, None where any is. ``contexts`` say what each study is of, and ``sizes`` how many candidates are of which,
-    where there are several."""
+    """Features of candidates, one element per candidate.
+
+    settings: the candidate's settings.
+    predicted: predicted value of the request's objective.
+    memory_ratio: predicted peak memory over the memory that a plan may use.
+    shares: share of each part in the predicted step: candidates x parts.
+    beside: predicted values of further objectives: candidates x objectives; None if there are none.
+    step_ratio: predicted step over the longest step allowed; None if steps are not constrained.
+    contexts: the context of each study.
+    sizes: number of candidates of each study; empty for a single study.
+    """
 
     settings: tuple[Settings, ...]
     predicted: Floats
@@ -67,19 +73,19 @@ class CandidateFeatures:
 
     @cached_property
     def study(self) -> Counts:
-        """The number of each candidate's study."""
+        """Index of each candidate's study."""
         return np.repeat(np.arange(len(self.contexts)), self.sizes or len(self))
 
     @cached_property
     def doublings(self) -> Floats:
-        """Settings that are sizes and not alike in all candidates, as powers of two: candidates x settings."""
-        sizes = [np.log2(self.values[name])[self.codes[name]] for name in self.questions if _sizes(self.values[name])]
+        """log2 of the numeric settings that vary: candidates x settings."""
+        sizes = [np.log2(self.values[name])[self.codes[name]] for name in self.questions if _numeric(self.values[name])]
         return _stacked(sizes, len(self))
 
     @cached_property
     def choices(self) -> Floats:
-        """All others that are not alike, as numbers that say no more than which are equal: candidates x settings."""
-        return _stacked([self.codes[name] for name in self.questions if not _sizes(self.values[name])], len(self))
+        """The other settings that vary, as codes that can only be compared for equality: candidates x settings."""
+        return _stacked([self.codes[name] for name in self.questions if not _numeric(self.values[name])], len(self))
 
     @cached_property
     def sizes_alike(self) -> tuple[Floats, Counts]:
@@ -93,12 +99,12 @@ class CandidateFeatures:
 
     @cached_property
     def columns(self) -> dict[str, tuple[KnobValue, ...]]:
-        """The values of each setting, one a candidate."""
+        """Values of each setting, one per candidate."""
         return {name: tuple(own[name] for own in self.settings) for name in (self.settings[0] if self.settings else ())}
 
     @cached_property
     def values(self) -> dict[str, tuple[KnobValue, ...]]:
-        """Those that occur, in a fixed order."""
+        """Distinct values of each setting, in a fixed order."""
         order = {name: sorted(set(found), key=lambda value: (str(type(value)), value)) for name, found in self.columns.items()}
         return {name: tuple(found) for name, found in order.items()}
 
@@ -121,7 +127,7 @@ class CandidateFeatures:
 
 
 def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
-    """Those of plans."""
+    """Features of priced plans of one study."""
     predicted = np.array([goals.predicted(plan) for plan in plans], dtype=np.float64).reshape(len(plans), len(goals.objectives))
     seconds = np.array([[getattr(plan.estimate.time, name) for name in TIME_PARTS] for plan in plans]).reshape(-1, len(TIME_PARTS))
     step = [max(goals.predicted_ratios(plan).values(), default=None) for plan in plans]
@@ -137,7 +143,7 @@ def plan_features(plans: Sequence[Plan], goals: Goals) -> CandidateFeatures:
 
 
 def concatenate(studies: Sequence[CandidateFeatures]) -> CandidateFeatures:
-    """Those of several studies, one study after the other. Settings and parts of a step mean the same in all of them."""
+    """Features of several studies, one after the other. Settings and parts of a step mean the same in all of them."""
     return CandidateFeatures(
         settings=tuple(own for each in studies for own in each.settings),
         predicted=np.concatenate([each.predicted for each in studies]),
@@ -151,12 +157,12 @@ def concatenate(studies: Sequence[CandidateFeatures]) -> CandidateFeatures:
 
 
 def _joined(columns: Sequence[Floats | None]) -> Floats | None:
-    """One after the other, where all have it."""
+    """The columns concatenated; None if a study lacks one."""
     known = [column for column in columns if column is not None]
     return np.concatenate(known) if len(known) == len(columns) else None
 
 
-def _sizes(values: Sequence[KnobValue]) -> bool:
+def _numeric(values: Sequence[KnobValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
 
 

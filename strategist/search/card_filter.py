@@ -1,4 +1,6 @@
-"""Card filter: what cards and the back end leave of a space, first of blocks, then of combinations of knobs, then of candidates."""
+"""Card filter: applies cards and the back end's limits to a space: to blocks first, then to combinations of knobs, then to
+candidates.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,11 +23,11 @@ from strategist.search.space_constraints import SpaceConstraints
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCriteria:
-    """What candidates are judged by.
+    """Criteria by which candidates are judged.
 
-    constraints: what narrows the space.
+    constraints: what restricts the space.
     limits: time and memory that a candidate must keep to.
-    lower_bounds: of the memory and time of a table of families; None where nodes differ.
+    lower_bounds: memory and time bounds of a table of families; None if the nodes of the cluster differ.
     """
 
     deck: Deck
@@ -37,7 +39,7 @@ class SearchCriteria:
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowed:
-    """Blocks and combinations of knobs that are left of a space, each alone."""
+    """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately."""
 
     blocks: list[Block]
     knobs: Columns
@@ -45,7 +47,7 @@ class Narrowed:
     dropped: tuple[Rejection, ...]
 
     def families(self, criteria: SearchCriteria) -> Families | None:
-        """The families of the candidates; None where there is no bound of them."""
+        """The families of the remaining candidates; None if there are no lower bounds."""
         return (
             None
             if criteria.lower_bounds is None
@@ -55,13 +57,13 @@ class Narrowed:
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
-    """Candidates that the cards leave; ``narrowed`` is what they were put together from."""
+    """Candidates that the cards allow; ``narrowed`` are the blocks and knobs that they combine."""
 
     columns: Columns
     narrowed: Narrowed | None = None
 
     def could(self, criteria: SearchCriteria) -> Mask:
-        """Those that could fit, by what their families take at least."""
+        """Mask of the candidates that could fit by the lower bound of their family."""
         found = self.narrowed.families(criteria) if self.narrowed else None
         if found is None or not isinstance(self.columns.values, Gathered):
             return np.ones(self.columns.rows, dtype=np.bool_)
@@ -70,11 +72,14 @@ class Allowed:
 
 
 def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
-    """The candidates that the cards leave, and the rejections by policy: first what layouts and micro-batches alone decide, then
-    what knobs alone decide, so that the rest stays small. Of that rest the back end refuses some, whose number comes last.
+    """Candidates that the cards allow, rejections by policy, and the number of candidates that the back end refuses.
 
-    ``defaults`` narrow early as well; where that leaves laws on whole candidates nothing, early passes are walked again by laws
-    alone. Without them laws decide alone.
+    Policies that depend on layout and micro-batch only are applied first, then those on knobs only, so that the table of whole
+    candidates stays small.
+
+    Args:
+        defaults: whether the cards' defaults narrow, too. They narrow in the early passes as well; if no candidate is left then,
+            the early passes are repeated with laws only. If False, only laws narrow.
     """
     deck, facts, constraints = criteria.deck, criteria.facts, criteria.constraints
     for early_defaults in (True, False) if defaults else (False,):
@@ -94,7 +99,7 @@ def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: b
 
 
 def narrowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
-    """The blocks that some knobs could save, and the combinations of knobs that some layout could."""
+    """Blocks for which some combination of knobs may be allowed, and combinations that may be allowed in some layout."""
     fixed = criteria.constraints.open
     kept, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
     knobs, left, by_knobs = _narrowed_knobs(kept, criteria.deck, criteria.facts, fixed, defaults)
@@ -103,7 +108,9 @@ def narrowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: 
 
 
 def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
-    """The candidates that the back end refuses; and these with those that change the trained model without being allowed."""
+    """Mask of the candidates that the back end refuses, and the same mask plus candidates that would change convergence without
+    being allowed to.
+    """
     refused, unasked = np.zeros((2, everything.rows), dtype=np.bool_)
     for place, part in everything.parts(PART_ROWS):
         refused[place] = constraints.backend.refused(known, part)
@@ -114,7 +121,7 @@ def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -
 def _narrowed_blocks(
     blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
 ) -> tuple[list[Block], tuple[Rejection, ...]]:
-    """The blocks without those that no knobs could save."""
+    """Blocks without those that cards reject whatever the knobs."""
     rows = np.array([block.rows for block in blocks])
     judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows, defaults=defaults)
     return [block for block, allowed in zip(blocks, judgement.allowed, strict=True) if allowed], judgement.dropped
@@ -123,8 +130,9 @@ def _narrowed_blocks(
 def _narrowed_knobs(
     blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
 ) -> tuple[Columns, Left, tuple[Rejection, ...]]:
-    """The combinations of knobs of the blocks, and where those lie that some layout could save; blocks share grids, so each is
-    asked once."""
+    """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and rejections. A grid shared
+    by several blocks is judged once.
+    """
     grids = {id(block.grid): block.grid for block in blocks}
     knobs, places = knob_table(list(grids.values()))
     used = Counter(id(block.grid) for block in blocks)
@@ -137,7 +145,7 @@ def _narrowed_knobs(
 
 
 def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
-    """One drop a policy, most first."""
+    """Rejections added up by policy, largest first."""
     counts: dict[tuple[str, str, str], int] = {}
     for drop in drops:
         key = (drop.card, drop.policy, drop.because)

@@ -1,4 +1,4 @@
-"""Downsampling: a small sample of a ranking whose plot shows the whole."""
+"""Downsampling: a small sample of a ranking whose plot represents all candidates."""
 
 from typing import TYPE_CHECKING
 
@@ -12,26 +12,26 @@ from strategist.search.rank import Ranking, candidate
 if TYPE_CHECKING:
     from strategist.contract.report import Space
 
-MOST = 1500
-"""Candidates in an overview at most, those of the front not counted."""
+MAX_CANDIDATES = 1500
+"""Maximum number of candidates in an overview, without those on the Pareto front."""
 
-ALIKE = (*(f"layout.{name}" for name in DEGREES), "knobs.recompute", "knobs.offload", "knobs.activation_offload")
-"""What candidates have in common of which one stands for all: the best that fits or, where none does, the smallest."""
+GROUP_COLUMNS = (*(f"layout.{name}" for name in DEGREES), "knobs.recompute", "knobs.offload", "knobs.activation_offload")
+"""Columns by which candidates are grouped. One candidate represents its group: the best that fits, or the smallest if none does."""
 
 
 def best_distinct(ranking: Ranking, limit: int | None) -> Array:
-    """The rows that fit, best first, and of those that are alike the best alone; so many at most."""
+    """At most ``limit`` rows that fit, best first; one per group of similar candidates."""
     groups, _ = _groups(ranking.columns)
     _, first = np.unique(groups[ranking.order], return_index=True)
     return np.asarray(ranking.order[np.sort(first)[:limit]])
 
 
-def overview(ranking: Ranking, tokens_per_step: int, most: int = MOST) -> "Space":
-    """The front of speed and memory, and the best of each group of candidates that are alike."""
+def overview(ranking: Ranking, tokens_per_step: int, most: int = MAX_CANDIDATES) -> "Space":
+    """The Pareto front of speed and memory, and the representative of each group of similar candidates."""
     from strategist.contract.report import Seen, Space
 
     groups, sizes = _groups(ranking.columns)
-    best = _best(ranking, groups)
+    best = _representatives(ranking, groups)
     ahead = set(_front(ranking).tolist())
     rows = list(dict.fromkeys([*best[:most].tolist(), *sorted(ahead)]))
     places = {int(row): place for place, row in enumerate(ranking.order.tolist(), start=1)}
@@ -53,16 +53,16 @@ def overview(ranking: Ranking, tokens_per_step: int, most: int = MOST) -> "Space
 
 
 def _groups(columns: Columns) -> tuple[Array, Array]:
-    """The group of each row, and how many rows each group has."""
+    """Group number of each row, and the size of each group."""
     group = np.zeros(columns.rows, dtype=np.int64)
-    for name in ALIKE:
+    for name in GROUP_COLUMNS:
         values, codes = np.unique(columns.values[name], return_inverse=True)
         group = np.unique(group * len(values) + codes, return_inverse=True)[1]  # compressed, so that it never overflows
     return group, np.bincount(group)
 
 
-def _best(ranking: Ranking, groups: Array) -> Array:
-    """The row of each group: those that fit in their order, then those that do not, the smallest first."""
+def _representatives(ranking: Ranking, groups: Array) -> Array:
+    """The representative row of each group: those that fit in their order, then the others by size."""
     found, first = np.unique(groups[ranking.order], return_index=True)
     fitting = ranking.order[np.sort(first)]
     others = np.flatnonzero(~np.isin(groups, found))
@@ -72,7 +72,7 @@ def _best(ranking: Ranking, groups: Array) -> Array:
 
 
 def _front(ranking: Ranking) -> Array:
-    """The rows that fit and that none is both faster and smaller than."""
+    """Rows that fit and for which no row is both faster and smaller."""
     rows, priced = ranking.order, ranking.priced
     rows = rows[np.lexsort((priced.peak_memory_bytes[rows], priced.step_seconds[rows]))]
     peaks = priced.peak_memory_bytes[rows]

@@ -1,4 +1,4 @@
-"""Facts: values of a situation for the cards' expressions, by vocabulary name."""
+"""Facts: values of a situation by vocabulary name, for the expressions of cards."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> dict[str, Any]:
-    """Facts of model, workload, device and cluster; ``cluster.host_memory_bytes`` is None (unknown) where it was not given."""
+    """Facts of model, workload, device and cluster. ``cluster.host_memory_bytes`` is None (unknown) if it was not given."""
     device = cluster.device
     per = state_bytes(model, workload)
     layers = model.parameters - model.embedding_parameters - model.head_parameters
@@ -65,7 +65,7 @@ def situation_facts(model: ModelShape, cluster: Cluster, workload: Workload) -> 
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, Any]:
-    """Facts of the phase after pricing."""
+    """Facts of a priced candidate."""
     names = ("step_seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "host_memory_bytes_per_node", "comm_ratio")
     facts = {f"estimate.{name}": getattr(estimate, name) for name in (*names, "exposed_comm_ratio")}
     bubble = estimate.time.bubble / estimate.step_seconds
@@ -73,13 +73,13 @@ def estimate_facts(estimate: Estimate) -> dict[str, Any]:
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
-    """Facts of a plan: of its situation, its candidate and its price."""
+    """Facts of a plan: those of its situation, its candidate and its price."""
     known = situation_facts(plan.model, plan.cluster, plan.workload) | estimate_facts(plan.estimate)
     return known | row_of(plan.candidate, plan.accumulation)
 
 
 def observed_facts(measurement: "Measurement", cluster: Cluster) -> dict[str, Any]:
-    """Facts of the phase after a trial; what it did not show is None (unknown)."""
+    """Facts of a measured trial; None (unknown) for what was not measured."""
     names = ("step_seconds", "step_seconds_spread", "tokens_per_second", "mfu", "comm_ratio", "exposed_comm_ratio")
     shares = ("bubble_ratio", "rank_imbalance", "stage_imbalance")
     total, exposed, peaks = measurement.comm_ratio, measurement.exposed_comm_ratio, measurement.peak_memory_bytes

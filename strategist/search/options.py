@@ -1,4 +1,4 @@
-"""Options of a chosen candidate, resolved one after the other by the cards."""
+"""Options of a chosen candidate, resolved in order by the cards."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,15 +17,17 @@ from strategist.search.space_constraints import SpaceConstraints
 _DEFAULTS = Options()
 
 _FREE = Candidate(layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True, compile=True))
-"""No law between options and other settings rules any option out."""
+"""A candidate for which no law between options and other settings rules an option out."""
 
 
 def forced_options(constraints: SpaceConstraints) -> dict[str, KnobValue]:
-    """Closed options of which the user, the back end's limits and the laws leave one value in all candidates, by full name."""
+    """Options with a single possible value in all candidates, by full name: fixed by the user, or left by the back end and the
+    laws.
+    """
     fixed = {name: value for name, value in constraints.fix.items() if name in OPTION_NAMES}
     found: dict[str, tuple[KnobValue, ...]] = {name: (value,) for name, value in fixed.items()}
     for name in OPTION_CHOICES.keys() - fixed.keys():
-        found[name] = _open(name, getattr(_DEFAULTS, name), _FREE, fixed, constraints)
+        found[name] = _open_values(name, getattr(_DEFAULTS, name), _FREE, fixed, constraints)
     return {full_name(name): values[0] for name, values in found.items() if len(values) == 1}
 
 
@@ -39,10 +41,9 @@ def with_options(
     constraints: SpaceConstraints,
     names: Sequence[str] = OPTION_NAMES,
 ) -> Candidate:
-    """The candidate with its options, or those of some ``names`` alone, settled in the order of their definition; ``facts`` include
-    its estimate.
+    """The candidate with its options (or those in ``names``) resolved in the order of their definition.
 
-    An option that has nothing to act on, or of which the user or the back end leaves one value, takes no part.
+    An option without effect is skipped, and one with a single possible value takes it. ``facts`` include the candidate's estimate.
     """
     row = {**facts, **row_of(chosen, chosen.accumulation(workload))}
     values: dict[str, KnobValue] = {name: value for name, value in constraints.fix.items() if name in OPTION_NAMES}
@@ -53,17 +54,17 @@ def with_options(
         elif not chosen.acts(name, model):
             continue
         else:
-            able = _able(name, _open(name, default, chosen, values, constraints), row, constraints)
+            able = _runnable(name, _open_values(name, default, chosen, values, constraints), row, constraints)
             value = resolve(deck, row, full_name(name), able)
             value = value if constraints.backend.allows(full_name(name), value) else default
         values[name] = row[full_name(name)] = value
     return with_settings(chosen, values)
 
 
-def _open(
+def _open_values(
     name: str, default: KnobValue, chosen: Candidate, settled: Mapping[str, KnobValue], constraints: SpaceConstraints
 ) -> tuple[KnobValue, ...]:
-    """Values that constraints and laws leave, the default first."""
+    """Values that constraints and laws leave; the default comes first."""
     choices = (default, *(value for value in SETTING_CHOICES.get(name, ()) if value != default))
     found = constraints.values(name, choices)
     if found in ((), (default,)):
@@ -71,8 +72,10 @@ def _open(
     return tuple(value for value in found if not _broken(chosen, {**settled, name: value})) or (default,)
 
 
-def _able(name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], constraints: SpaceConstraints) -> tuple[KnobValue, ...]:
-    """Those that the back end runs beside the other settings; all where it runs none."""
+def _runnable(
+    name: str, values: tuple[KnobValue, ...], row: Mapping[str, Any], constraints: SpaceConstraints
+) -> tuple[KnobValue, ...]:
+    """Values that the back end runs together with the other settings; all values if it runs none of them."""
     if len(values) == 1:
         return values
     return tuple(value for value in values if constraints.backend.takes(full_name(name), value, row)) or values

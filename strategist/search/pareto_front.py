@@ -1,4 +1,4 @@
-"""The front: what no other dominates, and by how much a candidate is expected to push it on.
+"""Pareto front: undominated trials, and the expected hypervolume improvement of candidates.
 
 Expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks, IEEE Transactions on Evolutionary Computation 10, 2006), over
 logarithms: a tenth less of one objective weighs as much as a tenth less of another.
@@ -13,33 +13,35 @@ import numpy as np
 from strategist.expr.columns import Array
 from strategist.search.candidate_features import Floats
 
-CELLS = {2: 64, 3: 20, 4: 12}
-"""Along each axis, by the number of objectives."""
+GRID_CELLS = {2: 64, 3: 20, 4: 12}
+"""Number of cells along each axis, by the number of objectives."""
 
-MARGIN = log(1.1)
-"""So far beyond the worst of the front what is dominated counts: its ends are worth pushing on, what is far behind them is not."""
+REFERENCE_MARGIN = log(1.1)
+"""Distance of the reference point beyond the worst of the front (natural logarithm): close enough to ignore far dominated
+candidates, far enough to extend the ends of the front.
+"""
 
-DIRECTIONS = 16
-"""So many ways to weigh the objectives find the candidates along a front."""
+WEIGHTINGS = 16
+"""Number of random weightings of the objectives that select candidates along a front."""
 
-AUGMENTED = 0.05
-"""What the sum of the weighed objectives counts beside the worst of them (Knowles, ParEGO, in the same volume, equation 2)."""
+AUGMENTATION = 0.05
+"""Weight of the sum of weighted objectives beside their maximum (Knowles, ParEGO, in the same volume, equation 2)."""
 
 
 def expected_hypervolume_gain(mean: Floats, deviation: Floats, runs: Floats, measured: Floats) -> Floats:
-    """By which share each candidate is expected to enlarge what the ``measured`` dominate. All are rows with the logarithm of each
-    objective; ``runs`` is the chance that a candidate runs. Before anything is measured, what is expected of it beside the best.
+    """Expected enlargement, as a share, of the volume that the ``measured`` trials dominate, for each candidate.
 
-    A candidate adds the volume that it dominates and no other does: the expectation is the sum, over all cells not dominated, of
-    the chance that the candidate does, where objectives err independently.
+    Rows are candidates or trials, columns the logarithm of each objective; ``runs`` is the probability that a candidate runs. The
+    expectation is the sum, over all cells that are not dominated yet, of the probability that the candidate dominates them; errors
+    of the objectives are independent. Before any trial: the gain relative to that of the best candidate.
     """
     from scipy.special import ndtr  # slow import, needed only by a search
 
     points = np.concatenate([mean, measured])
     low = np.concatenate([mean - deviation, measured]).min(axis=0)
-    high = points[undominated(points.tolist())].max(axis=0) + MARGIN
+    high = points[undominated(points.tolist())].max(axis=0) + REFERENCE_MARGIN
     objectives = mean.shape[1]
-    count, axes = CELLS[objectives], "abcd"[:objectives]
+    count, axes = GRID_CELLS[objectives], "abcd"[:objectives]
     cells = [np.linspace(low[axis], high[axis], 2 * count + 1)[1::2] for axis in range(objectives)]
     chances = [ndtr((own - mean[:, axis, None]) / deviation[:, axis, None]) for axis, own in enumerate(cells)]
     covered = np.zeros((count,) * objectives, dtype=np.bool_)
@@ -51,18 +53,20 @@ def expected_hypervolume_gain(mean: Floats, deviation: Floats, runs: Floats, mea
 
 
 def spread_over_front(values: Floats, limit: int) -> Array:
-    """So many rows along the front, the best by each of many weights in turn; ``values`` are rows with one of each objective."""
+    """At most ``limit`` row numbers along the front: the best rows by each of many weightings, in turn. ``values``: rows x
+    objectives.
+    """
     far = np.log(values / values.min(axis=0))
     objectives = values.shape[1]
-    weights = np.concatenate([np.eye(objectives), np.random.default_rng(0).dirichlet(np.ones(objectives), DIRECTIONS)])
-    behind = [(far * own).max(axis=1) + AUGMENTED * (far * own).sum(axis=1) for own in weights]
+    weights = np.concatenate([np.eye(objectives), np.random.default_rng(0).dirichlet(np.ones(objectives), WEIGHTINGS)])
+    behind = [(far * own).max(axis=1) + AUGMENTATION * (far * own).sum(axis=1) for own in weights]
     turns = np.stack([np.argsort(own, kind="stable")[:limit] for own in behind], axis=1).ravel()
     _, first = np.unique(turns, return_index=True)
     return turns[np.sort(first)][:limit]
 
 
 def undominated(values: Sequence[Sequence[float]]) -> list[int]:
-    """The places of those that no other dominates: none is as good in every objective and better in one."""
+    """Places of the points that no other point dominates (at least as good in every objective, and better in one)."""
     found: list[int] = []
     for place in sorted(range(len(values)), key=lambda place: tuple(values[place])):  # dominating points come first
         own = values[place]

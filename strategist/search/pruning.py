@@ -1,4 +1,4 @@
-"""Pruning: candidates whose family cannot fit or be fast enough, by lower bounds, are left out before they are listed."""
+"""Pruning: families of candidates that cannot fit or be fast enough, by lower bounds, are dropped before they are enumerated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from strategist.contract.knobs import CHOICES, KnobValue
 from strategist.contract.settings import SETTING_CHOICES, full_name
-from strategist.cost.lower_bounds import FAMILY, LEAST_OF_OTHERS, LowerBounds
+from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
 from strategist.expr.columns import Array, Columns
 from strategist.rules.policy_evaluation import PART_ROWS
 from strategist.search.candidate_tables import Left, rows_at, table_of
@@ -18,13 +18,13 @@ _OFFLOAD = full_name("offload")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a candidate must keep to: seconds of a step, and room on a device for ``memory_margin`` times what it takes."""
+    """Limits of a candidate: seconds of a step, and device memory, which must hold ``memory_margin`` times the predicted peak."""
 
     step_seconds: float
     memory_margin: float
 
     def met_by(self, found: LowerBounds) -> Array:
-        """By offload, the families some of whose candidates could keep to it."""
+        """Mask of families x offload modes: whether the lower bounds keep to the limits."""
         fast = found.step_seconds <= self.step_seconds
         fits = [found.memory_bytes[str(how)] * self.memory_margin <= found.room_bytes for how in CHOICES["offload"]]
         return np.stack([fast & each for each in fits], axis=1)
@@ -32,11 +32,11 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Families:
-    """The families of the candidates of some blocks.
+    """Families of the candidates of some blocks: candidates of a family share a lower bound.
 
-    first: the number of each block's first family.
-    family: by the place of a combination of knobs, the number of its family in each block.
-    could: by family and offload, whether some of its candidates could keep to the limits.
+    first: number of each block's first family.
+    family: by row of the table of knobs, the number of its family within a block.
+    could: families x offload modes: whether some candidate could keep to the limits.
     """
 
     blocks: Sequence[Block]
@@ -47,7 +47,7 @@ class Families:
     could: Array
 
     def among(self, of: Array, places: Array) -> Array:
-        """Of candidates by number of block and place of the combination of knobs, those that could."""
+        """Mask of the candidates, given by block number and row of the table of knobs, that could keep to the limits."""
         return np.asarray(self.could[self.first[of] + self.family[places], self.knobs.values[_OFFLOAD][places]])
 
     @property
@@ -76,7 +76,9 @@ _NOWHERE: Array = np.zeros(0, dtype=np.int64)
 def families(
     blocks: Sequence[Block], knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
 ) -> Families:
-    """The families of the blocks with the combinations of knobs that are ``left``, some for each block."""
+    """Families of the blocks, restricted to the combinations of knobs that are ``left``, with the verdicts of their lower
+    bounds.
+    """
     family, samples = _families(knobs, left)
     table = table_of(blocks, relaxed(knobs), samples)
     parts = (limits.met_by(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
@@ -97,7 +99,7 @@ def _families(knobs: Columns, left: Left) -> tuple[Array, dict[int, Array]]:
     Families are numbered by the values that they share. These are few, so that marking them is faster than sorting.
     """
     kinds, key = 1, np.zeros(knobs.rows, dtype=np.int64)
-    for name in FAMILY:
+    for name in FAMILY_KNOBS:
         column = knobs.values[full_name(name)]
         least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
         kinds, key = kinds * (most - least + 1), key * (most - least + 1) + column - least
@@ -113,16 +115,16 @@ def _families(knobs: Columns, left: Left) -> tuple[Array, dict[int, Array]]:
 
 
 def relaxed(knobs: Columns) -> Columns:
-    """The combinations with the knobs that families do not share at their least."""
+    """The table of knobs with every knob outside of ``FAMILY_KNOBS`` replaced by its cheapest value."""
     return Columns(values=_Relaxed(knobs.values), categories=knobs.categories)
 
 
 class _Relaxed(Mapping[str, Array]):
-    """Columns of which some hold one value."""
+    """Columns of which some are constant."""
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self._values = values
-        self._least = {full_name(name): _code(name, value) for name, value in LEAST_OF_OTHERS.items()}
+        self._least = {full_name(name): _code(name, value) for name, value in CHEAPEST_KNOBS.items()}
 
     def __getitem__(self, name: str) -> Array:
         column = self._values[name]

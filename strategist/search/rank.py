@@ -1,4 +1,6 @@
-"""Ranking: cards reject, the cost model prices, the objective orders, preferences break near ties."""
+"""Ranking: cards reject candidates, the cost model prices the rest, the objective orders them, and cards' preferences break near
+ties.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +10,7 @@ import numpy as np
 
 from strategist.cards.deck import Deck
 from strategist.contract.cluster import Cluster
-from strategist.contract.estimate import SURE
+from strategist.contract.estimate import DEFAULT_CONFIDENCE
 from strategist.contract.knobs import CHOICES, KNOB_NAMES, Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import ModelShape
@@ -31,16 +33,22 @@ from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
 NEAR_TIE = 0.04
-"""Objectives closer than this share are equal to the model's eyes, and cards' preferences decide."""
+"""Objectives closer than this share count as equal; the cards' preferences then decide."""
 
 _BLANK = Candidate(layout=Layout(), knobs=Knobs())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The allowed candidates with their prices, what cards ``prefer`` of those that fit, and ``order``: these, best first.
+    """Allowed candidates with their prices, in order.
 
-    Of pipelines that were simulated ``weighted`` are the rows whose stages are cut by weight.
+    columns: the candidates, one row each.
+    prefer: weight of the cards' preferences for each row that fits.
+    order: rows that fit, best first.
+    candidates: number of candidates before cards were applied.
+    dropped: rejections by policy.
+    too_large, host_too_small: number of candidates that do not fit the devices, and of the others those that do not fit the hosts.
+    weighted: rows of simulated pipelines whose stages are split by weight.
     """
 
     columns: Columns
@@ -55,7 +63,7 @@ class Ranking:
 
     @property
     def fits_without_hosts(self) -> bool:
-        """Whether something fits that keeps nothing in host memory."""
+        """Whether a candidate fits that keeps no state in host memory."""
         none, stays = CHOICES["offload"].index("none"), CHOICES["activation_offload"].index(False)
         chosen = {name: self.columns.values[f"knobs.{name}"][self.order] for name in ("offload", "activation_offload")}
         return bool(((chosen["offload"] == none) & (chosen["activation_offload"] == stays)).any())
@@ -71,22 +79,24 @@ def rank(
     facts: Facts,
     calibration: Calibration,
     objective: str,
-    confidence: float = SURE,
+    confidence: float = DEFAULT_CONFIDENCE,
     blocks: Sequence[Block] | None = None,
     stack: Stack = NATIVE,
     all_timed: bool = True,
     first: int | None = None,
     within_seconds: float = np.inf,
 ) -> Ranking:
-    """Walks the whole space. Equal input gives equal order.
+    """Ranks all candidates of a space. Equal input gives equal order.
 
-    ``confidence`` is how surely a candidate must fit; what does not may go without a time, unless ``all_timed``. ``stack`` is the
-    system whose runs are priced; ``blocks`` is the space where it is known already: it does not depend on what is trained how.
-    Where only the ``first`` places matter, and they only with a step ``within_seconds``, the other candidates and their counts are
-    left out as far as they need not be looked at.
+    Args:
+        confidence: probability with which a candidate must fit. Candidates that do not fit need no step time, unless ``all_timed``.
+        blocks: the space, if it is known already; it does not depend on the train mode.
+        stack: the software stack whose runs are priced.
+        first, within_seconds: if only the ``first`` places with a step ``within_seconds`` matter, other candidates and their
+            counts are left out as far as lower bounds allow.
 
     Raises:
-        InputError: there is no legal candidate at all, or the back end refuses all that the cards would look at.
+        InputError: there is no legal candidate, or the back end refuses all that the cards allow.
     """
     blocks = space(model, cluster, workload, constraints) if blocks is None else blocks
     price = partial(
@@ -111,7 +121,7 @@ def rank(
         allowed, dropped, refused = allowed_of(blocks, criteria, defaults=defaults)
         found = ranked(allowed, dropped=dropped, candidates=candidates - refused)
         if len(found.order) or not refused:
-            break  # else what the back end refuses may be what the cards' defaults have left
+            break  # otherwise the cards' defaults may have left only candidates that the back end refuses
     return found
 
 
@@ -127,7 +137,7 @@ def _ranked(
     dropped: tuple[Rejection, ...] = (),
     candidates: int = 0,
 ) -> Ranking:
-    """The candidates that the cards allow, priced and in order; of a large table, unless ``all_timed``, those that fit alone."""
+    """The allowed candidates, priced and in order; of a large table, unless ``all_timed``, only those that fit."""
     columns, counts = allowed.columns, None
     if columns.rows > PART_ROWS and not all_timed:
         columns, *counts = _fitting(columns, allowed.could(criteria), price, objective, confidence, first)
@@ -149,9 +159,10 @@ def _ranked(
 
 
 def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
-    """The ranking of the candidates that pruning leaves, if it begins as the ranking of all candidates does; else None.
+    """The ranking of the candidates that pruning leaves, if its first places are proved equal to those of all candidates; else
+    None.
 
-    It does where some of them fit and no default of the cards gives way, and where none of them fits by the cards' laws alone.
+    They are equal if some candidate fits and no default of the cards gives way, or if nothing fits under the cards' laws alone.
     """
     known, found = {**criteria.facts, **forced_options(criteria.constraints)}, None
     for defaults in (True, False):
@@ -171,9 +182,11 @@ def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[
 def _fitting(
     columns: Columns, could: Mask, price: Callable[[Columns], Priced], objective: str, confidence: float, places: int | None
 ) -> tuple[Columns, int, int]:
-    """The candidates that fit, of those that ``could``; with ``places``, those that may come on one of so many first, and near ties
-    of the last of them. Where none fits, those nearest to it stand for all. Then how many are too large for their devices, and
-    of the others for the hosts."""
+    """Candidates that fit, out of those that ``could``, then the number too large for the devices, and of the others for the hosts.
+
+    With ``places``, only candidates that may take one of the first places, with near ties of the last one. If nothing fits, the
+    candidates nearest to fitting are returned instead.
+    """
     best, rows, values, nearest, too_large, host_too_small = np.zeros(0), [], [], [], columns.rows, 0
     for place, part in columns.parts(PART_ROWS):
         own = np.flatnonzero(could[place])
@@ -182,21 +195,20 @@ def _fitting(
         fitting = np.flatnonzero(fits & hosts)
         value = objective_cost(priced, objective)[fitting]
         best = np.sort(np.append(best, value))[:places]
-        near = value <= _limit(best, places)
+        near = value <= _near_tie_limit(best, places)
         rows.append(place.start + own[fitting[near]])
         values.append(value[near])
-        nearest.append(place.start + own[_smallest(priced)])
+        nearest.append(place.start + own[_nearest_to_fit(priced)])
         too_large -= int(np.count_nonzero(fits))
         host_too_small += int(np.count_nonzero(fits & ~hosts))
-    found = np.concatenate(rows)[np.concatenate(values) <= _limit(best, places)]
+    found = np.concatenate(rows)[np.concatenate(values) <= _near_tie_limit(best, places)]
     if not len(found) and not could.all():
         return _fitting(columns, np.ones_like(could), price, objective, confidence, places)
     return columns.take(found if len(found) else np.concatenate(nearest)), too_large, host_too_small
 
 
-def _smallest(priced: Priced) -> Array:
-    """Of some candidates the one that takes least of a device, and of those that a device could hold the one that takes least of
-    the hosts."""
+def _nearest_to_fit(priced: Priced) -> Array:
+    """The row with the least device memory, and among rows that fit the device the one with the least host memory."""
     if not len(priced.peak_memory_bytes):
         return np.zeros(0, dtype=np.int64)
     on_devices = np.flatnonzero(priced.peak_memory_bytes <= priced.capacity_bytes)
@@ -204,12 +216,14 @@ def _smallest(priced: Priced) -> Array:
     return np.unique(np.append(np.argmin(priced.peak_memory_bytes), hosts))
 
 
-def _limit(best: Floats, places: int | None) -> float:
+def _near_tie_limit(best: Floats, places: int | None) -> float:
     return float(best[-1]) * (1 + NEAR_TIE) if places and len(best) == places else np.inf
 
 
 def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) -> Array:
-    """By classes of near ties; in them by host memory, which costs money, then preference, then the objective itself."""
+    """Rows in order of merit: by classes of near ties; within a class by host memory (GiB), preference of cards, objective, step
+    time.
+    """
     value = objective_cost(priced, objective)[rows]
     if not len(value):
         return np.zeros(0, dtype=np.int64)
@@ -219,7 +233,7 @@ def in_order(priced: Priced, preference: Floats, objective: str, rows: Array) ->
 
 
 def objective_cost(priced: Priced, objective: str) -> Floats:
-    """What the objective wants least of; on a given cluster money is time."""
+    """The quantity that the objective minimises. On a given cluster cost is proportional to time."""
     joules = priced.energy_joules_per_step if objective == "energy" else None
     if joules is not None:
         return joules
@@ -227,7 +241,7 @@ def objective_cost(priced: Priced, objective: str) -> Floats:
 
 
 def candidate(columns: Columns, row: int) -> Candidate:
-    """One row of a table as a candidate, its options at their defaults."""
+    """One row of a table as a candidate, with default options."""
     values = columns.row(row)
     layout = {name: values[f"layout.{name}"] for name in PARTS["layout"]}
     return with_settings(_BLANK, layout | {name: values[f"knobs.{name}"] for name in KNOB_NAMES})

@@ -15,16 +15,22 @@ from strategist.search.settings import Settings
 from strategist.search.surrogate import ObservedCandidate, OtherStudies, expected_improvement, fit_surrogate, predict_objectives
 
 OUT_OF_MEMORY, MEMORY_RATIO, STEP_RATIO, AT_LEAST, MISSES = "out_of_memory", "memory_ratio", "step_ratio", "at_least", "misses"
-"""User attributes of a trial: how sure it is that it ran out of memory, the measured shares of the memory and of the longest step
-that are allowed, what its value is not below, where it was ended before anybody saw it, whether it ran and misses a constraint."""
+"""Names of user attributes of a trial: probability that it ran out of memory; measured shares of the allowed memory and of the
+longest step; lower bound of its value if it was pruned; whether it ran but violates a constraint.
+"""
 
 NEAR_TIE = 0.02
-"""Gains within this share of the greatest are equal, and the order of the candidates decides: preferences of cards are in it."""
+"""Gains within this share of the largest count as equal; the first candidate in the order wins, which includes preferences of
+cards.
+"""
 
 
 class SurrogateSampler(BaseSampler):
-    """Proposes one of the candidates at ``untried`` places out of ``known``, best predicted first. Candidates
-    predicted not to fit come last. Trials of ``others`` (other studies) train the surrogate, but do not belong to the study."""
+    """Proposes one of the ``untried`` places of ``known`` candidates, which are in predicted order.
+
+    Candidates predicted not to fit come last. Trials of ``others`` (other studies) train the surrogate, but do not belong to the
+    study.
+    """
 
     def __init__(
         self,
@@ -38,11 +44,11 @@ class SurrogateSampler(BaseSampler):
         self.expected_gain = 0.0
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All settings, since they are chosen together."""
+        """All settings: they are chosen together."""
         return self._distributions
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
-        """The settings of the next candidate; ``expected_gain`` says by which share it is expected to be better than the best."""
+        """Settings of the next candidate; ``expected_gain`` then holds its expected improvement over the best, as a share."""
         seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
         gain = self._gains(seen)
         fitting = [place for place in self._untried if self.known.memory_ratio[place] <= 1] or self._untried
@@ -51,7 +57,7 @@ class SurrogateSampler(BaseSampler):
         return dict(self.known.settings[place])
 
     def _gains(self, seen: Sequence[ObservedCandidate]) -> Floats:
-        """Of each candidate: by how much it is expected to be better than the best, or to enlarge what the front dominates."""
+        """Expected gain of each candidate: improvement over the best, or enlargement of the hypervolume with several objectives."""
         surrogate = fit_surrogate(self.known, seen, self._others)
         kept = [(item.value, *item.beside) for item in seen if item.value is not None and not item.misses]
         if self.known.beside is None:
@@ -62,11 +68,11 @@ class SurrogateSampler(BaseSampler):
         return expected_hypervolume_gain(mean, deviation, surrogate.runs, np.log(np.array(kept).reshape(-1, mean.shape[1])))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
-        """Never asked for: all settings are sampled together."""
+        """Not used: all settings are sampled together."""
         raise KeyError(param_name)
 
     def place_of(self, settings: Settings) -> int:
-        """Of the candidate with these settings; those that are alike in all need no mention."""
+        """Place of the candidate with these settings; settings equal in all candidates may be absent."""
         return self.known.places[tuple(settings[name] for name in self.known.questions)]
 
     def _seen(self, trial: FrozenTrial) -> ObservedCandidate:

@@ -13,10 +13,10 @@ Groups = dict[str, list[float]]
 
 
 def influences(ran: Sequence[tuple[Candidate, float]]) -> tuple[Influence, ...]:
-    """The settings in which candidates with measured seconds differ, those with most influence first.
+    """Settings that differ between measured candidates, by their influence on the step time, largest first.
 
-    One setting at a time (epsilon squared: Kelley, PNAS 21, 1935): what the values' means explain of the variance, less what as
-    many values explain by chance. Settings that change together share what they do.
+    Each setting by itself (epsilon squared: Kelley, PNAS 21, 1935): the share of variance that the means by value explain, less the
+    share that as many values explain by chance. Settings that always change together each get their common influence.
     """
     found = sorted(_each(ran), key=lambda item: (-item.share, item.setting))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Settings of a candidate by vocabulary name, as the search sees them, and the distance between two candidates."""
+"""Settings of a candidate by vocabulary name, and the distance between two candidates."""
 
 from collections.abc import Mapping
 
@@ -9,15 +9,16 @@ Settings = Mapping[str, KnobValue]
 """Values by vocabulary name."""
 
 SAMPLERS = ("surrogate", "order", "random", "grid", "tpe", "nsga2", "gp")
-"""What proposes trials: surrogate over what the cost model leaves unexplained; the cost model's order; chance; every value in turn;
-three of Optuna's."""
+"""Names of the samplers: ``surrogate`` models the residuals of the cost model; ``order`` takes the cost model's order;
+``random`` and ``grid``; and Optuna's ``tpe``, ``nsga2`` and ``gp``.
+"""
 
 
 def distance(left: Settings, right: Settings) -> int:
-    """The number of settings that differ."""
+    """Number of settings that differ."""
     return sum(left[name] != right[name] for name in left)
 
 
 def degrees(of: Settings) -> tuple[KnobValue, ...]:
-    """The group of layouts that the settings belong to: all that differ in the order of their axes at most."""
+    """Parallel degrees of the settings: equal for layouts that differ only in the order of their axes."""
     return tuple(of[f"layout.{name}"] for name in DEGREES)

@@ -1,4 +1,4 @@
-"""Simulated reranking: the best pipelines of a ranking are simulated and sorted again."""
+"""Simulated reranking: the pipelines at the top of a ranking are simulated action by action and sorted again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +13,8 @@ from strategist.cost.calibration import Calibration
 from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.search.rank import NEAR_TIE, Ranking, in_order, objective_cost
 
-FINALISTS, SEEDS = 512, 1024
-"""How many pipelines are simulated at most, and how far down the order they are looked for."""
+MAX_SIMULATED, SEARCHED_PLACES = 512, 1024
+"""Maximum number of simulated pipelines, and how many first places of the ranking they are taken from."""
 
 
 def reranked(
@@ -29,23 +29,23 @@ def reranked(
     weighted: Callable[[int], bool],
     stack: Stack = NATIVE,
 ) -> Ranking:
-    """The ranking with the step of its best pipelines simulated, and so many first ``places`` decided by it. ``weighted`` says of a
-    row whether its stages are cut by weight.
+    """The ranking, its best pipelines re-priced by simulation so that the first ``places`` are decided by simulated steps.
 
-    Pipelines are simulated in order, until even at their price none of the others could come near those places.
+    Pipelines are simulated in order until none of the remaining ones, even at their price, could come near those places.
+    ``weighted`` returns whether the stages of a row are split by weight.
     """
-    seeds = ranking.order[:SEEDS]
+    seeds = ranking.order[:SEARCHED_PLACES]
     pipes = np.flatnonzero(ranking.columns.values["layout.pp"][seeds] > 1)
-    head = seeds[: pipes[FINALISTS]] if len(pipes) > FINALISTS else seeds
-    waiting, priced, settled = seeds[pipes[:FINALISTS]], ranking.priced, np.ones(len(head), dtype=np.bool_)
-    settled[pipes[:FINALISTS]] = False
+    head = seeds[: pipes[MAX_SIMULATED]] if len(pipes) > MAX_SIMULATED else seeds
+    waiting, priced, settled = seeds[pipes[:MAX_SIMULATED]], ranking.priced, np.ones(len(head), dtype=np.bool_)
+    settled[pipes[:MAX_SIMULATED]] = False
     uneven: set[int] = set()
     pipelines = len(waiting)
     while len(waiting):
         value = objective_cost(priced, objective)
         best = np.sort(value[head[settled]])[:places]
         limit = best[-1] * (1 + NEAR_TIE) if len(best) == places else np.inf
-        batch = waiting[value[waiting] <= limit][: max(2 * places, pipelines - len(waiting))]  # twice as many each time
+        batch = waiting[value[waiting] <= limit][: max(2 * places, pipelines - len(waiting))]  # doubles with each round
         if not len(batch):
             break
         cut = np.array([weighted(int(row)) for row in batch])

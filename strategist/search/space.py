@@ -1,4 +1,4 @@
-"""Space: every legal candidate of a situation as one table. It is enumerated completely; nothing is sampled."""
+"""Space: every legal candidate of a situation, enumerated completely; nothing is sampled."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -11,8 +11,8 @@ import numpy as np
 from strategist.contract.cluster import Cluster
 from strategist.contract.knobs import (
     CHOICES,
-    IN_ROUNDS,
     LOOPED,
+    ROUND_BASED,
     V_SHAPED,
     ZERO_BUBBLE,
     Candidate,
@@ -32,24 +32,24 @@ from strategist.search.space_constraints import KnobSettings, SpaceConstraints, 
 
 MAX_MICRO_BATCH = 64
 LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
-IN_BLOCK = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
-"""What is equal in all candidates of a block."""
+BLOCK_COLUMNS = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
+"""Columns with one value for all candidates of a block."""
 
 VIRTUAL_STAGES = (2, 4)
-SEARCHED_SAVED = SAVED_OPERATIONS[:2]
-"""Selective recomputation with the other operations saved is walked only when fixed."""
+SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
+"""Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
 
 
 _DEFAULTS = Knobs()
 
 Grids = dict[tuple[object, ...], tuple[dict[str, Array], int]]
-"""Combinations of knobs already made, and how many; many layouts have the same."""
+"""Combinations of knobs by what determines them, with their number. Many layouts share one grid."""
 
 
 class Block(NamedTuple):
-    """Candidates of one layout and micro-batch: what is equal in all of them, and the combinations of their knobs.
+    """Candidates of one layout and micro-batch: the values that all of them share, and the combinations of their knobs.
 
-    A tuple, since the largest spaces have a hundred thousand of them; ``counts`` are the values of ``IN_BLOCK``.
+    A tuple, because the largest spaces have a hundred thousand blocks. ``counts`` are the values of ``BLOCK_COLUMNS``.
     """
 
     layout: Layout
@@ -66,10 +66,11 @@ def space(
     grids: Grids | None = None,
     legal: Sequence[Layout] | None = None,
 ) -> list[Block]:
-    """All candidates that keep the laws of layout and knobs, in a fixed order, as blocks that take no room yet.
+    """All legal candidates in a fixed order, as blocks; their columns are not materialised yet.
 
-    ``grids`` are those of another space of equal model, constraints, precision and train mode; ``legal`` are the layouts, where
-    they are known: what is allowed to change convergence has no say in them.
+    Args:
+        grids: grids of another space with equal model, constraints, precision and train mode; new ones are added.
+        legal: the legal layouts, if they are known already. They do not depend on what may change convergence.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
@@ -87,9 +88,9 @@ def space(
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:
-    """Legal layouts over all devices. Experts split by tp (etp) in whole or not at all.
+    """Legal layouts over all devices. ``etp`` is 1 or ``tp``: experts are split by tp completely or not at all.
 
-    What breaks a law by a degree or two alone is left out before further degrees multiply it.
+    A degree that breaks a law by itself is skipped before the loops over further degrees multiply it.
     """
 
     def open_degrees(name: str, devices: int) -> list[int]:
@@ -126,7 +127,7 @@ def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
 def _blocks(
     layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, constraints: SpaceConstraints, grids: Grids
 ) -> Iterator[Block]:
-    """All knobs of one layout, by micro-batch; no rows when something fixed cannot be had."""
+    """Blocks of one layout, one for each micro-batch; a block has no rows if a fixed setting is impossible there."""
     counts = tuple(getattr(layout, name) for name in LAYOUT_NAMES)
     fixed_part = (
         layout.pp > 1, layout.pp == layout.world_size,
@@ -153,12 +154,14 @@ def _blocks(
 
 
 def grid_rows(grid: Mapping[str, Array]) -> int:
-    """Combinations in a grid."""
+    """Number of combinations in a grid."""
     return len(next(iter(grid.values()), ()))
 
 
 def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettings]]) -> dict[str, Array]:
-    """Every legal combination of one row out of each part as columns, choices as codes."""
+    """Cartesian product of the parts, restricted to legal combinations, as columns; values with named choices are stored as
+    codes.
+    """
     axes = [axis for axis, part in enumerate(parts) if len(part) > 1]
     shape = [len(parts[axis]) for axis in axes]
     codes: dict[str, Array] = {}
@@ -192,16 +195,18 @@ def _code(choices: Values, value: KnobValue) -> int:
 
 
 def _axis_orders(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[KnobSettings]:
-    """Whether replicas or pipelines cross nodes first matters where there are both, and nodes."""
+    """Orders of the mesh axes; there is a choice only if pipelines and replicas both exist and the cluster has several nodes."""
     both = layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1
     return [{AXIS_ORDER: order} for order in constraints.values(AXIS_ORDER, AXIS_ORDERS if both else AXIS_ORDERS[:1])]
 
 
 def _recomputations(constraints: SpaceConstraints) -> list[KnobSettings]:
-    """The compiler's budget is one of its default unless it is fixed; selective recomputation saves all matmuls or every second."""
+    """Modes of recomputation. The compiler's memory budget keeps its default unless fixed; selective recomputation is searched
+    with all matmuls saved and with every second one.
+    """
     percent, plain = _DEFAULTS.recompute_budget_percent, (_DEFAULTS.saved_operations,)
     shares = constraints.values("recompute_budget_percent", (int(constraints.fix.get("recompute_budget_percent", percent)),))
-    saved = {how: SEARCHED_SAVED if how == "selective" else plain for how in CHOICES["recompute"]}
+    saved = {how: SEARCHED_SAVED_OPERATIONS if how == "selective" else plain for how in CHOICES["recompute"]}
     if "saved_operations" in constraints.fix:
         saved = dict.fromkeys(CHOICES["recompute"], (str(constraints.fix["saved_operations"]),))
     return [
@@ -213,7 +218,7 @@ def _recomputations(constraints: SpaceConstraints) -> list[KnobSettings]:
 
 
 def _reshardings(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> list[dict[str, KnobValue]]:
-    """Where nothing is gathered there is nothing to reshard."""
+    """Values of reshard_after_forward; only the default where parameters are not sharded."""
     sharded = layout.fsdp_ranks > 1 or layout.tp > 1
     values = constraints.values("reshard_after_forward", CHOICES["reshard_after_forward"] if sharded else (True,))
     found: list[dict[str, KnobValue]] = []
@@ -227,7 +232,9 @@ def _reshardings(layout: Layout, cluster: Cluster, constraints: SpaceConstraints
 
 
 def _subgroups(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Sizes of a subgroup: the ranks that lie inside a node, or half of all; every divisor when the size is fixed."""
+    """Sizes of the group within which parameters stay gathered: the ranks inside a node, or half of all ranks; every divisor if
+    the size is fixed.
+    """
     whole = layout.fsdp_ranks
     if layout.tp * layout.ep > 1 or whole == 1:
         return ()
@@ -236,7 +243,7 @@ def _subgroups(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) 
 
 
 def _virtual_stages(layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Stages a rank of a looped schedule; any number that is fixed, and else those worth searching."""
+    """Stages per rank of a looped schedule: the fixed number, or the numbers worth searching."""
     fixed = constraints.fix.get("pp_virtual_stages")
     searched = (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
     return tuple(v for v in searched if layout.pp * v <= model.layers)
@@ -251,7 +258,7 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints
             (schedule, stages)
             for schedule in map(str, CHOICES["pp_schedule"])
             for stages in _stages_of(schedule, layout, model, constraints)
-            if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in IN_ROUNDS)
+            if accumulation >= least_micro_batches(schedule, layout.pp) and (whole_rounds or schedule not in ROUND_BASED)
         ]
     return [
         {"pp_schedule": schedule, "pp_virtual_stages": v}
@@ -261,7 +268,7 @@ def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints
 
 
 def _stages_of(schedule: str, layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Stages that each rank can hold under a schedule."""
+    """Possible numbers of stages per rank under a schedule."""
     if schedule in LOOPED:
         return _virtual_stages(layout, model, constraints)
     if schedule in V_SHAPED:
@@ -272,7 +279,7 @@ def _stages_of(schedule: str, layout: Layout, model: ModelShape, constraints: Sp
 def _simple_knobs(
     layout: Layout, model: ModelShape, workload: Workload, accumulation: int, constraints: SpaceConstraints
 ) -> list[list[KnobSettings]]:
-    """The open values of each knob that combines freely; one where it has nothing to act on."""
+    """Open values of each knob that combines freely with the others; a single value where the knob has no effect."""
     eight_bits = workload.precision == "bf16" and workload.train == "full"
     plain = layout.dp_replicate == layout.world_size > 1
     streamed = layout.pp == layout.world_size
@@ -301,7 +308,9 @@ def _no_sync(layout: Layout, accumulation: int, *, exchanges: bool) -> Values:
 
 
 def _together(layout: Layout, accumulation: int, grid: Mapping[str, Array]) -> Array:
-    """Where combinations keep the laws between knobs; without data to exchange only offload has a gradient to postpone."""
+    """Mask of combinations that keep the laws between knobs. Without data parallelism ``no_sync`` is legal only with offload
+    ``all``, whose gradients can be postponed.
+    """
 
     def chosen(knob: str, *values: KnobValue) -> Array:
         column, choices = grid[knob], CHOICES[knob]
@@ -351,7 +360,7 @@ def _nothing_legal(model: ModelShape, cluster: Cluster, workload: Workload, cons
 
 
 def _law(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> str:
-    """The law that what is fixed breaks where all else is plain; empty where it breaks none by itself."""
+    """The first law that the fixed settings break while everything else has its plainest value; empty if they break none."""
     degrees: dict[str, Any] = {name: int(constraints.fix[name]) for name in DEGREES if name in constraints.fix}
     taken = prod(degree for name, degree in degrees.items() if name not in ("ep", "etp"))
     if cluster.devices % taken:

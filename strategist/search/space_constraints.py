@@ -1,4 +1,6 @@
-"""Constraints of a search space: what narrows a space, and the values that it leaves of a setting."""
+"""Constraints of a search space: what the user fixed or allowed, what the back end can run, and the values that remain for a
+setting.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +16,13 @@ Values = tuple[KnobValue, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceConstraints:
-    """What narrows a space: settings that the user fixed, knobs allowed to change convergence, and the back end.
+    """Constraints of a search space.
 
-    Knobs that change convergence keep their neutral value unless allowed, fixed, or decided by the back end.
+    Knobs that change convergence keep their neutral value unless they are allowed, fixed, or decided by the back end.
+
+    fix: settings and the value that each must have.
+    allow: settings that may change convergence.
+    backend: the back end that runs the plan; it restricts values.
     """
 
     fix: KnobSettings = field(default_factory=dict)
@@ -29,7 +35,7 @@ class SpaceConstraints:
         return frozenset({*self.fix, *self.allow})
 
     def of_settings(self) -> "SpaceConstraints":
-        """Less what is allowed to change of the workload, which narrows no space."""
+        """The constraints with ``allow`` reduced to settings of a candidate; allowed changes of the workload restrict no space."""
         return replace(self, allow=tuple(name for name in self.allow if name in CONVERGENCE_SETTINGS))
 
     @cached_property
@@ -37,7 +43,7 @@ class SpaceConstraints:
         return {}
 
     def values(self, name: str, values: Values) -> Values:
-        """Those of ``values`` that are open for the setting ``name``; every layout asks for the same ones."""
+        """The subset of ``values`` that the constraints leave for the setting ``name``; cached, because every layout needs it."""
         key = name, values
         if key not in self._found:
             self._found[key] = self._open_values(name, values)
@@ -52,7 +58,9 @@ class SpaceConstraints:
         return tuple(value for value in values if self.backend.allows(full_name(name), value))
 
     def _can(self, name: str, value: KnobValue) -> bool:
-        """Whether a value leaves fixed options what they need: a compiled layer, and tensor parallelism over the sequence."""
+        """Whether a value is compatible with fixed options: fullgraph needs compiled layers; async TP needs compile, sequence
+        parallelism and tp > 1.
+        """
         tensor = self.fix.get("async_tp") is True
         needs = {"compile": tensor or self.fix.get("fullgraph") is True, "sequence_parallel": tensor, "tp": tensor}
         return not needs.get(name, False) or (value is not True and value != 1 if name == "tp" else value is True)

@@ -1,4 +1,4 @@
-"""Optuna study in memory: tells it past trials and asks for the next; the ledger is the persistent record."""
+"""Optuna study in memory: replays past trials and proposes the next; the ledger is the persistent record."""
 
 import hashlib
 import inspect
@@ -19,7 +19,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
-from strategist.contract.goals import PLAIN, Goals, peak_bytes
+from strategist.contract.goals import THROUGHPUT_ONLY, Goals, peak_bytes
 from strategist.contract.measurement import RAN, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
@@ -30,33 +30,35 @@ from strategist.search.surrogate import ObservedCandidate, OtherStudies
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-SILENT = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
+UNINFORMATIVE_OUTCOMES = (Outcome.INFRASTRUCTURE, Outcome.LOST, Outcome.CANCELLED)
 """Outcomes that say nothing about the candidate."""
 
-OVER = 0.01
-"""An out-of-memory is a violation of at least this share of the device's memory, whatever was predicted or seen."""
+MIN_OOM_VIOLATION = 0.01
+"""Least constraint violation of a trial that ran out of memory, as a share of the device's memory."""
 
 MAX_SURROGATE_TRIALS = 100
-"""Maximum number of trials for the surrogate: its work grows with their square, and what the others would add is little."""
+"""Maximum number of trials that the surrogate is fitted to: its work grows with their square, and further ones add little."""
 
 Choices = dict[str, CategoricalDistribution]
 
-OPTUNA: dict[str, Callable[[int], BaseSampler]] = {
+OPTUNA_SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
 }
-"""Samplers of Optuna's own. What they ask for need not be a candidate: the nearest one is tried."""
+"""Optuna's own samplers, by name. Their proposal need not be a candidate; the nearest candidate is tried."""
 
 METRICS = {
     "throughput": "step_seconds", "cost": "step_seconds", "memory": "peak_memory_bytes", "energy": "joules_per_million_tokens",
 }  # fmt: skip
-"""What the objectives minimise, as Optuna's tools show it."""
+"""Quantity that each objective minimises, as named in Optuna's tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A candidate that has a trial. ``plan`` is priced by today's calibration; no measurement while the trial is open or lost."""
+    """A candidate that has a trial. The ``plan`` is priced by the current calibration; ``measurement`` is None while the trial
+    runs or if it was lost.
+    """
 
     plan: Plan
     measurement: Measurement | None = None
@@ -64,7 +66,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What to try next, and by which share it is expected to be better than the best so far; None where it is not known."""
+    """The next plan to try, and by which share it is expected to be better than the best so far; None if unknown."""
 
     plan: Plan
     expected_gain: float | None
@@ -73,13 +75,14 @@ class Proposal:
 def propose(
     ranked: Sequence[Plan],
     tried: Sequence[Tried],
-    goals: Goals = PLAIN,
+    goals: Goals = THROUGHPUT_ONLY,
     sampler: str = "surrogate",
     seed: int = 0,
     elsewhere: Sequence[Sequence[Tried]] = (),
 ) -> Proposal | None:
-    """The plan out of ``ranked`` (best predicted first) to try next; None when all were tried. What other studies tried
-    ``elsewhere``, each of its own model and cluster, train the surrogate."""
+    """The plan to try next out of ``ranked`` (best predicted first); None if all were tried. ``elsewhere`` holds trials of other
+    studies, one sequence each; they train the surrogate.
+    """
     taken = {item.plan.candidate.key for item in tried}
     untried = [place for place, plan in enumerate(ranked) if plan.candidate.key not in taken]
     if not untried:
@@ -91,7 +94,7 @@ def propose(
 
 
 def informative_trials(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
-    """At most ``MAX_SURROGATE_TRIALS`` of the trials: those that run yet, the best, and for the other half the latest."""
+    """At most ``MAX_SURROGATE_TRIALS`` trials: all that run yet, the best (up to half of the limit), then the latest."""
     if len(tried) <= MAX_SURROGATE_TRIALS:
         return tried
     values = {place: values[0] for place, item in enumerate(tried) if (values := _measured(item, goals)) is not None}
@@ -104,17 +107,17 @@ def informative_trials(tried: Sequence[Tried], goals: Goals) -> Sequence[Tried]:
 def observed_candidates(
     ranked: Sequence[Plan], tried: Sequence[Tried], goals: Goals
 ) -> tuple[CandidateFeatures, list[ObservedCandidate]]:
-    """All candidates, those of trials outside ``ranked`` last, and what trials have shown of them."""
+    """Features of all candidates (those of trials outside ``ranked`` last), and the observations of the trials."""
     places = {plan.candidate.key: place for place, plan in enumerate(ranked)}
     plans = list(ranked)
     for item in tried:
         if places.setdefault(item.plan.candidate.key, len(plans)) == len(plans):
             plans.append(item.plan)
-    return plan_features(plans, goals), [_seen(places[item.plan.candidate.key], item, goals) for item in tried]
+    return plan_features(plans, goals), [_observation(places[item.plan.candidate.key], item, goals) for item in tried]
 
 
 def other_study(tried: Sequence[Tried], goals: Goals) -> OtherStudies:
-    """What another study has shown."""
+    """Features and observations of another study."""
     known, seen = observed_candidates([], informative_trials(tried, goals), goals)
     return OtherStudies(known=known, seen=tuple(seen))
 
@@ -127,11 +130,10 @@ def choose(
     untried: Sequence[int] = (),
     others: Sequence[OtherStudies] = (),
 ) -> tuple[int, float | None]:
-    """The place of the candidate to try next, of those ``untried``, else of all that were not seen, and its expected gain where
-    it is known."""
+    """Place of the next candidate, out of ``untried`` or else of all that were not observed, and its expected gain if known."""
     untried = untried or sorted({*range(len(known))} - {item.place for item in seen})
     if sampler == "surrogate":
-        choices = _questions(known)
+        choices = _varying_choices(known)
         asked = SurrogateSampler(known, untried, choices, others)
         study = build(known, seen, asked, choices)
         return asked.place_of(study.ask(dict[str, BaseDistribution](choices)).params), asked.expected_gain
@@ -141,15 +143,16 @@ def choose(
         return min(untried, key=lambda place: [repr(value) for value in known.settings[place].values()]), None
     if sampler == "random":
         return random.Random(f"{seed} {len(seen)}").choice(untried), None
-    asked_for = _elsewhere(_ask, known, seen, sampler, seed) if sampler == "gp" else _ask(known, seen, sampler, seed)
+    asked_for = _in_subprocess(_ask, known, seen, sampler, seed) if sampler == "gp" else _ask(known, seen, sampler, seed)
     return min(untried, key=lambda place: distance(known.settings[place], asked_for)), None
 
 
 def build(
     known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: BaseSampler | None = None, choices: Choices | None = None
 ) -> optuna.Study:
-    """An Optuna study in memory over the settings of all candidates, or some of them, with a trial for each that was seen.
-    Minimises all objectives."""
+    """An Optuna study in memory that minimises all objectives, with a trial for each observation; ``choices`` are the settings
+    it is over.
+    """
     choices = choices_of(known) if choices is None else choices
     directions = [StudyDirection.MINIMIZE] * (1 if known.beside is None else 1 + known.beside.shape[1])
     study = optuna.create_study(study_name=f"strategist-{_digest(choices)}", directions=directions, sampler=sampler)
@@ -158,25 +161,27 @@ def build(
 
 
 def choices_of(known: CandidateFeatures) -> Choices:
-    """One distribution a setting, over the values that occur."""
+    """One categorical distribution per setting, over the values that occur."""
     return {name: CategoricalDistribution(values) for name, values in known.values.items()}
 
 
 class _Shared(CategoricalDistribution):
-    """One for all trials: Optuna copies what a trial holds, and to copy this one for each of them is most of its work."""
+    """A distribution that all trials share. Optuna deep-copies what a trial holds; copying this one for each trial would be most
+    of its work.
+    """
 
     def __deepcopy__(self, memo: object) -> "_Shared":
         return self
 
 
-def _questions(known: CandidateFeatures) -> Choices:
-    """Settings that are alike in all candidates are no question."""
+def _varying_choices(known: CandidateFeatures) -> Choices:
+    """Distributions of the settings that differ between candidates."""
     return {name: _Shared(known.values[name]) for name in known.questions}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedTrial:
-    """A finished trial as an Optuna storage keeps it: what was tried, its times (seconds since 1970), and what else is known."""
+    """A finished trial for an Optuna storage: what was tried, its start and end (seconds since 1970), and further attributes."""
 
     tried: Tried
     started: float
@@ -184,8 +189,8 @@ class FinishedTrial:
     attributes: dict[str, Any]
 
 
-def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = PLAIN) -> None:
-    """Writes trials into an Optuna storage as a study of that name, for Optuna's own tools.
+def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = THROUGHPUT_ONLY) -> None:
+    """Writes trials into an Optuna storage as a study named ``name``, for Optuna's own tools.
 
     Raises:
         InputError: the storage holds a study of that name, or cannot be written.
@@ -197,30 +202,30 @@ def save(told: Sequence[FinishedTrial], storage: str, name: str, goals: Goals = 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names([METRICS[name] for name in goals.objectives])
-        study.add_trials([_dated(_trial(known, own, choices), item) for own, item in zip(seen, told, strict=True)])
+        study.add_trials([_with_times(_trial(known, own, choices), item) for own, item in zip(seen, told, strict=True)])
     except optuna.exceptions.DuplicatedStudyError:
         raise InputError(storage, f"holds a study {name} already", "name another file") from None
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:  # Optuna wraps some of the first in the second
         raise InputError(storage, f"cannot be written: {type(error).__name__}", "name a file in a folder that is there") from None
 
 
-def _dated(trial: FrozenTrial, told: FinishedTrial) -> FrozenTrial:
-    """The trial with its times and what else is known of it."""
+def _with_times(trial: FrozenTrial, told: FinishedTrial) -> FrozenTrial:
+    """The Optuna trial with its times and attributes."""
     trial.datetime_start, trial.datetime_complete = map(datetime.fromtimestamp, (told.started, told.ended))
     trial.user_attrs = {**trial.user_attrs, **told.attributes}
     return trial
 
 
 def _measured(tried: Tried, goals: Goals) -> tuple[float, ...] | None:
-    """What the objectives minimise; None for a trial that did not run well, as far as it went."""
+    """Measured values of the objectives; None if the trial did not run."""
     if tried.measurement is None or tried.measurement.outcome not in RAN:
         return None
     return goals.measured(tried.plan, tried.measurement)
 
 
-def _seen(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
+def _observation(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
     measurement = tried.measurement
-    if measurement is None or measurement.outcome in SILENT:
+    if measurement is None or measurement.outcome in UNINFORMATIVE_OUTCOMES:
         return ObservedCandidate(place=place, lost=measurement is not None)
     values, ratios = _measured(tried, goals), goals.ratios(tried.plan, measurement)
     peak = peak_bytes(measurement) or 0
@@ -239,7 +244,9 @@ def _seen(place: int, tried: Tried, goals: Goals) -> ObservedCandidate:
 
 
 def _trial(known: CandidateFeatures, seen: ObservedCandidate, choices: Choices) -> FrozenTrial:
-    """One trial for Optuna, whose samplers forget what failed: so a failure is a pruned trial that violates a constraint."""
+    """The Optuna trial of an observation. Optuna's samplers ignore failed trials, so a failure becomes a pruned trial that
+    violates a constraint.
+    """
     own = known.settings[seen.place]
     common: dict[str, Any] = {"params": {name: own[name] for name in choices}, "distributions": choices}
     if seen.value is None and not seen.failed:
@@ -250,7 +257,7 @@ def _trial(known: CandidateFeatures, seen: ObservedCandidate, choices: Choices) 
     }  # fmt: skip
     attributes = {name: value for name, value in known_of.items() if value is not None}
     taken = seen.memory_ratio or 0.0
-    over = max(taken, float(known.memory_ratio[seen.place]), 1 + OVER) - 1 if seen.out_of_memory else taken - 1
+    over = max(taken, float(known.memory_ratio[seen.place]), 1 + MIN_OOM_VIOLATION) - 1 if seen.out_of_memory else taken - 1
     constraints = {"memory": over, "runs": 1.0 if seen.failed and not seen.out_of_memory else 0.0}
     if known.step_ratio is not None:
         constraints["step"] = (seen.step_ratio or 0.0) - 1
@@ -260,21 +267,21 @@ def _trial(known: CandidateFeatures, seen: ObservedCandidate, choices: Choices) 
 
 
 def _constraints(violations: dict[str, float]) -> dict[str, Any]:
-    """As arguments of ``create_trial``: named from Optuna 5.0 on, a bare list before."""
+    """Constraint violations as arguments of ``create_trial``: a dictionary from Optuna 5.0 on, a list before."""
     if "constraints" in inspect.signature(create_trial).parameters:
         return {"constraints": violations}
     return {"system_attrs": {"constraints": list(violations.values())}}
 
 
 def _ask(known: CandidateFeatures, seen: Sequence[ObservedCandidate], sampler: str, seed: int) -> Settings:
-    """What one of Optuna's samplers asks for."""
-    asked = _questions(known)
-    study = build(known, seen, OPTUNA[sampler](seed + len(seen)), asked)
+    """The settings that one of Optuna's samplers proposes."""
+    asked = _varying_choices(known)
+    study = build(known, seen, OPTUNA_SAMPLERS[sampler](seed + len(seen)), asked)
     return {**known.settings[0], **study.ask(dict(asked)).params}
 
 
-def _elsewhere(ask: Callable[..., Settings], *arguments: Any) -> Settings:
-    """In a process of its own: Optuna's Gaussian process imports torch."""
+def _in_subprocess(ask: Callable[..., Settings], *arguments: Any) -> Settings:
+    """Calls ``ask`` in another process, because Optuna's Gaussian process imports torch."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(ask, *arguments).result()
 

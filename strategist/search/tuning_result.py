@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strategist.contract.evidence import PolicyEvidence
-from strategist.contract.goals import PLAIN, Goals
+from strategist.contract.goals import THROUGHPUT_ONLY, Goals
 from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Kind, Measurement
 from strategist.contract.plan import Plan, Reason
@@ -13,7 +13,9 @@ from strategist.cost.calibration import Calibration
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One finished trial: the plan with what was predicted when it was proposed, and the measurement; None when it was lost."""
+    """One finished trial: its plan with the prediction made when it was proposed, and its measurement; None if the trial was
+    lost.
+    """
 
     number: int
     proposed_by: str
@@ -22,13 +24,15 @@ class TrialResult:
 
     @property
     def simulated(self) -> bool:
-        """Whether a simulation kept it from starting."""
+        """Whether the trial was only simulated, because it would not have fitted."""
         return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrashCause:
-    """Settings with which the trials ``crashed``, while the trial ``ran`` that differs from one of them in nothing else."""
+    """Settings that make trials crash: ``crashed`` have them; ``ran`` differs from one of these in nothing else and did not
+    crash.
+    """
 
     settings: dict[str, KnobValue]
     crashed: tuple[int, ...]
@@ -37,8 +41,12 @@ class CrashCause:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """The ``best`` trial beside that of the ``runner_up``: by which share it is ``ahead``, and in each of the ``pairs`` of longer
-    runs that took turns; ``in_doubt`` where that is less than chance may do in a single look."""
+    """Comparison of the best trial with the second best.
+
+    ahead: by which share the best is better.
+    pairs: the same share in each pair of longer runs that alternated between the two.
+    in_doubt: whether ``ahead`` is within the noise of a single comparison.
+    """
 
     best: int
     runner_up: int
@@ -48,13 +56,13 @@ class Confirmation:
 
     @property
     def sure(self) -> bool:
-        """Whether the best won by far, or in each of several pairs."""
+        """Whether the best won clearly, or won each of several pairs."""
         return not self.in_doubt or (len(self.pairs) > 1 and min(self.pairs) > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Median of |predicted / measured - 1| over ``trials`` that ran well as far as they went; None where there are none."""
+    """Median of |predicted / measured - 1| over ``trials`` that ran; None without such trials."""
 
     trials: int
     step_seconds: float | None
@@ -63,16 +71,17 @@ class Errors:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningResult:
-    """What a study has shown.
+    """Result of a study.
 
-    errors_after: of the calibration on the trials that it was fitted to.
-    errors_left_out: on each trial by a calibration fitted to all others, as expected of a new plan.
-    ended: why it ended before all trials that were asked for.
+    errors_before: errors of the calibration that the study began with.
+    errors_after: errors of the calibration on the trials that it was fitted to.
+    errors_left_out: errors on each trial by a calibration fitted to all others, as expected of a new plan.
+    ended: why the study ended before it had all trials; empty if it has.
     warnings: what cards say of the best trial.
-    confirmation: how sure it is that no other trial is better.
+    confirmation: how certain it is that no other trial is better.
     crash_causes: settings that crash; no other candidate with them was tried.
-    front: numbers of the trials that no other dominates, where ``goals`` has several objectives.
-    nearest: number of the trial that misses its constraints by least, where none keeps to all of them.
+    front: numbers of the trials on the Pareto front, if ``goals`` has several objectives.
+    nearest: number of the trial that violates its constraints least, if none keeps to all of them.
     """
 
     study: str
@@ -89,6 +98,6 @@ class TuningResult:
     warnings: tuple[Reason, ...] = ()
     confirmation: Confirmation | None = None
     crash_causes: tuple[CrashCause, ...] = ()
-    goals: Goals = PLAIN
+    goals: Goals = THROUGHPUT_ONLY
     front: tuple[int, ...] = ()
     nearest: int | None = None

@@ -1,1 +1,1 @@
-"""The loop: propose, execute, record, learn."""
+"""The tuning loop: propose, execute, record, learn."""

@@ -1,4 +1,4 @@
-"""Card evidence: support for and contradictions of cards from trials of studies and of measurement files."""
+"""Evidence for cards: how often trials of studies and of measurement files support or contradict each policy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,12 @@ from strategist.tuner.learning import trials_of
 
 @dataclass(frozen=True, kw_only=True)
 class CardEvidence:
-    """Evidence of every policy that acts on settings, in deck order; the files it is from, with how many trials each holds that say
-    something; and a finding for each line that holds no record."""
+    """Evidence for the policies of a deck, summed over histories.
+
+    evidence: one entry for each policy that changes settings, in deck order.
+    trials: by file, its number of trials that are evidence.
+    findings: one for each line of the files that holds no record.
+    """
 
     evidence: tuple[PolicyEvidence, ...]
     trials: dict[str, int]
@@ -26,7 +30,8 @@ class CardEvidence:
 
 
 def collect_evidence(deck: Deck, paths: Sequence[Path]) -> CardEvidence:
-    """What the trials in histories say. Pairs are formed within a file only: other files may come from other machines.
+    """Evidence from the trials of the histories. Trials are paired within one file only: different files may come from different
+    machines.
 
     Raises:
         FileError: a file cannot be read.
@@ -45,7 +50,7 @@ def collect_evidence(deck: Deck, paths: Sequence[Path]) -> CardEvidence:
 
 
 def sources(studies: Iterable[str | Path], measurements: Iterable[str | Path]) -> list[Path]:
-    """The histories of studies and the files of measurements; without either, the shipped ones."""
+    """The histories of the studies and the files of measurements; the shipped measurements if neither are given."""
     paths = [*(Path(folder) / HISTORY for folder in studies), *map(Path, measurements)]
     return paths or sorted(data_dir("profiles").glob("measurements/*.jsonl"))
 

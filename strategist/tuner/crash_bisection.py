@@ -1,5 +1,8 @@
-"""Blame: which settings made a trial crash, by trials between it and one that ran (delta debugging: Zeller and Hildebrandt, IEEE
-Transactions on Software Engineering 28, 2002, section 3). All of it is read off the finished trials, so any tuner can go on."""
+"""Crash bisection: finds the settings that make a trial crash, by trials between it and one that ran.
+
+The method is delta debugging (Zeller and Hildebrandt, IEEE Transactions on Software Engineering 28, 2002, section 3). Its only
+input is the finished trials, so any tuner can continue it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +13,13 @@ from strategist.contract.settings import settings_of
 from strategist.search.settings import Settings
 from strategist.search.tuning_result import CrashCause, TrialResult
 
-CONVICTING = 2
-"""So many trials must have crashed with the settings: a single crash may have come from elsewhere."""
+MIN_CRASHES = 2
+"""Number of crashes with the same settings that is needed; a single crash may have another cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """A crashed trial, the one most like it that ran, and what the first has other than the second."""
+    """A crashed trial, the most similar trial that ran, and the settings of the first that differ from the second."""
 
     crashed: int
     ran: int
@@ -24,88 +27,94 @@ class _Case:
 
 
 def crash_causes(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[CrashCause, ...]:
-    """Settings that no candidate needs to be tried with any more: trials with them crashed, one without ran, and no candidate lies
-    between these."""
+    """Settings that crash, so that candidates with them are excluded: trials with them crashed, a trial without them ran, and no
+    untried candidate lies between the two.
+    """
     known = list(results)
     found: dict[tuple[tuple[str, object], ...], CrashCause] = {}
     for case in _cases(known):
         crashed = _crashed_with(known, case.suspects)
-        if len(crashed) >= CONVICTING and not _between(known, ranked, case):
+        if len(crashed) >= MIN_CRASHES and not _between(known, ranked, case):
             convicted = CrashCause(settings=dict(case.suspects), crashed=tuple(crashed), ran=case.ran)
             found.setdefault(tuple(sorted(convicted.settings.items())), convicted)
     return tuple(found.values())
 
 
 def excluded(plan: Plan, blames: Iterable[CrashCause]) -> bool:
-    """Whether the plan has settings to which blame was laid."""
+    """Whether the plan has settings that are known to crash."""
     own = settings_of(plan.candidate)
-    return any(_has(own, cause.settings) for cause in blames)
+    return any(_includes(own, cause.settings) for cause in blames)
 
 
 def next_question(results: Iterable[TrialResult], ranked: Sequence[Plan]) -> tuple[Plan, int] | None:
-    """The plan whose trial says most of why another one crashed, and that one's number: one with half of what is suspected, or the
-    crashed one again where no candidate has a part of it."""
+    """The plan that best narrows the cause of a crash, and the number of the crashed trial.
+
+    It is the plan closest to half of the suspected settings, or the crashed plan again if no candidate has a part of them. None
+    if no crash is open.
+    """
     known = list(results)
     plans = {result.number: result.plan for result in known}
     for case in _cases(known):
         if between := _between(known, ranked, case):
             half = len(case.suspects) / 2
-            return min(between, key=lambda plan: abs(_shared(plan, case.suspects) - half)), case.crashed
-        if len(_crashed_with(known, case.suspects)) < CONVICTING:
+            return min(between, key=lambda plan: abs(_shared_count(plan, case.suspects) - half)), case.crashed
+        if len(_crashed_with(known, case.suspects)) < MIN_CRASHES:
             return plans[case.crashed], case.crashed
     return None
 
 
 def _cases(known: Sequence[TrialResult]) -> list[_Case]:
-    """One for each trial that crashed, beside the trial that ran with most of its settings; a candidate that did both has none, nor
-    one that has all suspects of a smaller case."""
-    ran = [(result.number, _decided(result.plan)) for result in known if _outcome(result) in RAN]
+    """A case for each crashed trial, with the trial that ran and shares most settings with it.
+
+    Left out are candidates that both crashed and ran, and crashes that contain all suspects of a smaller case.
+    """
+    ran = [(result.number, _searched_settings(result.plan)) for result in known if _outcome(result) in RAN]
     cases = []
     for result in known:
         if _outcome(result) is Outcome.CRASH and ran:
-            own = _decided(result.plan)
+            own = _searched_settings(result.plan)
             differing = [(number, {name: own[name] for name in own if own[name] != other[name]}) for number, other in ran]
             number, suspects = min(differing, key=lambda item: len(item[1]))
             if suspects:
                 cases.append(_Case(crashed=result.number, ran=number, suspects=suspects))
-    plans = {result.number: _decided(result.plan) for result in known}
+    plans = {result.number: _searched_settings(result.plan) for result in known}
     return [
         case
         for case in cases
-        if not any(len(less.suspects) < len(case.suspects) and _has(plans[case.crashed], less.suspects) for less in cases)
+        if not any(len(less.suspects) < len(case.suspects) and _includes(plans[case.crashed], less.suspects) for less in cases)
     ]
 
 
 def _between(known: Sequence[TrialResult], ranked: Sequence[Plan], case: _Case) -> list[Plan]:
-    """Untried candidates that have some of the suspects but not all, and else what the trial that ran has."""
-    tried = [_decided(result.plan) for result in known]
-    base = _decided(next(result.plan for result in known if result.number == case.ran))
+    """Untried candidates that differ from the trial that ran in some, but not all, of the suspects, and in nothing else."""
+    tried = [_searched_settings(result.plan) for result in known]
+    base = _searched_settings(next(result.plan for result in known if result.number == case.ran))
     found = []
     for plan in ranked:
-        own = _decided(plan)
+        own = _searched_settings(plan)
         changed = {name: own[name] for name in own if own[name] != base[name]}
-        if 0 < len(changed) < len(case.suspects) and _has(case.suspects, changed) and own not in tried:
+        if 0 < len(changed) < len(case.suspects) and _includes(case.suspects, changed) and own not in tried:
             found.append(plan)
     return found
 
 
 def _crashed_with(known: Iterable[TrialResult], suspects: Settings) -> list[int]:
-    return [item.number for item in known if _outcome(item) is Outcome.CRASH and _has(_decided(item.plan), suspects)]
+    return [item.number for item in known if _outcome(item) is Outcome.CRASH and _includes(_searched_settings(item.plan), suspects)]
 
 
 def _outcome(result: TrialResult) -> Outcome | None:
     return None if result.measurement is None else result.measurement.outcome
 
 
-def _decided(plan: Plan) -> Settings:
-    """What the search decides; options follow from it."""
+def _searched_settings(plan: Plan) -> Settings:
+    """Settings that the search decides; options follow from them and are left out."""
     return {name: value for name, value in settings_of(plan.candidate).items() if not name.startswith("options.")}
 
 
-def _has(own: Settings, wanted: Mapping[str, object]) -> bool:
+def _includes(own: Settings, wanted: Mapping[str, object]) -> bool:
     return all(own.get(name) == value for name, value in wanted.items())
 
 
-def _shared(plan: Plan, suspects: Settings) -> int:
+def _shared_count(plan: Plan, suspects: Settings) -> int:
     own = settings_of(plan.candidate)
     return sum(own[name] == value for name, value in suspects.items())

@@ -1,4 +1,4 @@
-"""Elastic training: when ranks are lost, a new plan for fewer devices continues from the last checkpoint."""
+"""Elastic training: when ranks are lost, a plan for fewer devices continues from the last checkpoint."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -21,22 +21,24 @@ from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
 from strategist.profiles.situation import Situation, situated
 
-SIZES = 8
-"""So many sizes of what is left are planned for; the fewest are half of the devices left."""
+MAX_SIZES = 8
+"""Maximum number of device counts that are planned for; the smallest is half of the remaining devices."""
 
-NEAR = 0.04
-"""More devices are used where fewer are predicted to be faster by no more than this."""
+NEAR_TIE = 0.04
+"""A plan for fewer devices is chosen only if it is predicted to be faster by more than this share."""
 
-IN_VAIN = 5
-"""So many losses in a row of all ranks end a training that saves nothing in between."""
+MAX_FRUITLESS_RESTARTS = 5
+"""Number of successive failures without a new checkpoint that ends a training whose ranks were all lost."""
 
-PASSING = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
-"""What may not happen again to the same plan."""
+TRANSIENT_OUTCOMES = (Outcome.CRASH, Outcome.INFRASTRUCTURE, Outcome.TIMEOUT)
+"""Outcomes that may not happen again when the same plan restarts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shrink:
-    """Ranks were lost: what goes on instead, the same plan where they are replaced, and after which step of the training."""
+    """A restart of a training: the ``lost`` ranks, of how many ``ranks``, the ``plan`` that continues (unchanged if the same
+    devices are used), and the ``step`` of the training from which it continues.
+    """
 
     lost: tuple[int, ...]
     ranks: int
@@ -59,14 +61,14 @@ def train(
     on_event: OnEvent | None = None,
     on_shrink: OnShrink | None = None,
 ) -> Measurement:
-    """Runs ``plan`` and, when it fails, goes on from the last checkpoint; each part in ``part-<n>`` of the folder.
+    """Runs ``plan`` and, after a failure, continues from the last checkpoint; each part runs in ``part-<n>`` of the folder.
 
-    A plan is run again as often as it may be restarted, then the best one for the ranks that are left takes its place. Where all
-    were lost, as they are with their launcher, their devices are there still: the same plan goes on. A request to stop ends it
-    between two parts as well.
+    A plan is restarted as often as its settings allow; then the best plan for the remaining ranks replaces it. If all ranks were
+    lost, as when the launcher dies, their devices still exist, and the same plan continues. A stop request also ends the
+    training between two parts.
 
     Raises:
-        InputError: there is no plan for those that are left.
+        InputError: there is no plan for the remaining devices.
         FileError: the folder cannot be written.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
@@ -77,12 +79,12 @@ def train(
         codec.save(plan, folder / "plan.json")
         lost, ranks, before, saved = measurement.lost_ranks, plan.candidate.layout.world_size, saved, _step(settings)
         vain = vain + 1 if saved == before else 0
-        if measurement.outcome in PASSING and restarts < allowed_restarts(plan, settings):
+        if measurement.outcome in TRANSIENT_OUTCOMES and restarts < allowed_restarts(plan, settings):
             restarts += 1
         elif 0 < len(lost) < ranks:
             executor, restarts = executor.without(lost), 0
             plan = plan_for_fewer_devices(plan, ranks - len(lost), deck=deck, backend=backend, calibration=calibration)
-        elif not lost or vain == IN_VAIN:
+        elif not lost or vain == MAX_FRUITLESS_RESTARTS:
             break
         if on_shrink is not None:
             on_shrink(Shrink(lost=lost, ranks=ranks, plan=plan, step=saved))
@@ -96,12 +98,12 @@ def train(
 
 
 def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, calibration: Calibration | None = None) -> Plan:
-    """The best plan for the same training on ``left`` devices of the same cluster, or on some of them.
+    """The best plan for the same training on at most ``left`` devices of the same cluster.
 
-    The model, the batch and all that changes what is trained stay as they are.
+    The model, the batch and every setting that changes convergence stay the same.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such plan.
     """
     fixed = {name: value for name, usual in CONVERGENCE_SETTINGS.items() if (value := value_of(plan.candidate, name)) != usual}
     request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload, fix=fixed, backend=backend)
@@ -111,13 +113,13 @@ def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, c
     for cluster in _clusters(plan.cluster, left):
         try:
             found = ranked(situated(asked, cluster), deck=deck, calibration=calibration, limit=1)
-        except InputError as error:  # no legal layout for so many
+        except InputError as error:  # no legal layout for this number of devices
             why.append(error.law)
             continue
         if not found:
             why.insert(0, "nothing that the cards allow fits the memory")
         for each in found:
-            if best is None or each.estimate.tokens_per_second > (1 + NEAR) * best.estimate.tokens_per_second:
+            if best is None or each.estimate.tokens_per_second > (1 + NEAR_TIE) * best.estimate.tokens_per_second:
                 best = each
     if best is None:
         law = f"of {plan.cluster.devices} there is no plan for them, nor for fewer: {why[0]}"
@@ -126,9 +128,9 @@ def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, c
 
 
 def _clusters(whole: Cluster, left: int) -> Iterator[Cluster]:
-    """What is left of a cluster, and parts of it, the most devices first: whole nodes, or part of one."""
+    """Clusters of at most ``left`` devices, the largest first: whole nodes, or a part of one node."""
     each = whole.gpus_per_node
-    for devices in range(left, max(1, left // 2) - 1, -1)[:SIZES]:
+    for devices in range(left, max(1, left // 2) - 1, -1)[:MAX_SIZES]:
         if devices <= each:
             yield scaled(whole, 1, devices)
         elif devices % each == 0:
@@ -136,7 +138,7 @@ def _clusters(whole: Cluster, left: int) -> Iterator[Cluster]:
 
 
 def _step(settings: TrialSettings) -> int:
-    """From where the training goes on: as many steps as its newest checkpoint has; 0 from the beginning."""
+    """Step from which the training continues: that of its newest checkpoint; 0 without a checkpoint."""
     found = checkpoint.newest(settings.save)
     if found is None and settings.resume:
         return checkpoint.read(checkpoint.find(settings.resume)).step

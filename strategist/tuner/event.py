@@ -11,8 +11,9 @@ from strategist.tuner.study_state import StudyState
 
 
 class EventType(StrEnum):
-    """What has just happened: the tuning began; its own trial started, went on or ended; it waits for trials of other tuners; all
-    is done but the result."""
+    """What has just happened: the tuning began; its trial started, made progress or ended; it waits for trials of other tuners;
+    all trials are done and the result follows.
+    """
 
     BEGUN = "begun"
     STARTED = "trial_started"
@@ -24,12 +25,15 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneEvent:
-    """An event of a tuning, sent at once, and at least every second while a trial runs.
+    """An event of a tuning, sent without delay, and at least every second while a trial runs.
 
-    ``state`` is the study as its tuner saw it last, trials of other tuners included; ``trials`` the number of the last trial to
-    reach; ``trial`` that of the tuner's own trial, None where it has none, and ``progress`` how far it is. ``prior`` is the
-    calibration before anything was learned, ``kind`` that of the measurements. ``expected_gain`` is the share by which the search
-    expected what it would try to be better than the best, when the latest trial was proposed; None where the search was not asked.
+    state: the study as last read, with the trials of all tuners.
+    prior: the calibration before the first trial.
+    kind: kind of the measurements.
+    trials: number of the last trial to run.
+    trial: number of the tuner's own trial; None if it runs none.
+    progress: progress of that trial.
+    expected_gain: share by which the latest proposal was expected to improve on the best; None if the search gave none.
     """
 
     event_type: EventType

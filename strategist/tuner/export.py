@@ -17,17 +17,19 @@ KINDS = f"FILE.csv, FILE.parquet, FILE.jsonl or {OPTUNA}FILE.db"
 
 
 def export(place: str | Path, target: str, *, force: bool = False) -> int:
-    """Writes the study as the target's name says: CSV, Parquet, the lines of a history, or a storage of Optuna's. Returns the
-    number of trials written. Without ``force``, a file of another kind stays; a storage of Optuna's is added to.
+    """Writes the study in the format given by the target's name: CSV, Parquet, JSON lines of a history, or an Optuna storage.
+    Returns the number of trials written.
+
+    Without ``force``, a file with other content is not overwritten. Trials are added to an existing Optuna storage.
 
     Raises:
-        InputError: the target is of no known kind, or what it needs is not installed.
-        FileError: the study cannot be read, or the target not be written.
+        InputError: the target's kind is unknown, or a package that it needs is not installed.
+        FileError: the study cannot be read, or the target cannot be written.
     """
     path = Path(target.removeprefix(OPTUNA))
     known = target.startswith(OPTUNA) or ("://" not in target and path.suffix in (flat_table.CSV, flat_table.PARQUET, HISTORY))
     if not known or not path.name:
-        raise InputError(f"--to {redacted(target)}", "is of no known kind", f"write {KINDS}")
+        raise InputError(f"--to {redacted(target)}", "has no known format", f"write {KINDS}")
     outputs.check(path)
     with Ledger.open(place) as ledger:
         study = seen(ledger)
@@ -41,7 +43,7 @@ def export(place: str | Path, target: str, *, force: bool = False) -> int:
 
 
 def _optuna(study: Study, target: str, name: str) -> int:
-    """Only what is finished: Optuna would take the rest for trials that its own workers hold."""
+    """Saves finished trials only: Optuna would treat the rest as running in its own workers."""
     told = [
         FinishedTrial(
             tried=Tried(plan=trial.plan, measurement=trial.measurement), started=trial.started, ended=trial.ended,

@@ -1,6 +1,6 @@
-"""Studies as flat tables: a row a trial, a column for each setting, prediction and figure; CSV, and Parquet through pandas.
+"""Studies as flat tables (CSV, or Parquet through pandas): a row per trial, a column per setting, prediction and measured value.
 
-A truth value is ``true`` or ``false``, what is unknown an empty cell, times are ISO 8601 in UTC: what CSV holds, Parquet holds too.
+Booleans are ``true`` or ``false``, unknown values are empty cells, times are ISO 8601 in UTC. CSV and Parquet hold the same values.
 """
 
 import csv
@@ -30,8 +30,9 @@ CSV, PARQUET = ".csv", ".parquet"
 
 
 def row(trial: StudyTrial) -> dict[str, Cell]:
-    """The trial as a row. Predictions are those with which it was proposed; peaks are those of the fullest rank, allocated. Whether
-    it stands on the ``front`` is unknown where there is one objective."""
+    """The trial as a row. Predictions are those made when it was proposed; peaks are allocated bytes of the rank with the
+    highest. ``front`` is unknown in a study with one objective.
+    """
     measured, estimate = trial.measurement, trial.plan.estimate
     about: dict[str, Cell] = {name: getattr(trial, name) for name in ABOUT}
     about |= {"front": None if trial.front is None else show_value(trial.front), "misses": ", ".join(trial.misses) or None}
@@ -57,15 +58,16 @@ def _time(seconds: float | None) -> str | None:
 
 
 def iso(moment: datetime) -> str:
-    """A time as a cell has it."""
+    """A time in the format of the cells."""
     return moment.isoformat(timespec="milliseconds")
 
 
 def write(study: Study, path: Path, *, force: bool = False) -> None:
-    """Writes the study as CSV or Parquet, by the file's name; without ``force``, over no file but such a table.
+    """Writes the study as CSV or Parquet, by the file's suffix. Without ``force``, only a file that holds such a table is
+    overwritten.
 
     Raises:
-        FileError: the file cannot be written, or holds something else.
+        FileError: the file cannot be written, or has other content.
         InputError: pandas or pyarrow is not installed.
     """
     rows = [row(trial) for trial in study.trials]
@@ -85,7 +87,7 @@ def _csv(rows: Sequence[dict[str, Cell]]) -> str:
 
 
 def _frame(rows: Sequence[dict[str, Cell]]) -> Any:
-    """Columns whose cells are all unknown stay text, so that files of one study after another have one schema."""
+    """The rows as a data frame. Columns without a known value get a fixed type, so that all exports of a study have one schema."""
     frame = _pandas().DataFrame(rows, columns=None if rows else list(ABOUT))
     for name in frame.columns:
         if frame[name].isna().all():
@@ -97,7 +99,7 @@ def _frame(rows: Sequence[dict[str, Cell]]) -> Any:
 def _pandas() -> Any:
     try:
         import pandas
-        import pyarrow  # noqa: F401  pandas reads and writes Parquet by it
+        import pyarrow  # noqa: F401  pandas reads and writes Parquet with it
     except ImportError as error:
         raise InputError(
             "Parquet", f"needs {error.name}, which is not installed", "pip install 'torch-strategist[tables]'"
@@ -106,7 +108,7 @@ def _pandas() -> Any:
 
 
 def read(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a CSV or Parquet file with their lines (of Parquet, the row counted from 1), unknown cells left out.
+    """The rows of a CSV or Parquet file, each with its line number (in Parquet, its row number from 1); unknown cells are left out.
 
     Raises:
         FileError: the file is no such table.
@@ -125,7 +127,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror}; name another file") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(path, f"is no CSV file: {error}") from None
+        raise FileError(path, f"is not a CSV file: {error}") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -134,8 +136,8 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         frame = pandas.read_parquet(path)
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror or error}; name another file") from None
-    except ValueError as error:  # pyarrow's ArrowInvalid is one
-        raise FileError(path, f"is no Parquet file: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise FileError(path, f"is not a Parquet file: {' '.join(str(error).split())}") from None
     for number, cells in enumerate(frame.to_dict("records"), start=1):
         yield number, {str(name): _text(value) for name, value in cells.items() if not _unknown(value)}
 
@@ -150,7 +152,9 @@ def _unknown(value: object) -> bool:
 
 
 def _text(value: Any) -> str:
-    """As CSV would hold it: whole numbers that a missing neighbour made floats are whole again."""
+    """The cell as CSV would hold it: integers that pandas made floats, because of a missing value in the column, become integers
+    again.
+    """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return show_value(bool(value)) if type(value).__name__ in ("bool", "bool_") else str(value)

@@ -32,10 +32,10 @@ from strategist.tuner import flat_table
 from strategist.tuner.study_folder import differences, kind_of, owner, set_request
 
 SETTINGS = {name: bare for bare in SETTING_NAMES for name in (bare, full_name(bare))}
-"""Columns that are settings, by bare or full name."""
+"""Settings by the names of their columns, which are bare or full names."""
 
 IGNORED = tuple(name for name in (*flat_table.ABOUT, *flat_table.PREDICTED) if name not in ("outcome", "proposed_by"))
-"""Columns of an exported study that say nothing about the candidate or what was measured."""
+"""Columns of an exported study that describe neither the candidate nor the measurement."""
 
 COLUMNS = (*SETTINGS, *flat_table.MEASURED, "outcome", "proposed_by", *IGNORED)
 OPEN = (TrialState.QUEUED.value, TrialState.RUNNING.value)
@@ -43,7 +43,7 @@ OPEN = (TrialState.QUEUED.value, TrialState.RUNNING.value)
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A measured candidate as a file tells it."""
+    """A measured candidate read from a file."""
 
     plan: Plan
     measurement: Measurement
@@ -51,7 +51,7 @@ class Found:
 
 
 def native(request: Request) -> Request:
-    """The request as a study keeps it: its trials run on the native back end."""
+    """The request as a study stores it: back end ``any`` becomes ``native``."""
     return replace(request, backend="native") if request.backend == "any" else request
 
 
@@ -64,15 +64,15 @@ def import_file(
     calibration: Calibration | None = None,
     server: str = "",
 ) -> ImportResult:
-    """Takes the measured candidates of a CSV, Parquet or history file into a study, which ``request`` begins where there is none.
+    """Imports the measured candidates of a CSV, Parquet or history file into a study. If there is no study, ``request`` begins one.
 
     Raises:
-        InputError: the study is of another request, or its request is not given.
-        FileError: the file cannot be read, or a row of it holds no measured candidate of this request; nothing was taken then.
+        InputError: the study has another request, or there is no study and no request.
+        FileError: the file cannot be read, or a row holds no measured candidate of this request; nothing is imported then.
     """
     if request is not None:
         asked = situation(native(request))
-        found = tuple(_found(path, asked, deck, calibration))  # before a study comes into being
+        found = tuple(_found(path, asked, deck, calibration))  # read before the study is created
     with Ledger.open(study, create=request is not None, server=server) as ledger:
         folder = study.resolve()
         if request is None:
@@ -88,26 +88,26 @@ def import_file(
 
 def _found(path: Path, asked: Situation, deck: Deck, calibration: Calibration | None) -> Iterator[Found]:
     if path.suffix == ".jsonl":
-        yield from _recorded(path, asked)
+        yield from _from_history(path, asked)
     elif path.suffix in (flat_table.CSV, flat_table.PARQUET):
         for line, cells in flat_table.read(path):
             try:
                 if cells.get("state") not in OPEN:
-                    yield _measured(cells, asked, deck, calibration, f"import:{path.name}")
+                    yield _from_cells(cells, asked, deck, calibration, f"import:{path.name}")
             except StrategistError as error:
                 raise FileError(path, str(error), line) from None
     else:
-        raise InputError(str(path), "is of no known kind", "give a file that ends in .csv, .parquet or .jsonl")
+        raise InputError(str(path), "has no known format", "give a file that ends in .csv, .parquet or .jsonl")
 
 
 def mismatch(plan: Plan, asked: Situation) -> str | None:
-    """What the plan is of that the study is not: its model, cluster or workload; None where it is of the same."""
+    """The first of model, cluster and workload in which the plan differs from the study; None if it differs in none."""
     wanted_of = {"model": asked.model, "cluster": asked.cluster, "workload": asked.request.workload}
     return next((name for name, wanted in wanted_of.items() if getattr(plan, name) != wanted), None)
 
 
-def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
-    """The records of a history, whole; each must be of the model, devices and workload of the request."""
+def _from_history(path: Path, asked: Situation) -> Iterator[Found]:
+    """The records of a history; each must have the model, devices and workload of the request."""
     read = history.read(path)
     for finding in read.findings:
         raise FileError(path, finding.message, finding.line)
@@ -122,13 +122,13 @@ def _recorded(path: Path, asked: Situation) -> Iterator[Found]:
         yield Found(plan=plan, measurement=record.measurement, proposed_by=record.proposed_by or f"import:{path.name}")
 
 
-def _measured(cells: Mapping[str, str], asked: Situation, deck: Deck, calibration: Calibration | None, source: str) -> Found:
-    """The candidate of a row, priced; settings without a cell are as torch has them."""
+def _from_cells(cells: Mapping[str, str], asked: Situation, deck: Deck, calibration: Calibration | None, source: str) -> Found:
+    """The candidate of a row, priced; settings without a cell have their default."""
     for name in cells:
         if name not in COLUMNS:
             near = get_close_matches(name, COLUMNS, n=1)
             do = f"did you mean {near[0]}?" if near else "leave it out; strategist study export shows the columns that there are"
-            raise InputError(f"column {name}", "is no setting and no figure", do)
+            raise InputError(f"column {name}", "is neither a setting nor a figure", do)
     settings = dict(_setting(SETTINGS[name], text) for name, text in cells.items() if name in SETTINGS)
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), settings)
     plan = price_candidate(asked, candidate, deck=deck, calibration=calibration)
@@ -156,7 +156,7 @@ def _measurement(cells: Mapping[str, str], plan: Plan) -> Measurement:
 
 
 def _setting(name: str, text: str) -> tuple[str, KnobValue]:
-    """A setting by its bare name; where a neighbour is missing, pandas writes a 4 as ``4.0``."""
+    """A setting by its bare name. ``4.0`` is read as 4: pandas writes integers as floats if the column has a missing value."""
     try:
         return parse_fix(f"{name}={re.sub(r'(?<=[0-9])[.]0$', '', text)}")
     except InputError as error:
@@ -193,30 +193,32 @@ def finished_rows(found: Sequence[Found]) -> Iterator[TrialRow]:
 
 
 FACTS = ("request", "kind", "situation", "program", "goals")
-"""What studies must have in common; one without any tuning yet has no goals."""
+"""Facts that merged studies must share; a study that was never tuned has no goals."""
 
 
 def merge(studies: Sequence[str | Path], into: Path, server: str = "") -> ImportResult:
-    """Takes the trials of studies of one request into another study; of a candidate that several tried, the first trial that says
-    something. What is not finished is queued. Nothing is taken out of the studies, and the logs of trials stay where they are.
+    """Copies the trials of several studies of one request into another study.
+
+    If several studies tried a candidate, the first trial whose outcome depends on the plan is used. Unfinished trials are
+    queued. The source studies are not changed, and the logs of trials are not copied.
 
     Raises:
-        InputError: they are of different requests; names what differs.
+        InputError: the studies have different requests; the message names the difference.
         FileError: a study cannot be read or written.
     """
-    facts, rows = _of_all(studies)
+    facts, rows = _facts_and_trials(studies)
     with Ledger.open(into, create=True, server=server) as ledger:
         if ledger.study("request") is not None:
-            _alike(facts, _facts(ledger), str(studies[0]), str(into))
+            _check_equal_facts(facts, _facts(ledger), str(studies[0]), str(into))
         for name, text in facts.items():
             if text is not None:
                 ledger.set_study(name, text)
-        imported = sum([ledger.import_trial(row) for row in _once(rows)])
+        imported = sum([ledger.import_trial(row) for row in _deduplicated(rows)])
         ledger.export_jsonl(into.resolve() / HISTORY)
     return ImportResult(study=str(into.resolve()), imported=imported, duplicates=len(rows) - imported)
 
 
-def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[TrialRow]]:
+def _facts_and_trials(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[TrialRow]]:
     facts: dict[str, str | None] = {}
     rows: list[TrialRow] = []
     for place in studies:
@@ -224,7 +226,7 @@ def _of_all(studies: Sequence[str | Path]) -> tuple[dict[str, str | None], list[
             own = _facts(ledger)
             if own["request"] is None:
                 raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
-            _alike(facts or own, own, str(studies[0]), str(place))
+            _check_equal_facts(facts or own, own, str(studies[0]), str(place))
             facts = {name: facts.get(name) or text for name, text in own.items()}
             rows += ledger.trials()
     return facts, rows
@@ -234,7 +236,7 @@ def _facts(ledger: Ledger) -> dict[str, str | None]:
     return {**{name: ledger.study(name) for name in FACTS}, "kind": kind_of(ledger).value}
 
 
-def _alike(then: Mapping[str, str | None], now: Mapping[str, str | None], first: str, other: str) -> None:
+def _check_equal_facts(then: Mapping[str, str | None], now: Mapping[str, str | None], first: str, other: str) -> None:
     shown, do = f"study {other}", "merge studies of one request only"
     if then["request"] != now["request"]:
         requests = [codec.loads(Request, facts["request"] or "") for facts in (then, now)]
@@ -250,8 +252,8 @@ def _alike(then: Mapping[str, str | None], now: Mapping[str, str | None], first:
         raise InputError(shown, f"has other goals than {first}: {differing}", "merge studies of the same goals only")
 
 
-def _once(rows: Sequence[TrialRow]) -> list[TrialRow]:
-    """One trial a candidate, in the order in which they ended; open ones last."""
+def _deduplicated(rows: Sequence[TrialRow]) -> list[TrialRow]:
+    """One trial per candidate, in the order in which they ended; open ones last."""
 
     def order(row: TrialRow) -> tuple[bool, float]:
         return row.outcome is None, (row.attempts[-1].ended or 0.0) if row.outcome and row.attempts else 0.0

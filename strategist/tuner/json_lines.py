@@ -24,9 +24,13 @@ class LineType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLine:
-    """A line. ``time`` is ISO 8601 in UTC; ``trial`` the row of the trial in question, as ``strategist watch --json`` and
-    exported tables have it. The rest is the study at that moment: of ``trials`` to reach ``finished`` are, figures of the ``best``
-    by its number, and those of its metrics. ``why`` says why a tuning ended, and ``confirmation`` how sure its best is.
+    """A line of the stream.
+
+    event, time: the kind of the line, and ISO 8601 in UTC.
+    trials, finished: number of the last trial to run, and number of finished trials.
+    trial: row of the trial that started or finished, as in ``strategist watch --json`` and exported tables; None in other lines.
+        best, best_*: number and figures of the best trial; the remaining figures are the metrics of the study.
+    why, confirmation: why the tuning ended, and how certain its best is; only in the last line.
     """
 
     event: LineType
@@ -51,7 +55,7 @@ class TuneLine:
 
 
 class TuneLines:
-    """The lines of a tuning of the study of that name, event by event."""
+    """The lines of a tuning of the named study, event by event."""
 
     def __init__(self, study: str) -> None:
         self._study = study
@@ -59,7 +63,7 @@ class TuneLines:
         self._last: TuningSnapshot | None = None
 
     def take(self, event: TuneEvent) -> Iterator[TuneLine]:
-        """What happened since the last event; waiting once."""
+        """Lines for what happened since the last event; successive waiting events give one line."""
         waited = self._last is not None and self._last.event.event_type is EventType.WAITING
         self._last = snapshot = self._follower.take(event)
         if event.event_type is EventType.BEGUN:
@@ -73,7 +77,7 @@ class TuneLines:
             yield self._line(snapshot, LineType.WAITING)
 
     def end(self, why: str, confirmation: Confirmation | None = None) -> Iterator[TuneLine]:
-        """Why it ended, and how sure its best is; nothing if it had not begun."""
+        """The last line: why the tuning ended, and how certain its best is; none if the tuning had not begun."""
         if self._last is not None:
             yield replace(self._line(self._last, LineType.ENDED), why=why, confirmation=confirmation)
 

@@ -25,15 +25,15 @@ from strategist.search.settings import Settings
 from strategist.search.space_constraints import SpaceConstraints
 from strategist.search.tuning_result import Errors
 
-EXPERIMENTS = 300
-"""So many of the best predicted plans are considered for an experiment on a card; each costs about a millisecond."""
+MAX_EXPERIMENT_PLANS = 300
+"""Number of best predicted plans that are considered for an experiment on a card; each takes about 1 ms."""
 
 SIDE_CHANGES = 1
-"""Settings that may change along with those that a card wants changed: twice the tp leaves half the dp_shard."""
+"""Number of settings that may change besides those that a card changes: twice the tp leaves half the dp_shard."""
 
 
 def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibration_of: Callable[[int], Calibration]) -> Errors:
-    """Errors over the records that ran well as far as they went, each plan priced anew by ``calibration_of`` its record's index."""
+    """Errors over the records that ran well, each plan priced by ``calibration_of`` its record's index."""
     steps, peaks = [], []
     for index, record in enumerate(records):
         measured = record.measurement
@@ -50,15 +50,15 @@ def errors(situation: Situation, deck: Deck, records: Sequence[Record], calibrat
 
 
 def errors_left_out(situation: Situation, deck: Deck, records: Sequence[Record], prior: Calibration) -> Errors:
-    """Errors on each record by a calibration fitted to all others."""
+    """Errors on each record by a calibration fitted to all other records."""
     return errors(situation, deck, records, lambda index: fit([*records[:index], *records[index + 1 :]], prior))
 
 
 def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
-    """What evidence is drawn from; trials that failed for reasons outside the plan say nothing, nor do those whose steps are partly
-    modelled.
+    """Trials that are evidence for cards. Left out are trials that failed for reasons outside the plan, and trials whose steps are
+    partly modelled.
 
-    A trial is named by its number in its study, or by its place in the file, after ``source``.
+    A trial's name is ``source`` followed by its number in its study, or by its position in the file.
     """
     found = []
     for place, record in enumerate(records, start=1):
@@ -70,7 +70,7 @@ def trials_of(records: Sequence[Record], source: str = "") -> list[Trial]:
 
 
 def after_trial(record: Record) -> dict[str, Any]:
-    """All that is known after a trial: its situation and settings, what was predicted, and what was observed."""
+    """All facts known after a trial: its situation, settings, predictions and measured values."""
     plan = record.plan
     return {
         **situation_facts(plan.model, plan.cluster, plan.workload),
@@ -81,7 +81,7 @@ def after_trial(record: Record) -> dict[str, Any]:
 
 
 def card_warnings(deck: Deck, record: Record) -> tuple[Reason, ...]:
-    """What cards warn of after a trial."""
+    """Warnings of the cards after a trial."""
     return warnings(deck, after_trial(record), {})
 
 
@@ -93,10 +93,10 @@ def card_proposal(
     tried: Sequence[Candidate],
     calibration: Calibration = NEUTRAL,
 ) -> tuple[Plan, str] | None:
-    """The first untried proposal of a card after the record, and the policy's name.
+    """The first untried proposal of a card after the record, and the name of the policy.
 
-    It is the best of ``ranked`` that has the changes and hardly any other; where none has, the record's own candidate with them, if
-    it may be run.
+    The plan is the best of ``ranked`` that has the proposed changes and at most ``SIDE_CHANGES`` others; without one, the
+    record's own candidate with the changes, if it is allowed.
     """
     known = after_trial(record)
     before = settings_of(record.plan.candidate)
@@ -114,7 +114,7 @@ def card_proposal(
 
 
 def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Settings, calibration: Calibration) -> Plan | None:
-    """The candidate with the changes, priced; None where the request, a law, the back end, a card or the memory is against it."""
+    """The candidate with the changes, priced; None if the request, a law, the back end, a card or the memory rules it out."""
     request = situation.request
     constraints = SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
     named = {path.partition(".")[2]: value for path, value in changes.items()}
@@ -123,7 +123,7 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
     changed = with_settings(candidate, named)
     try:
         plan = price_candidate(situation, changed, deck=deck, calibration=calibration)
-    except InputError:  # what a card proposes may break a law that it knows nothing of
+    except InputError:  # a card's proposal may break a law that the card does not check
         return None
     facts, host = _facts(situation), situation.cluster.host_memory_bytes
     runs = constraints.backend.runs(changed, situation.model, request.workload, facts)
@@ -135,11 +135,13 @@ def _changed(deck: Deck, situation: Situation, candidate: Candidate, changes: Se
 def untested_policy_proposal(
     deck: Deck, situation: Situation, best: Record, records: Sequence[Record], ranked: Sequence[Plan], tried: Sequence[Candidate]
 ) -> tuple[Plan, str] | None:
-    """The best predicted untried plan that, beside the best measured one, puts to the test a policy on which no trial spoke yet."""
+    """The best predicted untried plan that, compared with the best measured one, tests a policy without evidence so far; with
+    its proposer.
+    """
     known, old = _facts(situation), [settings_of(candidate) for candidate in tried]
     settled = {(item.card, item.policy) for item in evidence(deck, trials_of(records))}
     standard = Trial(known={**known, **_row(situation, best.plan.candidate)}, seconds=1.0)
-    for plan in ranked[:EXPERIMENTS]:
+    for plan in ranked[:MAX_EXPERIMENT_PLANS]:
         if settings_of(plan.candidate) in old:
             continue
         pair = evidence(deck, [standard, Trial(known={**known, **_row(situation, plan.candidate)}, seconds=2.0)])
@@ -149,9 +151,10 @@ def untested_policy_proposal(
 
 
 def _side_changes(own: Settings, before: Settings, changes: Settings) -> int:
-    """Settings changed besides those that the card wants changed; too many where one of those is missing.
+    """Number of settings changed besides those that the card changes; above ``SIDE_CHANGES`` if one of the card's changes is
+    missing.
 
-    Options do not count: cards settle them anew for each plan.
+    Options do not count: cards resolve them for each plan.
     """
     if any(own.get(name) != value for name, value in changes.items()):
         return SIDE_CHANGES + 1

@@ -1,4 +1,4 @@
-"""Limits: when a tuning ends, and which proposers its trials come from."""
+"""Limits: when a tuning ends, and which sampler proposes its trials."""
 
 import time
 from collections.abc import Iterable
@@ -11,12 +11,16 @@ from strategist.search.settings import SAMPLERS
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """A tuning ends with so many ``trials`` of the study, or before: no trial starts after so many ``minutes`` of this tuning or
-    ``device_hours`` of all the study's trials, nor where none is expected to be better than the best, or to enlarge what the front
-    dominates, by the share ``least_gain``.
+    """Limits of a tuning, and the sampler that proposes its trials.
 
-    Then the best two, where they are near each other, take turns in up to ``confirm`` longer runs each. ``sampler`` proposes
-    trials, and ``seed`` is what it leaves to chance.
+    trials: number of trials of the study after which the tuning ends.
+    confirm: longer runs of each of the best two, alternating, if they are too close; 0 accepts the first measurement.
+    minutes: no trial starts after this time of this tuning.
+    device_hours: no trial starts after the study's trials took this much.
+    least_gain: the tuning ends if no candidate is expected to improve the best (or the dominated region of the front) by this
+        share.
+    sampler: proposes trials; one of ``SAMPLERS``.
+    seed: seed of the sampler.
     """
 
     trials: int
@@ -39,18 +43,18 @@ class Limits:
         if not 0 <= self.least_gain < 1:
             raise InputError(f"--least-gain {self.least_gain:g}", "must lie from 0 to below 1", "write e.g. 1%")
         if self.sampler not in SAMPLERS:
-            raise not_among(f"--sampler {self.sampler}", self.sampler, SAMPLERS, "is no sampler")
+            raise not_among(f"--sampler {self.sampler}", self.sampler, SAMPLERS, "is not a sampler")
         if self.least_gain and self.sampler != "surrogate":
             law = "needs a sampler that says what it expects, which is surrogate"
             raise InputError(f"--least-gain {self.least_gain:g}", law, "leave one of the two out")
 
     @property
     def minutes_passed(self) -> float:
-        """Since the tuning began."""
+        """Minutes since the tuning began."""
         return (time.monotonic() - self.began) / 60
 
     def used_up(self, rows: Iterable[TrialRow], devices: int) -> str:
-        """What of them is used up, in words; empty where a trial may start."""
+        """The limit of time or device hours that is used up, in words; empty if a trial may start."""
         if self.minutes is not None and self.minutes_passed >= self.minutes:
             return f"{self.minutes:g} minutes are over"
         spent = device_hours(rows, devices)
@@ -60,6 +64,6 @@ class Limits:
 
 
 def device_hours(rows: Iterable[TrialRow], devices: int) -> float:
-    """What all attempts that have ended took."""
+    """Device hours of all attempts that have ended."""
     seconds = sum(attempt.ended - attempt.started for row in rows for attempt in row.attempts if attempt.ended)
     return devices * seconds / 3600

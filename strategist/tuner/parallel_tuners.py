@@ -1,4 +1,4 @@
-"""Parallel tuners: more processes that work on the same study, and end with this one."""
+"""Parallel tuners: more processes that tune the same study and end with this process."""
 
 import signal
 import subprocess
@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from strategist.executors.processes import die_with_parent
 
 END_SECONDS = 60.0
-"""Until a tuner that was told to has ended its trial and given back its claim."""
+"""Seconds for a terminated tuner to end its trial and release its claim."""
 
 
 @contextmanager
 def parallel_tuners(command: Sequence[str], count: int, on_end: Callable[[int, str], None]) -> Iterator[None]:
-    """``count`` more tuners, each of this silent command, which end when their study does, or when this one is interrupted;
-    ``on_end`` hears each one's exit code and what it said."""
+    """Runs ``count`` more tuners with this command, which must print nothing to stdout.
+
+    They end when their study ends or when this process is interrupted. ``on_end`` gets the exit code and stderr of each.
+    """
     tuners = [_tuner(command) for _ in range(count)]
     try:
         yield
@@ -28,7 +30,9 @@ def parallel_tuners(command: Sequence[str], count: int, on_end: Callable[[int, s
 
 
 def _tuner(command: Sequence[str]) -> "subprocess.Popen[str]":
-    """In a session of its own, since a tuner that is interrupted twice ends before it has given back its claim."""
+    """Starts a tuner in its own session: an interrupt from the terminal would reach it a second time and end it before it
+    releases its claim.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -36,17 +40,17 @@ def _tuner(command: Sequence[str]) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_interrupted,
+        preexec_fn=_end_with_parent,
     )
 
 
-def _interrupted() -> None:
-    """With this process, however it ends: the tuner then ends its trial."""
+def _end_with_parent() -> None:
+    """Makes the tuner get SIGTERM when this process ends for any reason, so that it ends its trial."""
     die_with_parent(signal.SIGTERM)
 
 
 def _ended(tuner: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Waits for its end."""
+    """Exit code and stderr of a tuner, once it has ended; it is killed after ``END_SECONDS``."""
     try:
         _, said = tuner.communicate(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ from strategist.contract.study import REPEAT, TrialState, repeat_key
 from strategist.ledger.rows import TrialRow
 from strategist.profiles.history import Record
 from strategist.search.study import Proposal, propose
-from strategist.tuner.crash_bisection import CONVICTING, next_question
+from strategist.tuner.crash_bisection import MIN_CRASHES, next_question
 from strategist.tuner.finalists import next_repeat
 from strategist.tuner.learning import card_proposal, untested_policy_proposal
 from strategist.tuner.limits import Limits
@@ -17,17 +17,21 @@ from strategist.tuner.study_state import StudyState
 SEARCH, CRASH = "search", "crash:"
 
 EXPERIMENT_EVERY = 3
-"""Every so manieth trial tests what a card says, so that measurements settle it."""
+"""Every this many trials, one tests a policy of a card, so that measurements support or contradict it."""
 
-TIMED = ("throughput", "cost", "energy")
-"""Objectives that chance moves from one run to the next."""
+NOISY_OBJECTIVES = ("throughput", "cost", "energy")
+"""Objectives whose measurements are noisy, because they depend on time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposed:
-    """The plan of the next trial, its proposer, and the name of the trial's question in the ledger, which asks none twice.
-    ``expected_gain`` is the share by which the search expects what it would try to be better than the best; None where none asked
-    it, or it cannot say."""
+    """The next trial.
+
+    plan: its plan.
+    proposed_by: its proposer.
+    key: its key in the ledger, which holds each key once.
+    expected_gain: share by which the search expected its proposal to improve on the best; None without a search or an expectation.
+    """
 
     plan: Plan
     proposed_by: str
@@ -36,18 +40,20 @@ class Proposed:
 
 
 def next_trial(state: StudyState, limits: Limits, latest: TrialRow | None) -> Proposed | str:
-    """What to try next: what would show why a trial crashed, what a card wants after the ``latest`` trial, else an experiment or
-    what the search proposes; or why there is nothing."""
-    proposal = _searched(state, limits) if limits.least_gain else None
+    """The next trial, or the reason why there is none.
+
+    Proposers in order: crash bisection, cards after the ``latest`` trial, an experiment on a card, the search.
+    """
+    proposal = _search_proposal(state, limits) if limits.least_gain else None
     gain = None if proposal is None else proposal.expected_gain
     if gain is not None and gain < limits.least_gain and state.best is not None:
         better = "enlarge the front" if state.goals.several else "be better than the best"
         return f"no candidate is expected to {better} by more than {gain:.2%}"
-    if (asked := _cause_of_a_crash(state)) is not None:
+    if (asked := _crash_bisection(state)) is not None:
         return asked
-    found = _wanted_by_a_card(state, latest) or _experiment(state)
+    found = _card_proposal(state, latest) or _experiment(state)
     if found is None:
-        proposal = proposal or _searched(state, limits)
+        proposal = proposal or _search_proposal(state, limits)
         found = None if proposal is None else (proposal.plan, SEARCH)
     if found is None:
         return "every candidate that fits was tried"
@@ -57,8 +63,8 @@ def next_trial(state: StudyState, limits: Limits, latest: TrialRow | None) -> Pr
 
 
 def repeated_trial(state: StudyState, times: int) -> Proposed | None:
-    """Another run of one of the best two, while it is not clear which is the better one."""
-    if state.goals.objective not in TIMED:
+    """A repeat of one of the best two, while it is unclear which is better; None otherwise."""
+    if state.goals.objective not in NOISY_OBJECTIVES:
         return None
     others = [row.number for row in state.rows if row.proposed_by != REPEAT]
     held = len(state.rows) - max(others, default=0)
@@ -76,23 +82,23 @@ def latest_trial(state: StudyState) -> TrialRow | None:
     return max(finished, key=lambda row: row.attempts[-1].ended or 0.0, default=None)
 
 
-def _cause_of_a_crash(state: StudyState) -> Proposed | None:
+def _crash_bisection(state: StudyState) -> Proposed | None:
     question = next_question(state.results.values(), state.candidates)
     if question is None:
         return None
     plan, crashed = question
     name = plan.candidate.key
     asked = sum(row.key.startswith(name) for row in state.rows)
-    if asked >= CONVICTING:  # its repeats were lost
+    if asked >= MIN_CRASHES:  # repeats of this crash were lost
         return None
     return Proposed(plan=plan, proposed_by=f"{CRASH}{crashed}", key=name if not asked else f"{name} again {asked}")
 
 
-def _searched(state: StudyState, limits: Limits) -> Proposal | None:
+def _search_proposal(state: StudyState, limits: Limits) -> Proposal | None:
     return propose(state.candidates, state.tried, state.goals, limits.sampler, limits.seed, elsewhere=state.transferred_trials)
 
 
-def _wanted_by_a_card(state: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
+def _card_proposal(state: StudyState, latest: TrialRow | None) -> tuple[Plan, str] | None:
     if latest is None or (measurement := state.measurement_of(latest.number)) is None:
         return None
     record = Record(plan=state.plan_of(latest), measurement=measurement)
@@ -101,7 +107,9 @@ def _wanted_by_a_card(state: StudyState, latest: TrialRow | None) -> tuple[Plan,
 
 
 def _experiment(state: StudyState) -> tuple[Plan, str] | None:
-    """Every so manieth trial puts a card to the test, beside the best trial so far; what is in part modelled tests none."""
+    """A plan that tests a policy against the best trial, on every ``EXPERIMENT_EVERY``-th trial; None if the best was not really
+    measured.
+    """
     best = state.best
     if len(state.rows) % EXPERIMENT_EVERY != EXPERIMENT_EVERY - 1 or best is None or best.measurement is None:
         return None

@@ -1,4 +1,4 @@
-"""Pruning: ends a trial whose first steps are already slower than the best."""
+"""Pruning: ends a trial whose first steps are already slower than the best trial."""
 
 import statistics
 
@@ -8,28 +8,28 @@ from strategist.contract.progress import Progress
 from strategist.search.tuning_result import TrialResult
 from strategist.units import show_seconds
 
-LEAST_STEPS = 3
-"""Minimum number of counted steps before a trial can be pruned; after half of its steps it runs to the end."""
+MIN_STEPS = 3
+"""Minimum number of measured steps before a trial can be pruned; after half of its steps it runs to the end."""
 
-OPTIMISM = 0.1
-"""The steps to come may be faster by this share than the fastest so far."""
+MARGIN = 0.1
+"""Share by which later steps are assumed to be faster, at best, than the fastest so far."""
 
 
 def pruning_reason(progress: Progress, settings: TrialSettings, best: TrialResult) -> str:
-    """Why the trial cannot become better than the best; empty while it can."""
+    """Why the trial cannot become better than the best; empty if it can."""
     seen, measured = progress.step_seconds, best.measurement
-    if not LEAST_STEPS <= len(seen) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
+    if not MIN_STEPS <= len(seen) <= settings.steps // 2 or measured is None or measured.step_seconds is None:
         return ""
-    if (1 - OPTIMISM) * min(seen) <= measured.step_seconds:
+    if (1 - MARGIN) * min(seen) <= measured.step_seconds:
         return ""
     return (
-        f"after {len(seen)} of {settings.steps} steps the fastest took {show_seconds(min(seen))}; {OPTIMISM:.0%} less is still more"
+        f"after {len(seen)} of {settings.steps} steps the fastest took {show_seconds(min(seen))}; {MARGIN:.0%} less is still more"
         f" than the {show_seconds(measured.step_seconds)} of trial {best.number}"
     )
 
 
 def pruned_measurement(plan: Plan, kind: Kind, progress: Progress, why: str) -> Measurement:
-    """The measurement of a trial that was ended for want of hope: its steps so far are known."""
+    """The measurement of a pruned trial, from its steps so far."""
     seconds = statistics.median(progress.step_seconds)
     return Measurement(
         plan_id=plan.id,

@@ -19,8 +19,14 @@ from strategist.tuner.import_trials import Found, finished_rows, mismatch, nativ
 
 @dataclass(frozen=True, kw_only=True)
 class Repaired:
-    """What became of a study: how many trials were ``kept`` whole; by their numbers there, those whose result came
-    ``from_history``, those that are ``queued`` again since it is lost, and those of which nothing is left."""
+    """Result of a repair.
+
+    study: folder of the new study.
+    kept: number of trials that were recovered completely.
+    from_history: old numbers of the trials whose result came from the history.
+    queued: old numbers of the trials that are queued again, because their result is lost.
+    lost: old numbers of the trials that could not be recovered.
+    """
 
     study: str
     kept: int
@@ -30,12 +36,14 @@ class Repaired:
 
 
 def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
-    """Makes a new study of every record that is intact; nothing of the damaged one is changed. ``request`` says again what
-    the study was asked, where that is lost.
+    """Creates a new study from all intact records of a damaged one, which is not changed.
+
+    Args:
+        request: the study's request; needed if the damaged ledger has lost it.
 
     Raises:
-        InputError: there is something at ``into``, or the study is not of this request.
-        FileError: there is no study, or its request is not known.
+        InputError: ``into`` exists already, or the study has another request.
+        FileError: there is no study, or its request is unknown.
     """
     if into.exists():
         raise InputError(f"--into {into}", "is there already", "name a new folder: a repair changes nothing that is there")
@@ -59,7 +67,7 @@ def repair(study: Path, into: Path, request: Request | None = None) -> Repaired:
 
 
 def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, str]:
-    """What is known of the study as a whole."""
+    """The facts of the study as a whole, such as its request and kind."""
     if "request" in found.facts:
         if request is not None:
             raise InputError(f"study {study}", "still says what it was asked", "leave out --request")
@@ -79,7 +87,7 @@ def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, 
 
 
 def _whole(found: Recovered, number: int) -> TrialRow | None:
-    """A trial with all its attempts; one that was running is as if it had not begun its last."""
+    """A trial with all its attempts; None if an attempt is missing. A running trial is queued again without its last attempt."""
     trial = found.trials.get(number)
     if trial is None:
         return None

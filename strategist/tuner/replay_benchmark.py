@@ -1,4 +1,6 @@
-"""Replay benchmark: published sweeps searched again, each trial a published row; counts trials until one is near the best."""
+"""Replay benchmark: searches published sweeps again, with published rows as trials, and counts the trials until one is near the
+best.
+"""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +11,8 @@ from multiprocessing import get_context
 import numpy as np
 
 from strategist.accuracy.case import Case
-from strategist.accuracy.sweep import LEAST_ROWS, Sweep, common_without, grouped, priced_without
-from strategist.contract.replay import NEAR, START_SECONDS, STEPS, ReplayDocument, ReplayedSweep, SearchRun, Summary
+from strategist.accuracy.sweep import MIN_ROWS, Sweep, common_without, grouped, priced_without
+from strategist.contract.replay import CLOSE, START_SECONDS, STEPS, ReplayDocument, ReplayedSweep, SearchRun, Summary
 from strategist.contract.settings import settings_of
 from strategist.cost.calibration import Calibration
 from strategist.errors import InputError
@@ -18,11 +20,11 @@ from strategist.search.candidate_features import CandidateFeatures, context
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
 
-SURE = 0.95
-"""How sure it is that a published failure was one of memory: sources count other crashes among them."""
+OOM_PROBABILITY = 0.95
+"""Probability that a published failure was out of memory: sources count other crashes as such."""
 
-WITHOUT_CHANCE = ("surrogate", "order", "grid")
-"""Samplers that do the same with every seed."""
+DETERMINISTIC_SAMPLERS = ("surrogate", "order", "grid")
+"""Deterministic samplers: the seed changes nothing."""
 
 
 OnSweep = Callable[[str, int, int], None]
@@ -37,16 +39,17 @@ def replay(
     processes: int = 1,
     on_sweep: OnSweep | None = None,
 ) -> ReplayDocument:
-    """Searches every sweep among ``among`` (all ``cases``) with every sampler; what is left to chance with so many seeds.
+    """Searches every sweep among ``among`` (default: all ``cases``) with every sampler; random samplers with each of ``seeds``
+    seeds.
 
-    Factors are fitted to ``cases`` without the rows of the sweep that is searched.
+    Factors are fitted to ``cases`` without the rows of the searched sweep.
 
     Raises:
         InputError: there is no sweep.
     """
     groups = grouped(cases if among is None else among)
     if not groups:
-        law = f"hold no sweep: no {LEAST_ROWS} rows that differ in their layout alone, of which one ran"
+        law = f"hold no sweep: no {MIN_ROWS} rows that differ in their layout alone, of which one ran"
         raise InputError("the published runs", law, "give a table of sweeps")
     searches: list[SearchRun] = []
     sweeps: list[ReplayedSweep] = []
@@ -63,7 +66,9 @@ def replay(
 def _searched(
     cases: Sequence[Case], groups: Sequence[Sequence[Case]], processes: int, samplers: Sequence[str], seeds: int
 ) -> Iterator[tuple[Sweep, list[SearchRun]]]:
-    """All sweeps, priced without their own rows and searched, on several processes; none waits for what sweeps unlike it share."""
+    """All sweeps with their searches, priced without their own rows, on several processes. A sweep waits only for the factors of
+    its own source and family.
+    """
     by_stack: dict[str, list[Case]] = {}
     for case in cases:
         by_stack.setdefault(case.stack.name, []).append(case)
@@ -82,21 +87,21 @@ def _search(
     cases: Sequence[Case], own: Sequence[Case], common: Calibration, samplers: Sequence[str], seeds: int
 ) -> tuple[Sweep, list[SearchRun]]:
     sweep = priced_without(cases, own, common)
-    runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in WITHOUT_CHANCE else seeds)]
+    runs = [(sampler, seed) for sampler in samplers for seed in range(1 if sampler in DETERMINISTIC_SAMPLERS else seeds)]
     return sweep, [search_run(sweep, sampler, seed) for sampler, seed in runs]
 
 
 def _kind(own: Sequence[Case]) -> tuple[str, str]:
-    """Sweeps alike in it have the same common factors."""
+    """Source and stack family of a sweep; sweeps with the same pair share their common factors."""
     return own[0].row.file, own[0].stack.family
 
 
 def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStudies] = ()) -> SearchRun:
-    """Trials until one is near the best of the sweep; ``others`` are sweeps that were searched before."""
+    """A search of the sweep until a trial is near its best; ``others`` are sweeps that were searched before."""
     known, best = prospects_of(sweep), float(sweep.step_seconds.min())
     seen: list[ObservedCandidate] = []
     regret: list[float] = []
-    while not regret or regret[-1] > NEAR:
+    while not regret or regret[-1] > CLOSE:
         place, _ = choose(known, seen, sampler, seed, others=others)
         seconds = float(sweep.step_seconds[place])
         seen.append(seen_at(place, seconds))
@@ -113,7 +118,7 @@ def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStud
 
 
 def prospects_of(sweep: Sweep) -> CandidateFeatures:
-    """The sweep's candidates."""
+    """Features of the sweep's candidates."""
     seconds, like = sweep.part_seconds, sweep.cases[0]
     return CandidateFeatures(
         settings=tuple({**settings_of(case.candidate), "accumulation": case.accumulation} for case in sweep.cases),
@@ -125,7 +130,7 @@ def prospects_of(sweep: Sweep) -> CandidateFeatures:
 
 
 def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
-    """Of one sampler's searches."""
+    """Summary of the searches of one sampler."""
     own = [item for item in searches if item.sampler == sampler]
     trials = [item.trials for item in own]
     seeds = sorted({item.seed for item in own})
@@ -144,7 +149,7 @@ def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
 
 
 def seen_at(place: int, seconds: float) -> ObservedCandidate:
-    """What a trial of the row shows; infinite seconds are those of one that failed."""
+    """Observation of a trial of the row at ``place``; infinite seconds mean that it failed."""
     if isfinite(seconds):
         return ObservedCandidate(place=place, value=seconds)
-    return ObservedCandidate(place=place, failed=True, out_of_memory=SURE)
+    return ObservedCandidate(place=place, failed=True, out_of_memory=OOM_PROBABILITY)

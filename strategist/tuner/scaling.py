@@ -1,4 +1,6 @@
-"""Scaling: a plan measured on more and more devices; its data-parallel axis grows where it can, otherwise the planner decides."""
+"""Scaling: a plan measured on growing numbers of devices. Its data-parallel axis grows if possible; otherwise the planner plans
+again.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +9,7 @@ from pathlib import Path
 from strategist.cards.deck import Deck
 from strategist.contract.knobs import Candidate
 from strategist.contract.layout import Layout
-from strategist.contract.measurement import PLUMBING, Measurement, Outcome, TrialSettings
+from strategist.contract.measurement import GLOO_NOTE, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import counted
 from strategist.contract.request import Request
@@ -26,7 +28,7 @@ GIVEN, DATA_AXIS, PLANNED = "as given", "data axis", "planned anew"
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """The plan for one count and how it came about; None with the reason where there is none."""
+    """The plan for one number of devices, and how it was made; ``plan`` is None if there is none, and ``message`` is the reason."""
 
     devices: int
     how: str
@@ -48,10 +50,10 @@ def scale(
     backend: str = "native",
     on_point: OnPoint | None = None,
 ) -> Scaling:
-    """Measures the plan on each count of devices, smallest first.
+    """Measures the plan on each number of devices, smallest first.
 
     Raises:
-        InputError: a count that no global batch fits, or more devices than there are.
+        InputError: for weak scaling, a count that leaves no whole global batch; or more devices than the cluster has.
     """
     planned = tuple(scaled_plans(plan, counts, weak=weak, deck=deck, calibration=calibration, backend=backend))
     points: list[ScalingPoint] = []
@@ -66,17 +68,17 @@ def scale(
 def scaled_plans(
     plan: Plan, counts: Sequence[int], *, weak: bool, deck: Deck, calibration: Calibration | None = None, backend: str = "native"
 ) -> Iterator[Scaled]:
-    """The plan for each count, smallest first."""
+    """The plan for each number of devices, smallest first."""
     for devices in sorted(set(counts)):
-        yield _scaled(_asked(plan, devices, weak=weak, backend=backend), plan, deck, calibration)
+        yield _scaled(_situation_of(plan, devices, weak=weak, backend=backend), plan, deck, calibration)
 
 
-def _asked(plan: Plan, devices: int, *, weak: bool, backend: str) -> Situation:
-    """The plan's own question, of so many devices in one node."""
+def _situation_of(plan: Plan, devices: int, *, weak: bool, backend: str) -> Situation:
+    """The plan's situation with this number of devices in one node."""
     cluster = scaled(plan.cluster, 1, devices)
     share, rest = divmod(plan.workload.global_batch * devices, plan.cluster.devices)
     if weak and rest:
-        law = f"a global batch of {plan.workload.global_batch} on {plan.cluster.devices} devices is no whole number on {devices}"
+        law = f"a global batch of {plan.workload.global_batch} on {plan.cluster.devices} devices is not a whole number on {devices}"
         raise InputError(f"--gpus {devices} --weak", law, "choose counts that divide evenly, or plan with another global batch")
     workload = replace(plan.workload, global_batch=share) if weak else plan.workload
     request = Request(model=plan.model.name, gpus=cluster.name, workload=workload, backend=backend)
@@ -87,7 +89,7 @@ def _scaled(asked: Situation, plan: Plan, deck: Deck, calibration: Calibration |
     devices, workload = asked.cluster.devices, asked.request.workload
     if devices == plan.cluster.devices and workload == plan.workload:
         return Scaled(devices=devices, how=GIVEN, global_batch=workload.global_batch, plan=plan)
-    for candidate in _along_data(plan.candidate, devices):
+    for candidate in _data_scaled(plan.candidate, devices):
         if not candidate.violations(asked.model, workload, devices):
             priced = planner.price_candidate(asked, candidate, deck=deck, calibration=calibration)
             if priced.estimate.fits:
@@ -100,8 +102,8 @@ def _scaled(asked: Situation, plan: Plan, deck: Deck, calibration: Calibration |
     return Scaled(devices=devices, how=PLANNED, global_batch=workload.global_batch, plan=best[0] if best else None, message=message)
 
 
-def _along_data(candidate: Candidate, devices: int) -> Iterator[Candidate]:
-    """The candidate with its data axis as long as the count asks, and the largest micro-batch that a legal step has."""
+def _data_scaled(candidate: Candidate, devices: int) -> Iterator[Candidate]:
+    """The candidate with its data axis resized for the devices; micro-batches are halved from the plan's own down to 1."""
     layout, knobs = candidate.layout, candidate.knobs
     data, rest = divmod(devices, layout.pp * layout.cp * layout.tp)
     if rest or not data:
@@ -114,7 +116,9 @@ def _along_data(candidate: Candidate, devices: int) -> Iterator[Candidate]:
 
 
 def _layouts(layout: Layout, data: int) -> Iterator[Layout]:
-    """Replicas grow where there are some; shards where there are none, or where only they can."""
+    """Layouts with this number of data ranks. Replicas grow if there are replicas; shards grow if there are none, or if only
+    shards can.
+    """
     if layout.dp_replicate > 1 and data % layout.dp_shard == 0:
         yield replace(layout, dp_replicate=data // layout.dp_shard)
     if layout.dp_shard > 1 and data % layout.dp_replicate == 0:
@@ -158,4 +162,4 @@ def _notes(plan: Plan, counts: Sequence[int]) -> tuple[str, ...]:
         return ()
     cores = local_machine.cores()
     shared = f"Up to {max(counts)} ranks share {cores} cores here, so beyond {cores} efficiency falls by that alone."
-    return (*((shared,) if max(counts) > cores else ()), PLUMBING)
+    return (*((shared,) if max(counts) > cores else ()), GLOO_NOTE)

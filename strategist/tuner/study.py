@@ -26,17 +26,17 @@ def read(place: str | Path) -> Study:
     """The study in a folder, or at an address of a server.
 
     Raises:
-        FileError, InputError: there is none, or its ledger cannot be read.
+        FileError, InputError: there is no study, or its ledger cannot be read.
     """
     with Ledger.open(place) as ledger:
         return seen(ledger)
 
 
 def seen(ledger: Ledger) -> Study:
-    """The study of a ledger as it is now.
+    """The current study of a ledger.
 
     Raises:
-        FileError: nothing was asked of it yet, or it is damaged.
+        FileError: the ledger has no request yet, or is damaged.
     """
     if (asked := ledger.study("request")) is None:
         raise FileError(ledger.place, "holds no request: no tuning has begun there; name another")
@@ -55,7 +55,7 @@ def seen(ledger: Ledger) -> Study:
 
 
 def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
-    """The trial of a row."""
+    """The trial of a ledger row."""
     last = row.attempts[-1] if row.attempts else None
     plan = codec.loads(Plan, row.plan_json)
     measurement = None if row.measurement_json is None else codec.loads(Measurement, row.measurement_json)
@@ -68,14 +68,14 @@ def trial_of(row: TrialRow, goals: Goals) -> StudyTrial:
 
 
 def _status(rows: tuple[TrialRow, ...], now: float) -> StudyStatus:
-    """By the clock of the ledger: a tuner whose lease has expired is gone."""
+    """Status by the ledger's clock: a tuner with an expired lease does not count as running."""
     if any(row.lease_until is not None and row.lease_until >= now for row in rows):
         return StudyStatus.RUNNING
     return StudyStatus.FINISHED if all(row.state is TrialState.FINISHED for row in rows) else StudyStatus.WAITING
 
 
 def summary(place: str | Path) -> StudySummary:
-    """The study in short; one that cannot be read says why."""
+    """Summary of the study; for a study that cannot be read, the reason."""
     try:
         study = read(place)
     except FileError as error:
@@ -96,18 +96,18 @@ def summary(place: str | Path) -> StudySummary:
 
 
 def find(place: str | Path) -> Iterator[str | Path]:
-    """The studies in a folder and below it, or in a server's database, by name.
+    """The studies in a folder and below it, or in a server's database, in order of their names.
 
     Raises:
-        FileError, InputError: there is no such folder, or the server cannot be asked.
+        FileError, InputError: there is no such folder, or the server cannot be reached.
     """
     if addresses.is_server(place):
         yield from studies_on(str(place))
         return
     if not Path(place).is_dir():
-        raise FileError(place, "is no folder; name one of studies")
+        raise FileError(place, "is not a folder; name one of studies")
     for folder, below, files in os.walk(place):
         if FILE_NAME in files or ADDRESS_FILE in files:
             yield Path(folder)
-            below.clear()  # trials hold no studies
+            below.clear()  # folders of trials contain no studies
         below[:] = sorted(name for name in below if not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Folder of a study: its request, its running tuners, and atomic writes of its files."""
+"""Facts that a study stores (request, goals, kind, program), and the identity of its tuners."""
 
 import hashlib
 import os
@@ -22,10 +22,11 @@ from strategist.profiles.situation import Situation
 
 
 def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, program: str = "") -> None:
-    """Makes the study that of the situation, of measurements of this kind and of this description of a program, or sees that it is.
+    """Stores the situation, the kind of measurements and the program's digest in a new study; in an existing one, checks that they
+    are equal.
 
     Raises:
-        InputError: it is another request's, or its measurements are others; names what differs.
+        InputError: the study has another request, kind, situation or program; the message names the difference.
     """
     begun = ledger.study("request") is not None
     if (known_kind := kind_of(ledger)) is not kind and begun:
@@ -49,10 +50,11 @@ def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, prog
 
 
 def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | None) -> Goals:
-    """The study's goals: those that it was begun with, which ``goals`` must be where any are given; a new study takes them.
+    """The study's goals. A new study stores ``goals`` (default: the request's objective); for an existing one they must be equal to
+    the stored goals, or None.
 
     Raises:
-        InputError: it was begun with other ones; names what differs.
+        InputError: the study began with other goals; the message names the difference.
     """
     if ledger.study("goals") is None:
         ledger.set_study("goals", codec.dumps(goals or Goals(objectives=(request.objective,))))
@@ -64,18 +66,18 @@ def set_goals(ledger: Ledger, folder: Path, request: Request, goals: Goals | Non
 
 
 def goals_of(ledger: Ledger, request: Request) -> Goals:
-    """The study's goals; one that says nothing has its request's objective."""
+    """The study's goals; the request's objective if none are stored."""
     known = ledger.study("goals")
     return Goals(objectives=(request.objective,)) if known is None else codec.loads(Goals, known)
 
 
 def kind_of(ledger: Ledger) -> Kind:
-    """Of the study's measurements; studies that say nothing have real ones."""
+    """Kind of the study's measurements; real if none is stored."""
     return Kind(ledger.study("kind") or Kind.REAL.value)
 
 
 def differences(then: Request | Goals, now: Request | Goals) -> list[str]:
-    """What differs between two requests, or two studies' goals, each as ``seq_len was 64, is 128``."""
+    """Differences between two requests, or between the goals of two studies, each as ``seq_len was 64, is 128``."""
     left, right = _flat(codec.encode(then)), _flat(codec.encode(now))
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return [f"{name} was {_word(left.get(name))}, is {_word(right.get(name))}" for name in names]
@@ -95,22 +97,23 @@ def _flat(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def owner() -> str:
-    """This process, as ledgers name it."""
+    """Identifier of this process in ledgers: machine, process number and start time."""
     return f"{_machine()} {os.getpid()} {started(os.getpid())}"
 
 
 @cache
 def _machine() -> str:
-    """This machine since it booted, and the container on it: where the numbers of processes mean the same. Names of machines alone
-    are often those of the image that they were made from."""
+    """Identifier of this machine, its boot and its PID namespace, within which process numbers are unique. The host name alone
+    is not unique: machines made from one image share it.
+    """
     known = platform.node()
-    with suppress(OSError):  # outside Linux the name must do
+    with suppress(OSError):  # without /proc (not Linux), only the name is used
         known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8") + os.readlink("/proc/self/ns/pid")
     return f"{platform.node()}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 
 
 def release_abandoned(ledger: Ledger) -> None:
-    """Ends as lost what tuners of this machine ran when they were killed, so that no tuner waits for their leases."""
+    """Ends trials of killed tuners of this machine as lost, so that no tuner waits for their leases."""
     for row in ledger.trials():
         if row.state is TrialState.RUNNING and row.owner and _is_gone(row.owner):
             message = f"the tuner that ran it ({row.owner}) is gone"

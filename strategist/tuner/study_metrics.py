@@ -15,8 +15,11 @@ from strategist.tuner.study_state import StudyState
 
 @dataclass(frozen=True, kw_only=True)
 class StepError:
-    """|predicted / measured - 1| of a trial's step time: by the calibration before anything was learned, and as it was proposed,
-    before its measurement was known."""
+    """|predicted / measured - 1| of the step time of a trial.
+
+    unlearned: of the prediction by the calibration before the first trial.
+    proposed: of the prediction made when the trial was proposed.
+    """
 
     number: int
     unlearned: float
@@ -25,11 +28,14 @@ class StepError:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyMetrics:
-    """What a study has shown, and what that took.
+    """Results of a study so far, and their cost.
 
-    ``first`` is the trial of the plan that the cost model put first, as far as it has one; ``ahead_of_first`` the share by which
-    the best is better, None where either did not run well. ``step_errors`` are those of the trials that ran well. ``device_hours``
-    are those of all attempts that ended; ``price_dollars`` what they cost, None where the devices have no price, or did not run.
+    best: the best trial.
+    first: the trial of the plan that the cost model ranked first; None if there is none yet.
+    ahead_of_first: share by which the best is faster than ``first``; None if either did not run well.
+    step_errors: errors of the trials that ran well.
+    device_hours: of all attempts that ended.
+    price_dollars: price of these hours; None if the devices have no price or were not used.
     """
 
     best: TrialResult | None
@@ -41,17 +47,17 @@ class StudyMetrics:
 
     @property
     def unlearned_error(self) -> float | None:
-        """The median error without what was learned."""
+        """Median error of predictions by the calibration before the first trial."""
         return statistics.median(error.unlearned for error in self.step_errors) if self.step_errors else None
 
     @property
     def proposed_error(self) -> float | None:
-        """The median error of the predictions with which trials were proposed."""
+        """Median error of the predictions made when trials were proposed."""
         return statistics.median(error.proposed for error in self.step_errors) if self.step_errors else None
 
 
 def metrics_at(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMetrics:
-    """The outlook at an event. What is known from the one ``before`` is not priced again."""
+    """The metrics at an event. Step errors known from ``before`` are not computed again."""
     state = event.state
     cluster = state.asked.cluster
     hours = device_hours(state.rows, cluster.devices)
@@ -65,8 +71,10 @@ def metrics_at(event: TuneEvent, before: StudyMetrics | None = None) -> StudyMet
 
 
 def seconds_left(event: TuneEvent) -> float | None:
-    """What the rest may take, by what a trial takes in the median; None before one has ended. No trial starts when a limit is
-    reached, and the one that runs then goes on."""
+    """Estimated seconds until the tuning ends, from the median wall time of a trial; None before a trial has ended.
+
+    No trial starts after a limit is reached, but the trial that runs at that time finishes.
+    """
     state, limits = event.state, event.limits
     walls = [each.ended - each.started for row in state.rows for each in row.attempts if each.ended and row.outcome]
     if not walls:
@@ -81,7 +89,7 @@ def seconds_left(event: TuneEvent) -> float | None:
 
 
 def _first(state: StudyState) -> TrialResult | None:
-    """The latest trial of the plan that the cost model put first."""
+    """The latest trial of the plan that the cost model ranked first."""
     if state.rankings.first is None:
         return None
     name = state.rankings.first.candidate.key

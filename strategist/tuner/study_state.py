@@ -21,32 +21,40 @@ from strategist.tuner.crash_bisection import crash_causes, excluded
 from strategist.tuner.finalists import Finalist, finalists
 from strategist.tuner.warm_start import PricedWarmStart
 
-CANDIDATES = 5000
-"""So many of the best predicted candidates are considered, which takes some seconds a thousand: three, or eight of pipelines."""
+MAX_CANDIDATES = 5000
+"""Number of best predicted candidates that are considered. Ranking takes 3 s per thousand, or 8 s with pipelines."""
 
 
 class Rankings:
-    """The space as the latest calibration ranks it: ranking takes seconds, and many calibrations are never asked for one. ``first``
-    is what the calibration that it began with put first; None where nothing fits."""
+    """Cached ranking of the space by the latest calibration: ranking takes seconds, and most calibrations never need one.
+
+    first: the best candidate by the initial calibration; None if nothing fits.
+    """
 
     def __init__(self, asked: Situation, deck: Deck, calibration: Calibration) -> None:
         self._asked, self._deck = asked, deck
         self._by: tuple[Calibration, tuple[str, ...]] = calibration, (asked.request.objective,)
-        self.latest = ranked(asked, deck=deck, calibration=calibration, limit=CANDIDATES)
+        self.latest = ranked(asked, deck=deck, calibration=calibration, limit=MAX_CANDIDATES)
         self.first = self.latest[0] if self.latest else None
 
     def by(self, calibration: Calibration, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-        """The candidates, best predicted first."""
+        """The candidates ranked by this calibration for these objectives, best predicted first."""
         if (calibration, objectives) != self._by:
-            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=CANDIDATES, objectives=objectives)
+            self.latest = ranked(self._asked, deck=self._deck, calibration=calibration, limit=MAX_CANDIDATES, objectives=objectives)
             self._by = calibration, objectives
         return self.latest
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyState:
-    """A study's trials as its ledger holds them, ``results`` of the finished ones by number, the same as ``records`` of its
-    history, and the ``calibration`` that they taught; ``others`` are the studies that warm this one."""
+    """Immutable snapshot of a study.
+
+    calibration: fitted to ``records``.
+    rows: all trials, as the ledger holds them.
+    results: finished trials by number.
+    records: the same trials, as read from the history.
+    others: other studies whose trials this study uses.
+    """
 
     asked: Situation
     deck: Deck
@@ -60,33 +68,33 @@ class StudyState:
 
     @cached_property
     def crash_causes(self) -> tuple[CrashCause, ...]:
-        """Settings that crash."""
+        """Settings that make trials crash."""
         return crash_causes(self.results.values(), self.rankings.latest)
 
     @cached_property
     def candidates(self) -> tuple[Plan, ...]:
-        """The space as today's calibration ranks it, without settings that crash."""
+        """The space as ranked by the current calibration, without settings that crash."""
         ranked = self.rankings.by(self.calibration, self.goals.objectives)
         return tuple(plan for plan in ranked if not excluded(plan, self.crash_causes)) if self.crash_causes else ranked
 
     @property
     def waiting(self) -> list[TrialRow]:
-        """Trials that have not ended."""
+        """Trials that have not finished."""
         return [row for row in self.rows if row.state is not TrialState.FINISHED]
 
     @cached_property
     def finalists(self) -> tuple[Finalist[TrialResult], ...]:
-        """The candidates that ran well and keep to the constraints, best first."""
+        """The candidates that ran well and keep to all constraints, best first."""
         return finalists(self.results.values(), self.goals)
 
     @property
     def best(self) -> TrialResult | None:
-        """The trial that the objective ranks first."""
+        """The best trial by the request's objective; None if none ran well and kept to the constraints."""
         return self.finalists[0].trial if self.finalists else None
 
     @cached_property
     def tried(self) -> list[Tried]:
-        """Every trial, its plan priced by today's calibration."""
+        """Every trial, with its plan priced by the current calibration."""
         known = {plan.candidate.key: plan for plan in self.candidates}
         plans = {row.number: self.plan_of(row) for row in self.rows}
         return [
@@ -96,19 +104,19 @@ class StudyState:
 
     @property
     def transferred_trials(self) -> list[tuple[Tried, ...]]:
-        """The trials of the studies that warm this one, priced by today's calibration where it holds there too."""
+        """The trials of each other study, priced by the current calibration where it applies to them."""
         return [other.tried(self.calibration) for other in self.others]
 
     def priced(self, plan: Plan) -> Plan:
-        """The plan by today's calibration."""
+        """The plan priced by the current calibration."""
         return price_candidate(self.asked, plan.candidate, deck=self.deck, calibration=self.calibration)
 
     def plan_of(self, row: TrialRow) -> Plan:
-        """The plan that the trial runs."""
+        """The plan of a trial."""
         known = self.results.get(row.number)
         return known.plan if known else codec.loads(Plan, row.plan_json)
 
     def measurement_of(self, number: int) -> Measurement | None:
-        """What the trial showed; None while it runs, and where it was lost."""
+        """The measurement of a trial; None while it runs or if it was lost."""
         known = self.results.get(number)
         return known.measurement if known else None

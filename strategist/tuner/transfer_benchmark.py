@@ -1,4 +1,4 @@
-"""Transfer benchmark: published sweeps searched after another sweep, of another model or on more or fewer GPUs."""
+"""Transfer benchmark: searches published sweeps after another sweep of another model or another number of GPUs."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import Sweep, common_without, grouped, priced_by
-from strategist.contract.replay import AFTER, FEW_DOUBLINGS, STARTS, TRIALS, Savings, Transfer, TransferDocument
+from strategist.contract.replay import FEW_DOUBLINGS, SEEN_BEFORE, STARTS, TRIALS, Savings, Transfer, TransferDocument
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
@@ -17,7 +17,7 @@ from strategist.search.surrogate import ObservedCandidate, OtherStudies
 from strategist.tuner.replay_benchmark import prospects_of, search_run, seen_at
 
 MODEL, DEVICES = 1, 3
-"""Places in a sweep's name of what may differ."""
+"""Positions of model and devices in the tuple that identifies a sweep; a pair of sweeps may differ in one of them."""
 
 
 OnPair = Callable[[str, int, int], None]
@@ -26,8 +26,10 @@ OnPair = Callable[[str, int, int], None]
 def transfer(
     cases: Sequence[Case], *, among: Sequence[Case] | None = None, processes: int = 1, on_pair: OnPair | None = None
 ) -> TransferDocument:
-    """Searches every sweep among ``among`` (all ``cases``) after every other one that differs from it in its model or in its GPUs
-    alone, from each of ``STARTS``. No row of their source says anything of either but what the search before has seen.
+    """Searches every sweep among ``among`` (default: all ``cases``) after every other one that differs only in its model or only in
+    its GPUs, from each of ``STARTS``.
+
+    No row of their source is used for either search, except the trials of the earlier search.
 
     Raises:
         InputError: there is no such pair.
@@ -45,20 +47,20 @@ def transfer(
             found += both
             if on_pair is not None:
                 on_pair(f"{both[0].sweep} after {both[0].before}", done, len(pairs))
-    return TransferDocument(after=AFTER, saved=tuple(savings(found)), transfers=tuple(found))
+    return TransferDocument(after=SEEN_BEFORE, saved=tuple(savings(found)), transfers=tuple(found))
 
 
 def savings(found: Sequence[Transfer]) -> Iterator[Savings]:
-    """What the searches before have saved, by start and by what changed."""
+    """Trials saved by the earlier searches, by start, nearness and what changed."""
     for start in STARTS:
         for near in (True, False):
             for changed in ("GPUs", "model"):
                 own = [item for item in found if (item.start, item.near, item.changed) == (start, near, changed)]
                 if own:
-                    yield _saved(own)
+                    yield _savings_of(own)
 
 
-def _saved(found: Sequence[Transfer]) -> Savings:
+def _savings_of(found: Sequence[Transfer]) -> Savings:
     searches = list(zip(*(item.searches for item in found), strict=True))
     trials = [[each.trials for each in own] for own in searches]
     return Savings(
@@ -74,18 +76,18 @@ def _saved(found: Sequence[Transfer]) -> Savings:
 
 
 def _changed(before: Sequence[Case], own: Sequence[Case]) -> str:
-    """What two sweeps differ in; empty where it is nothing or more than one thing."""
+    """``model`` or ``GPUs`` if two sweeps differ in that alone; otherwise empty."""
     differing = [place for place, (one, other) in enumerate(zip(before[0].sweep, own[0].sweep, strict=True)) if one != other]
     return "model" if differing == [MODEL] else "GPUs" if differing == [DEVICES] else ""
 
 
 def _kind(own: Sequence[Case]) -> tuple[str, str]:
-    """Sweeps alike in it are priced by the same factors of other sources."""
+    """Source and stack family of a sweep; sweeps with the same pair share the factors fitted to other sources."""
     return own[0].row.file, own[0].stack.family
 
 
 def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:
-    """The sweep from each of ``STARTS``."""
+    """The transfer between two sweeps from each of ``STARTS``."""
     return [
         transfer_search(start, priced_by(known, before), priced_by(known, own))
         for start, known in zip(STARTS, (NEUTRAL, common), strict=True)
@@ -93,10 +95,12 @@ def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) 
 
 
 def transfer_search(start: str, before: Sweep, own: Sweep) -> Transfer:
-    """A sweep searched after nothing, after some trials of the one ``before``, and after all of it, both priced alike."""
+    """Searches of a sweep after each of ``SEEN_BEFORE``: no other trial, some trials of the sweep ``before``, and all of its rows.
+    Both sweeps are priced alike.
+    """
     there = prospects_of(before)
     everything = [seen_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
-    others = [[], *([OtherStudies(known=there, seen=tuple(seen))] for seen in (_shots(before), everything))]
+    others = [[], *([OtherStudies(known=there, seen=tuple(seen))] for seen in (_first_trials(before), everything))]
     return Transfer(
         before=before.name,
         sweep=own.name,
@@ -107,8 +111,8 @@ def transfer_search(start: str, before: Sweep, own: Sweep) -> Transfer:
     )
 
 
-def _shots(sweep: Sweep) -> list[ObservedCandidate]:
-    """The first trials of a search that does not know when it is near the best."""
+def _first_trials(sweep: Sweep) -> list[ObservedCandidate]:
+    """The first trials of a search of the sweep; the search does not stop when it is near the best."""
     known = prospects_of(sweep)
     seen: list[ObservedCandidate] = []
     while len(seen) < min(TRIALS, len(known)):

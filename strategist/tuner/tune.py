@@ -1,4 +1,4 @@
-"""Tuning loop: propose, execute, record, learn. All state is in the ledger, so it can be killed at any time."""
+"""Tuning loop: propose, execute, record, learn. All state is in the ledger, so the process can be killed at any time."""
 
 import re
 import time
@@ -43,24 +43,24 @@ from strategist.tuner.warm_start import PricedWarmStart, WarmStart, add_warm_sta
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
-PATIENCE = 10.0
-"""A step may take so many times its prediction, which is learned, before it counts as hung."""
+STEP_PATIENCE = 10.0
+"""Factor on the predicted step time, which the calibration corrects, after which a step counts as hung."""
 
 START_PATIENCE = 5.0
-"""A trial may take so many times the longest start that this tuner saw."""
+"""Factor on the longest start of a trial that this tuner measured, after which a start counts as hung."""
 
-BREAKER = 5
-"""So many failures for one reason outside of the plans end a tuning, where no trial had its chance meanwhile."""
+MAX_EQUAL_FAILURES = 5
+"""Number of failures with one reason outside the plans that ends a tuning, unless a plan was tested in between."""
 
 OnTuneEvent = Callable[[TuneEvent], None]
 
 
 class _LeaseLostError(Exception):
-    """Another tuner has taken the trial over; raised through the executor to end it."""
+    """Another tuner has claimed the trial; raised through the executor to end the run."""
 
 
 class _PrunedError(Exception):
-    """The trial cannot be the best any more; raised through the executor to end it."""
+    """The trial cannot become the best any more; raised through the executor to end the run."""
 
     def __init__(self, why: str, progress: Progress) -> None:
         super().__init__(why)
@@ -83,18 +83,21 @@ def tune(
     warm: Sequence[WarmStart] = (),
     goals: Goals | None = None,
 ) -> TuningResult:
-    """Measures until the study holds ``trials`` finished trials, those of earlier and of other tuners included; ``kind`` is what
-    the executor's measurements are, all of a study alike but for plans that it simulated and did not start, which count for none;
-    ``program`` names the content of the description of what is trained, where that is not ours; ``warm`` is what other studies have
-    shown, which the study remembers. Without ``goals`` they are those that the study was begun with, or the request's objective
-    alone.
+    """Runs trials until the study holds ``limits.trials`` finished ones, counting those of earlier and of parallel tuners.
 
-    The ledger is ``study.sqlite`` in the folder, or lies on a PostgreSQL ``server``, which later tunings find by the folder. Leaves
-    ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` in the folder; on
-    KeyboardInterrupt too, which is raised again.
+    The ledger is ``study.sqlite`` in the folder ``study``, or lies on a PostgreSQL ``server``, which later tunings find by the
+    folder. Writes ``history.jsonl``, ``result.json``, ``best-plan.json`` and ``calibration.json`` into the folder, also on
+    KeyboardInterrupt, which is raised again.
+
+    Args:
+        kind: kind of the executor's measurements, equal for all trials of a study. Plans that were only simulated do not count
+            as trials.
+        program: digest of the program's description if an external program trains; otherwise empty.
+        warm: trials of other studies; they are stored in the ledger.
+        goals: the study's goals; None means those that it began with, or the request's objective alone in a new study.
 
     Raises:
-        InputError: nothing fits, the study is of another request, or trials do not start here.
+        InputError: nothing fits, the study has another request, or trials do not start on this machine.
         FileError: the folder or its ledger cannot be used.
     """
     asked = situation(replace(request, backend="native") if request.backend == "any" else request)
@@ -112,7 +115,7 @@ def tune(
         agreed = set_goals(ledger, folder, request, goals)
         others = tuple(PricedWarmStart(warmth, asked, deck) for warmth in add_warm_starts(ledger, warm))
         loop = _Loop(
-            folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _silent,
+            folder=folder, ledger=ledger, limits=limits, settings=settings, executor=executor, on_event=on_event or _ignore_event,
             prior=prior, kind=kind,
             state=StudyState(asked=asked, deck=deck, goals=agreed, rankings=rankings, calibration=prior, others=others),
         )  # fmt: skip
@@ -124,28 +127,30 @@ def tune(
         return loop.result()
 
 
-def _patient(settings: TrialSettings, plan: Plan, longest_start_seconds: float) -> TrialSettings:
-    """Deadlines that leave a slow plan its time, by what was learned; those of the settings are the least."""
+def _with_deadlines_for(settings: TrialSettings, plan: Plan, longest_start_seconds: float) -> TrialSettings:
+    """Settings with deadlines long enough for the plan's predicted steps and the measured starts; never shorter than the given
+    ones.
+    """
     start = max(settings.init_timeout_seconds, START_PATIENCE * longest_start_seconds)
-    step = max(settings.step_timeout_seconds, PATIENCE * plan.estimate.step_seconds)
+    step = max(settings.step_timeout_seconds, STEP_PATIENCE * plan.estimate.step_seconds)
     steps = settings.warmup_steps + settings.steps + 1
-    needed = start + steps * PATIENCE * plan.estimate.step_seconds
+    needed = start + steps * STEP_PATIENCE * plan.estimate.step_seconds
     wall = None if settings.wall_timeout_seconds is None else max(settings.wall_timeout_seconds, needed)
     return replace(settings, init_timeout_seconds=start, step_timeout_seconds=step, wall_timeout_seconds=wall)
 
 
 def _reason(measurement: Measurement) -> str:
-    """Why a trial failed, alike for all that fail so."""
+    """Reason of a failure, with numbers masked so that equal failures have equal reasons."""
     return re.sub(r"\d[\d.]*", "#", measurement.evidence.message)
 
 
-def _silent(event: TuneEvent) -> None:
+def _ignore_event(event: TuneEvent) -> None:
     """Ignores every event."""
 
 
 @dataclass(kw_only=True)
 class _Loop:
-    """One tuner at work on a study: its tools, and where the study stands as it saw it last."""
+    """One tuner of a study: its tools, and the state of the study when it last read the ledger."""
 
     folder: Path
     ledger: Ledger
@@ -163,7 +168,7 @@ class _Loop:
     ended: str = ""
 
     def run(self) -> None:
-        """Until enough trials are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
+        """Runs trials until enough are finished and the best is confirmed, a limit is reached, or nothing is left to try."""
         release_abandoned(self.ledger)
         self.refresh()
         self.tell(EventType.BEGUN)
@@ -184,31 +189,33 @@ class _Loop:
 
     @property
     def last(self) -> int:
-        """Number of the last trial: repeats, and those that a simulation kept from starting, take no place of another."""
+        """Number of the last trial to run; repeats and plans that were only simulated do not count against the limit."""
         repeats = [row.number for row in self.state.rows if row.proposed_by == REPEAT]
         simulated = sum(result.simulated for result in self.state.results.values())
         return max(self.limits.trials + simulated + len(repeats), *repeats, 0)
 
     @property
     def waiting(self) -> list[TrialRow]:
-        """Trials to run or to wait for."""
+        """Trials that have not finished, up to ``last``."""
         return [row for row in self.state.waiting if row.number <= self.last]
 
     def refresh(self) -> None:
-        """Takes in what the ledger holds, and learns when more trials are finished than before."""
+        """Reads the ledger; if more trials are finished than before, exports the history and fits the calibration again."""
         known, rows = self.state, self.ledger.trials()
         self.state = replace(known, rows=rows)
         fresh = {row.number: _result(row) for row in rows if row.state is TrialState.FINISHED and row.number not in known.results}
         if not fresh:
             return
         self.ledger.export_jsonl(self.folder / HISTORY)
-        records = history.read(self.folder / HISTORY).records  # out of the file that people can read
+        records = history.read(self.folder / HISTORY).records  # calibrations are fitted to the readable file only
         calibration = fit(records, self.prior)
         self.state = replace(self.state, results={**known.results, **fresh}, records=records, calibration=calibration)
 
     def enqueue(self) -> None:
-        """Queues what to try next: another candidate while trials are left, then a repeat where the best is in doubt. Where there
-        is neither, ``ended`` may say why."""
+        """Queues the next trial: a new candidate while trials are left, otherwise a repeat if the best is in doubt.
+
+        If nothing is queued, ``ended`` may state the reason.
+        """
         state = self.state
         over = self.limits.used_up(state.rows, state.asked.cluster.devices)
         left = len(state.rows) < self.last
@@ -217,13 +224,13 @@ class _Loop:
         if not isinstance(found, Proposed):
             found = None if over or self.waiting else repeated_trial(state, self.limits.confirm)
         if found is not None:
-            last = None if found.proposed_by == REPEAT else self.last  # others may have queued theirs while this one thought
+            last = None if found.proposed_by == REPEAT else self.last  # other tuners may have queued trials during the search
             self.ledger.enqueue(found.key, codec.one_line(found.plan), found.proposed_by, last)
             self.expected_gain = found.expected_gain
             self.refresh()
 
     def unanswered(self) -> TrialRow | None:
-        """The latest trial, where its cards have not been asked yet: each trial has one answer."""
+        """The latest trial, if the cards have not proposed a trial after it yet; None otherwise. Each trial is returned once."""
         latest = latest_trial(self.state)
         if latest is None or latest.number in self.reacted:
             return None
@@ -231,7 +238,7 @@ class _Loop:
         return latest
 
     def execute(self, claim: Claim) -> None:
-        """Runs a claimed trial and records how it ended; whatever goes wrong here gives the claim back."""
+        """Runs a claimed trial and records its outcome; on any error the claim is released."""
         try:
             measurement = self.measure(claim)
         except _LeaseLostError:
@@ -245,21 +252,23 @@ class _Loop:
         self.count_failure(measurement)
 
     def count_failure(self, measurement: Measurement) -> None:
-        """Ends the tuning where trials fail again and again for one reason that is not in their plans."""
+        """Ends the tuning by an InputError if trials keep failing for one reason that does not depend on their plans."""
         if measurement.outcome in TELLING:
             self.failures.clear()
         if measurement.outcome is not Outcome.INFRASTRUCTURE:
             return
         self.failures[_reason(measurement)] += 1
-        if self.failures[_reason(measurement)] >= BREAKER:
+        if self.failures[_reason(measurement)] >= MAX_EQUAL_FAILURES:
             evidence = measurement.evidence
             said = next((line for line in reversed(evidence.log_tail.splitlines()) if line.strip(" =-")), "")
             why = f"{evidence.message or 'see the logs in trials/'}{said and f' ({said.strip()})'}"
             do = "correct that (strategist doctor looks at the machine) and start again; finished trials are kept"
-            raise InputError(f"study {self.folder}", f"{BREAKER} trials failed alike, whatever their plans: {why}", do)
+            raise InputError(f"study {self.folder}", f"{MAX_EQUAL_FAILURES} trials failed alike, whatever their plans: {why}", do)
 
     def measure(self, claim: Claim) -> Measurement:
-        """The trial itself; the lease is renewed while it shows signs of life, and one without hope is ended."""
+        """Measurement of a claimed trial. Renews the lease while the trial makes progress, and prunes the trial if it cannot
+        become the best.
+        """
         self.refresh()
         plan = codec.loads(Plan, claim.plan_json)
         repeat = claim.proposed_by == REPEAT
@@ -284,14 +293,14 @@ class _Loop:
         self.tell(EventType.STARTED, claim.number)
         folder = self.folder / "trials" / f"{claim.number}-{claim.attempt}"
         try:
-            return self.executor.execute(plan, folder, _patient(settings, plan, self.longest_start_seconds), on_progress)
+            return self.executor.execute(plan, folder, _with_deadlines_for(settings, plan, self.longest_start_seconds), on_progress)
         except _PrunedError as error:
             measurement = pruned_measurement(plan, self.kind, error.progress, error.why)
             codec.save(measurement, folder / "measurement.json")
             return measurement
 
     def tell(self, event_type: EventType, trial: int | None = None, progress: Progress | None = None) -> None:
-        """Sends one event to the listeners."""
+        """Sends one event to the listener."""
         self.on_event(
             TuneEvent(
                 event_type=event_type, trial=trial, trials=self.last, progress=progress, state=self.state, limits=self.limits,
@@ -300,9 +309,9 @@ class _Loop:
         )  # fmt: skip
 
     def result(self) -> TuningResult:
-        """What the study has shown so far, also written into its folder."""
+        """The result of the study so far; also written into its folder."""
         self.refresh()
-        self.ledger.export_jsonl(self.folder / HISTORY)  # another tuner's may have been older than ours
+        self.ledger.export_jsonl(self.folder / HISTORY)  # the last export may be that of a tuner with an older state
         state, best, goals = self.state, self.state.best, self.state.goals
         asked, deck, records = state.asked, state.deck, state.records
         result = TuningResult(
@@ -327,7 +336,7 @@ class _Loop:
         for name, value in ((RESULT, result), (BEST, best and best.plan), (CALIBRATION, state.calibration)):
             path = self.folder / name
             if value is None:
-                path.unlink(missing_ok=True)  # that of a trial which is the best no more
+                path.unlink(missing_ok=True)  # the file of a former best trial
             else:
                 codec.save(value, path)
         return result

@@ -1,4 +1,4 @@
-"""A tuning as its listeners follow it, from event to event."""
+"""Tuning follower: snapshots of a tuning from its events, for listeners."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,12 @@ from strategist.tuner.study_metrics import StudyMetrics, metrics_at, seconds_lef
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSnapshot:
-    """A tuning at an event: the metrics of its study, the trials of any tuner that run, and those that have ``ended`` since the
-    event before, in the order in which they did."""
+    """A tuning at an event.
+
+    metrics: metrics of the study.
+    running: running trials of all tuners.
+    ended: trials that ended since the last event, in the order in which they ended.
+    """
 
     event: TuneEvent
     metrics: StudyMetrics
@@ -26,24 +30,24 @@ class TuningSnapshot:
 
     @property
     def front(self) -> tuple[int, ...]:
-        """The trials that no other dominates, by number."""
+        """Numbers of the trials on the Pareto front."""
         return front(self.event.state.finalists, self.event.state.goals)
 
     @property
     def seconds_left(self) -> float | None:
-        """What the rest may take; None before a trial has ended."""
+        """Estimated seconds until the tuning ends; None before a trial has ended."""
         return seconds_left(self.event)
 
 
 class TuningFollower:
-    """Makes a snapshot of each event; what was known at the one before is not computed again."""
+    """Makes a snapshot of each event; results of the last snapshot are not computed again."""
 
     def __init__(self) -> None:
         self._last: TuningSnapshot | None = None
         self._told: set[int] = set()
 
     def take(self, event: TuneEvent) -> TuningSnapshot:
-        """The tuning as it is at this event."""
+        """The snapshot of the tuning at this event."""
         last, state = self._last, event.state
         if last is not None and last.event.state is state:
             metrics, running = last.metrics, last.running

@@ -1,4 +1,4 @@
-"""Warm start: trials of another study, of any model on any GPUs, that a study takes in before its own first trial."""
+"""Warm start: trials of another study, of any model on any GPUs, that a study uses before its own first trial."""
 
 import json
 from collections.abc import Sequence
@@ -20,17 +20,19 @@ from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
-from strategist.search.study import SILENT, Tried
+from strategist.search.study import UNINFORMATIVE_OUTCOMES, Tried
 from strategist.tuner.study_folder import kind_of
 
-KEY = "warm "
-"""What the facts of a ledger that hold a warmth are called, before the place that it comes from."""
+FACT_PREFIX = "warm "
+"""Prefix of the ledger facts that hold a warm start; the place of the other study follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """The trials of a study that say something of their plans, as they were when it warmed another; ``study`` is where its ledger
-    lies."""
+    """Trials of another study whose outcomes depend on their plans, as they were when the warm start was made.
+
+    ``study`` is the place of its ledger.
+    """
 
     study: str
     request: Request
@@ -38,11 +40,15 @@ class WarmStart:
 
 
 def read(places: Sequence[str | Path], kind: Kind, sampler: str) -> tuple[WarmStart, ...]:
-    """What the studies at these places have shown, for one of trials of this ``kind`` whose trials ``sampler`` proposes.
+    """Warm starts from the studies at these places.
+
+    Args:
+        kind: kind of measurements of the study that will use them.
+        sampler: sampler of that study; only ``surrogate`` uses warm starts.
 
     Raises:
-        InputError: there is nothing to use in one, or its trials are of another kind.
-        FileError: one cannot be read.
+        InputError: a study has no usable trial, or trials of another kind; or the sampler is another one.
+        FileError: a study cannot be read.
     """
     if places and sampler != "surrogate":
         raise InputError(
@@ -65,29 +71,30 @@ def _read(place: str | Path, kind: Kind) -> WarmStart:
 
 
 def _record(row: TrialRow) -> Record | None:
-    if row.measurement_json is None or row.outcome in SILENT:
+    if row.measurement_json is None or row.outcome in UNINFORMATIVE_OUTCOMES:
         return None
     plan, measurement = codec.loads(Plan, row.plan_json), codec.loads(Measurement, row.measurement_json)
     return Record(plan=plan, measurement=measurement, trial=row.number, proposed_by=row.proposed_by)
 
 
 def add_warm_starts(ledger: Ledger, fresh: Sequence[WarmStart]) -> tuple[WarmStart, ...]:
-    """All that warms a study, what is ``fresh`` included. Its ledger keeps it, so that all tuners of the study, now and later, take
-    in the same, wherever the other studies are by then and whatever they hold.
+    """All warm starts of a study, including the ``fresh`` ones, which are stored in its ledger.
+
+    All tuners of the study, now and later, therefore use the same trials, whatever happens to the other studies.
 
     Raises:
-        InputError: the study is to warm itself.
+        InputError: the study would be its own warm start.
     """
     for each in fresh:
         if each.study == ledger.place:
             raise InputError(f"--warm {each.study}", "is the study itself", "leave it out: its trials count as they are")
-        ledger.keep(KEY + each.study, codec.dumps(each))
-    return tuple(codec.loads(WarmStart, text) for text in ledger.facts(KEY).values())
+        ledger.keep(FACT_PREFIX + each.study, codec.dumps(each))
+    return tuple(codec.loads(WarmStart, text) for text in ledger.facts(FACT_PREFIX).values())
 
 
 def warm_start_summaries(ledger: Ledger) -> tuple[WarmStartSummary, ...]:
-    """What warms the study of a ledger."""
-    known = map(json.loads, ledger.facts(KEY).values())  # plans by the hundred are not looked at
+    """Summaries of the warm starts in a ledger."""
+    known = map(json.loads, ledger.facts(FACT_PREFIX).values())  # not decoded: there may be hundreds of plans
     return tuple(
         WarmStartSummary(
             study=each["study"], model=each["request"]["model"], gpus=each["request"]["gpus"], trials=len(each["records"])
@@ -97,9 +104,10 @@ def warm_start_summaries(ledger: Ledger) -> tuple[WarmStartSummary, ...]:
 
 
 class PricedWarmStart:
-    """A warm start with the study that uses it, as the latest calibration prices it: pricing takes seconds where trials are many.
+    """A warm start priced by the latest calibration of the study that uses it; cached, because pricing many trials takes seconds.
 
-    Where the same trainer ran on the same device, factors of the study's own trials are theirs too; else theirs are fitted to them.
+    If the same trainer ran on the same device, the calibration of the using study applies to these trials, too; otherwise they
+    have a calibration fitted to themselves.
     """
 
     def __init__(self, warmth: WarmStart, asked: Situation, deck: Deck) -> None:
@@ -115,8 +123,11 @@ class PricedWarmStart:
         self._tried: tuple[Tried, ...] = ()
 
     def tried(self, calibration: Calibration) -> tuple[Tried, ...]:
-        """Its trials, priced for their own model and cluster. What is left is what the cost model does not know, there and probably
-        here. Memory is priced by the factor that holds here: what comes and goes in a step is the software's."""
+        """The trials, priced for their own model and cluster.
+
+        The residuals are what the cost model does not explain, there and probably also in the study that uses them. Memory is
+        priced by that study's factor, because temporary memory in a step depends on the software.
+        """
         by = calibration if self._own is None else replace(self._own, memory=calibration.memory)
         if by != self._by:
             self._tried, self._by = tuple(self._priced(record, by) for record in self._records), by

@@ -11,14 +11,18 @@ from strategist.tuner.study import seen
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 30.0
-"""Between two trials a tuner thinks, for seconds at most; the lease of one that was killed takes so long to run out."""
+"""Seconds without a running trial after which a study counts as idle: a tuner proposes within seconds, and the lease of a killed
+one expires within this time.
+"""
 
 OnLook = Callable[[Study, tuple[StudyTrial, ...]], None]
 
 
 def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS) -> Study:
-    """Calls ``on_look`` twice a second with the study as it is then and the trials that have finished since, in the order in which
-    they ended; returns when a tuner has ended the study, or nothing has run for ``idle_seconds``.
+    """Calls ``on_look`` twice a second with the current study and the trials that finished since the last call, in the order in
+    which they ended.
+
+    Returns the study when a tuner has ended it, or when nothing has run for ``idle_seconds``.
 
     Raises:
         FileError, InputError: there is no such study, or it cannot be read any more.
@@ -29,7 +33,7 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
         result = ledger.folder and ledger.folder / RESULT
         before = _written(result)
         while True:
-            over = _written(result) != before  # asked first, so that the last look sees all
+            over = _written(result) != before  # read before the study, so that the last call has all trials
             study, now = seen(ledger), time.monotonic()
             fresh = sorted((trial for trial in study.finished if trial.number not in told), key=lambda trial: trial.ended or 0.0)
             told.update(trial.number for trial in fresh)
@@ -42,7 +46,7 @@ def watch(place: str | Path, on_look: OnLook, idle_seconds: float = IDLE_SECONDS
 
 
 def _written(result: Path | None) -> float | None:
-    """When a tuner wrote its result, which it does at its end."""
+    """Modification time of the result file, which a tuner writes at its end; None if there is none."""
     try:
         return None if result is None else result.stat().st_mtime
     except FileNotFoundError:

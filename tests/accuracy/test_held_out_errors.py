@@ -8,7 +8,7 @@ from strategist.accuracy.case import Case, case_of
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.error_metrics import PricedCase
 from strategist.accuracy.held_out_errors import (
-    LEAST_SOURCES,
+    MIN_SOURCES,
     device_of,
     file_of,
     held_out_errors,
@@ -81,7 +81,7 @@ def test_each_source_weighs_the_same_in_the_range(atorch: list[Case]) -> None:
 
 def test_a_family_with_enough_sources_has_a_range_of_its_own(atorch: list[Case]) -> None:
     """Five sources of torch at 1, and one of another family at 4, which the range of torch does not hold."""
-    torch = [judged(replace(case, row=replace(case.row, file=str(at))), 1.0) for at, case in enumerate(atorch[:LEAST_SOURCES])]
+    torch = [judged(replace(case, row=replace(case.row, file=str(at))), 1.0) for at, case in enumerate(atorch[:MIN_SOURCES])]
     apart = [judged(replace(case, stack=replace(case.stack, name="other", family="own")), 4.0) for case in atorch[:1]]
     found = step_ranges([*torch, *apart])
     assert found["any torch"] == pytest.approx((1.0, 1.0))

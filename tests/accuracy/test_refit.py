@@ -10,7 +10,7 @@ from strategist.accuracy.case import Case
 from strategist.accuracy.case_columns import columns_of
 from strategist.accuracy.few_shot_calibration import few_shot_errors
 from strategist.accuracy.measure import price_cases, read_cases
-from strategist.accuracy.refit import LEAST_ROWS, memory_spreads, native, refit
+from strategist.accuracy.refit import MIN_ROWS, memory_spreads, native, refit
 from strategist.accuracy.row import read_rows
 from strategist.accuracy.trial_cases import cases_of
 from strategist.cost.calibration import NEUTRAL, Calibration
@@ -108,7 +108,7 @@ def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran(device: str, least: int)
 
 
 def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
-    assert refit(columns_of(foundry[: LEAST_ROWS - 1])) == ()
+    assert refit(columns_of(foundry[: MIN_ROWS - 1])) == ()
 
 
 def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:

@@ -55,7 +55,7 @@ def test_a_byte_order_mark_and_unknown_columns_do_no_harm(tmp_path):
     [
         ("model,gpu,n_gpus,tp\na,b,1,1\n", "column pp is missing"),
         ("", "column model is missing"),
-        (HEADER + "s,r,m,H100,eight,1,1,8,,,,\n", r"some\.csv:2: n_gpus 'eight' is no number"),
+        (HEADER + "s,r,m,H100,eight,1,1,8,,,,\n", r"some\.csv:2: n_gpus 'eight' is not a number"),
         (HEADER + "s,r,m,H100,7.5,1,1,8,,,,\n", "n_gpus '7.5' must be a whole number"),
         (HEADER + "s,r,m,H100,8,1,1,8,,nan,,\n", "step_time_s 'nan' must be a number"),
         (HEADER + "s,r,m,H100,-8,1,1,8,,,,\n", "n_gpus '-8' must be a whole number from 0"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.accuracy.row_cluster import ACHIEVED, cluster_of
+from strategist.accuracy.row_cluster import NETWORK_EFFICIENCY, cluster_of
 from strategist.accuracy.skip_reason import Skip, Skipped
 from strategist.profiles.hardware import load_device
 from strategist.units import GIB
@@ -38,15 +38,15 @@ def test_the_gpus_follow_from_the_degrees_where_they_are_not_stated():
 def test_a_measured_link_wins_over_the_profile():
     nvlink = cluster_of(row("mli_2x3090ti", "gpt2m-meg-dp2-nvlink"))
     pcie = cluster_of(row("mli_2x3090ti", "gpt2m-meg-dp2-pcie"))
-    assert nvlink.intra.bytes_per_second == pytest.approx(ACHIEVED * 52.8e9)
-    assert pcie.intra.bytes_per_second == pytest.approx(ACHIEVED * 6.2e9)
+    assert nvlink.intra.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 52.8e9)
+    assert pcie.intra.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 6.2e9)
 
 
 def test_a_network_is_the_nodes_unless_it_is_each_gpus_own():
     shared = cluster_of(made(n_gpus=64, interconnect_inter="800 Gb/s RDMA")).inter
     own = cluster_of(made(n_gpus=64, interconnect_inter="RDMA 400 Gb/s per GPU")).inter
-    assert shared.bytes_per_second == pytest.approx(ACHIEVED * 100e9 / 8)
-    assert own.bytes_per_second == pytest.approx(ACHIEVED * 50e9)
+    assert shared.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 100e9 / 8)
+    assert own.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 50e9)
 
 
 def test_another_fabric_than_the_boxs_own_is_believed():

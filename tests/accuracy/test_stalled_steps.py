@@ -3,7 +3,7 @@
 import numpy as np
 
 from strategist import api
-from strategist.accuracy.stalled_steps import LEAST_ROWS, regular_step_probability, without_stalled
+from strategist.accuracy.stalled_steps import MIN_ROWS, regular_step_probability, without_stalled
 
 
 def drawn(ordinary_steps: int, stalled_steps: int, centre: float) -> np.ndarray:
@@ -29,7 +29,7 @@ def test_steps_faster_than_predicted_are_ordinary() -> None:
 
 
 def test_few_rows_do_not_tell_two_states_apart() -> None:
-    assert regular_step_probability(drawn(LEAST_ROWS - 5, 4, 0.0)).tolist() == [1.0] * (LEAST_ROWS - 1)
+    assert regular_step_probability(drawn(MIN_ROWS - 5, 4, 0.0)).tolist() == [1.0] * (MIN_ROWS - 1)
 
 
 def test_rows_that_stalled_are_left_out_of_their_source_alone() -> None:

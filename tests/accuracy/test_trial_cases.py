@@ -7,7 +7,7 @@ import pytest
 from strategist.accuracy.sweep import Sweep, grouped, priced_without
 from strategist.accuracy.trial_cases import cases_of
 from strategist.contract.measurement import Kind, Outcome
-from strategist.contract.replay import NEAR
+from strategist.contract.replay import CLOSE
 from strategist.cost.calibration import NEUTRAL
 from strategist.paths import data_dir
 from strategist.profiles import history
@@ -33,7 +33,7 @@ def test_every_layout_of_the_space_was_measured(sweep: Sweep) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_belief_needs_a_fifth_of_what_others_need_on_it(sweep: Sweep, seed: int) -> None:
     ours = search_run(sweep, "surrogate", 0)
-    assert ours.regret[-1] <= NEAR
+    assert ours.regret[-1] <= CLOSE
     assert all(search_run(sweep, sampler, seed).trials >= 5 * ours.trials for sampler in ("random", "tpe"))
 
 

@@ -10,7 +10,7 @@ from docs.parts import cut, with_parts
 
 from strategist.agent import catalog, server_tools
 from strategist.agent.pagination import dumps
-from strategist.agent.problem import CODES
+from strategist.agent.problem import PROBLEM_CODES
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 WIDTH, SHOWN_ITEMS, SHOWN_CHARACTERS = 128, 2, 1_000
@@ -30,7 +30,7 @@ def tables(text: str) -> str:
 
 
 def _problems() -> str:
-    return "\n".join(["| code | what it means |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in CODES.items())])
+    return "\n".join(["| code | what it means |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in PROBLEM_CODES.items())])
 
 
 def _tools() -> str:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from strategist.agent import catalog, server_tools
 from strategist.agent.pagination import dumps, tokens
-from strategist.agent.problem import CODES, problem_of
+from strategist.agent.problem import PROBLEM_CODES, problem_of
 from strategist.agent.schema import argument_schema
 from strategist.agent.tool import Tool
 from strategist.contract.settings import SETTING_NAMES
@@ -89,7 +89,7 @@ def test_a_value_that_breaks_a_law_is_said_in_the_names_of_arguments(dispatcher:
 
 def test_problems_carry_known_codes() -> None:
     assert problem_of(InputError("--seq-len 0", "is none", "use --seq-len 8")).message == "seq_len 0: is none"
-    assert {problem_of(error).code for error in (InputError("a", "b", "c"), FileError("a", "b"))} <= set(CODES)
+    assert {problem_of(error).code for error in (InputError("a", "b", "c"), FileError("a", "b"))} <= set(PROBLEM_CODES)
 
 
 def test_every_call_is_written_down_before_and_after(dispatcher: Caller, workspace: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strategist.agent.grant import SPENT, Budget, Grant
+from strategist.agent.grant import SPENDING_FILE, Budget, Grant
 from strategist.agent.problem import RefusedError
 from strategist.errors import FileError, InputError
 
@@ -67,6 +67,6 @@ def test_who_starts_the_server_again_gets_what_is_left(tmp_path: Path) -> None:
 
 
 def test_a_book_that_is_none_grants_nothing(tmp_path: Path) -> None:
-    (tmp_path / SPENT).write_text(json.dumps({"job": "job-1"}))
-    with pytest.raises(FileError, match="no book of a grant"):
+    (tmp_path / SPENDING_FILE).write_text(json.dumps({"job": "job-1"}))
+    with pytest.raises(FileError, match="not a book of a grant"):
         budget(tmp_path)

@@ -118,7 +118,7 @@ def test_what_a_worker_started_ends_with_it(dispatcher: Caller) -> None:
 def test_answers_of_jobs_are_kept_over_sessions_as_many_as_there_is_room_for(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_JOBS", 2)
+    monkeypatch.setattr(jobs, "MAX_JOBS", 2)
     with serving(workspace) as dispatcher:
         names = [answered(dispatcher, "diagnose", wait_seconds=0)["job"]]
         names += [answered(dispatcher, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] for _ in range(2)]

@@ -16,7 +16,7 @@ from inotify import watched
 
 from strategist import api
 from strategist.agent import catalog, server_tools
-from strategist.agent.problem import CODES
+from strategist.agent.problem import PROBLEM_CODES
 from strategist.contract import codec
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome
 from strategist.contract.request import Request
@@ -180,7 +180,7 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos
     assert left[0] == 0
     assert left[1] >= 0
     assert {path: path.read_bytes() for path in before} == before
-    assert set(agent.codes) <= {"ok", *CODES} - {"failed"}
+    assert set(agent.codes) <= {"ok", *PROBLEM_CODES} - {"failed"}
     assert list(dispatcher.dispatcher.tools) == tools == [tool.name for tool in (*catalog.TOOLS, *server_tools.TOOLS)]
     lines = [json.loads(line) for line in (workspace / ".strategist" / "audit.jsonl").read_text().splitlines()]
     assert len([line for line in lines if line.get("tool", "job_status") != "job_status"]) == len(agent.done) - 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategist.agent.pagination import MOST_SHEETS, Answer, Pages, dumps, tokens
+from strategist.agent.pagination import MAX_SHEETS, Answer, Pages, dumps, tokens
 from strategist.agent.problem import RefusedError
 
 
@@ -56,7 +56,7 @@ def test_old_sheets_make_room_for_new_ones() -> None:
     pages = Pages()
     first = pages.first(answer("first", 100))["handle"]
     assert pages.more(first)["items"]
-    for number in range(MOST_SHEETS):
+    for number in range(MAX_SHEETS):
         pages.first(answer(f"sheet {number}", 100))
     with pytest.raises(RefusedError):
         pages.more(first)

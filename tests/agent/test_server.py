@@ -152,8 +152,8 @@ def test_over_http_nobody_else_is_let_in(address: str, headers: dict[str, str], 
         (["--http", "127.0.0.1:0", "--token-file", "missing"], "cannot be read"),
         (["--token-file", "x"], "is nothing without --http"),
         (["--study", "x"], "is nothing without --grant"),
-        (["--grant", "trials=3"], "says not both"),
-        (["--workspace", "nowhere"], "is no folder"),
+        (["--grant", "trials=3"], "needs both"),
+        (["--workspace", "nowhere"], "is not a folder"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(

@@ -10,7 +10,7 @@ from agent.calls import Caller, answered, refused, serving
 from tuner.studies import tuned
 
 from strategist import api
-from strategist.agent.trials import PLAIN_WORDS, run_settings
+from strategist.agent.trials import TEXT_SETTINGS, run_settings
 from strategist.agent.workspace import Workspace
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import Training
@@ -134,7 +134,7 @@ def test_settings_of_a_run_are_those_of_the_command_with_paths_of_the_workspace(
         ({"data": "../tokens.bin"}, "outside the workspace"),
         ({"save": "/tmp/out", "total_steps": 1}, "outside the workspace"),
         ({"resume": "../out"}, "outside the workspace"),
-        ({"resume": "nowhere"}, "is no folder"),
+        ({"resume": "nowhere"}, "is not a folder"),
         ({"keep": 0}, "must be at least 1"),
     ],
 )
@@ -150,7 +150,7 @@ def test_every_setting_of_a_run_that_is_a_text_is_a_word_or_a_path(settled: Work
     for field in fields(TrialSettings):
         if field.name == "wandb":
             continue
-        if field.type in (str, "str") and field.name not in PLAIN_WORDS:
+        if field.type in (str, "str") and field.name not in TEXT_SETTINGS:
             with pytest.raises(StrategistError, match="outside the workspace"):
                 run_settings(settled, {field.name: "../outside", "total_steps": 1})
 

@@ -39,7 +39,7 @@ def test_paths_that_lead_out_are_refused(workspace: Path, outside: Path, path: s
 
 
 def test_a_workspace_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="is no folder"):
+    with pytest.raises(FileError, match="is not a folder"):
         Workspace.at(tmp_path / "nowhere")
 
 

@@ -8,7 +8,7 @@ from strategist.alternatives import resources
 from strategist.cards.deck import Deck, load_deck
 from strategist.cli import request_options as command_line
 from strategist.cli.parser import Parser
-from strategist.contract.cluster import MOST_DEVICES
+from strategist.contract.cluster import MAX_DEVICES
 from strategist.contract.request import Request
 from strategist.contract.workload import Workload
 from strategist.paths import data_dir
@@ -93,5 +93,5 @@ def test_ways_that_change_training_say_so(deck: Deck) -> None:
 def test_no_larger_cluster_has_more_devices_than_can_be_planned_for() -> None:
     sizes = [size.devices for size in resources._sizes(resolve_cluster("2048x8xH100"), state_bytes=0.0)]
     assert sizes == sorted(sizes)
-    assert 2**19 < max(sizes) <= MOST_DEVICES
+    assert 2**19 < max(sizes) <= MAX_DEVICES
     assert list(resources._sizes(resolve_cluster("131072x8xH100"), state_bytes=0.0)) == []

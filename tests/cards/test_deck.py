@@ -64,7 +64,7 @@ def test_of_three_folders_the_last_wins_and_the_one_before_it_is_named(tmp_path:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="no folder of cards"):
+    with pytest.raises(FileError, match="not a folder of cards"):
         load_deck(tmp_path / "nowhere")
 
 

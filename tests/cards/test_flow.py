@@ -63,7 +63,7 @@ def test_a_step_is_skipped_only_where_its_condition_surely_fails() -> None:
         ("rule: In words.", "rule: {card: [A]}", "FLOW001", 15, "did you mean cards?"),
         ("when: model.is_moe", "when: model.is_mo", "FLOW002", 14, "did you mean model.is_moe?"),
         ("when: model.is_moe", "when: model.is_moe >", "FLOW002", 14, "not an expression"),
-        ("[ep]", "[epp]", "FLOW003", 13, "epp is no setting; did you mean"),
+        ("[ep]", "[epp]", "FLOW003", 13, "epp is not a setting; did you mean"),
         ("[ep]", "[ep, layout.pp]", "FLOW004", 13, "layout.pp is decided by step pipelines already"),
         ("id: experts", "id: pipelines", "FLOW004", 12, "step id pipelines appears twice"),
     ],

@@ -156,7 +156,7 @@ def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> No
         ("{device.memory_bytes: 24 GiB,", "{device.memory_bytes: 24 s,", "CARD017", 29, "this is s, and bytes is needed"),
         ("model.layers > 8", "model.layers > 'a'", "CARD004", 15, "needs numbers"),
         ("model.layers > 8", "model.layers >", "CARD005", 15, "not an expression"),
-        ("model.layers > 8", "true", "CARD005", 15, "true is no expression"),
+        ("model.layers > 8", "true", "CARD005", 15, "true is not an expression"),
         ("id: liked", "id: law", "CARD006", 18, "law appears twice"),
         ("{recompute: none,", "{recompute: nonne,", "CARD007", 16, "did you mean none?"),
         ("{recompute: none,", "{recompte: none,", "CARD007", 16, "did you mean recompute?"),
@@ -165,9 +165,9 @@ def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> No
         ("      phase: observe\n", "", "CARD007", 23, "write phase: observe"),
         ("path: knobs.recompute", "path: knobs.recompite", "CARD008", 10, "did you mean knobs.recompute?"),
         ("expect: forbidden", "expect: forbiden", "CARD002", 30, "did you mean forbidden?"),
-        ("candidate: {tp: 4,", "candidate: {tp: 0,", "CARD007", 29, "0 is no value of layout.tp"),
-        ("24 GiB,", "1e30 GiB * 1e30,", "CARD007", 29, "is no value of device.memory_bytes"),
-        ("knobs.recompute: none}}", "knobs.recompute: 3}}", "CARD007", 29, "3 is no value of knobs.recompute"),
+        ("candidate: {tp: 4,", "candidate: {tp: 0,", "CARD007", 29, "0 is not a value of layout.tp"),
+        ("24 GiB,", "1e30 GiB * 1e30,", "CARD007", 29, "is not a value of device.memory_bytes"),
+        ("knobs.recompute: none}}", "knobs.recompute: 3}}", "CARD007", 29, "3 is not a value of knobs.recompute"),
     ],
 )
 def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: int, words: str) -> None:

@@ -52,7 +52,7 @@ def test_codes_are_selected_by_their_beginning(bad: Path, capsys: Captured) -> N
     assert main(["cards", "lint", str(bad), "--select", "card", "--ignore", "CARD01", "--ignore", "FLOW", "--json"]) == 0
     assert [finding["code"] for finding in json.loads(capsys.readouterr().out)] == ["CARD045"]
     assert main(["cards", "lint", str(bad), "--select", "CRAD013"]) == 2
-    assert "code CRAD013: is no check of the linter; did you mean CARD013?" in capsys.readouterr().err
+    assert "code CRAD013: is not a check of the linter; did you mean CARD013?" in capsys.readouterr().err
 
 
 def test_a_diff_changes_nothing_and_a_fix_what_it_says(bad: Path, capsys: Captured) -> None:
@@ -124,5 +124,5 @@ def test_an_unknown_code_gets_one_line(capsys: Captured) -> None:
     assert main(["cards", "explain", "CARD13"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    said = "code CARD13: is no check of the linter; did you mean CARD013? strategist cards explain lists all"
+    said = "code CARD13: is not a check of the linter; did you mean CARD013? strategist cards explain lists all"
     assert shown.err == f"strategist: {said} (next: strategist cards explain CARD013)\n"

@@ -52,7 +52,7 @@ def test_a_device_is_shown_with_its_node_and_sources(capsys: pytest.CaptureFixtu
     assert codec.loads(Cluster, said(capsys, "hardware", "show", "8x24GB", "--json")) == api.cluster("8x24GB")
 
 
-@pytest.mark.parametrize(("command", "words"), [("models", "--model nope: is no known model"), ("hardware", "--gpus nope: ")])
+@pytest.mark.parametrize(("command", "words"), [("models", "--model nope: is not a known model"), ("hardware", "--gpus nope: ")])
 def test_another_name_is_one_line(command: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "show", "nope"]) == 2
     printed = capsys.readouterr().err

@@ -144,7 +144,7 @@ def test_the_place_is_not_said_of_what_was_typed(capsys: Captured) -> None:
     assert "stands in" not in refused(capsys, *PLAN, "--gpus", "8x24GX")
 
 
-@pytest.mark.parametrize("name", sorted(config_sources.TRUSTED))
+@pytest.mark.parametrize("name", sorted(config_sources.TRUSTED_OPTIONS))
 def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, capsys: Captured) -> None:
     parser = whole_parser(COMMANDS)
     option = f"--{name.replace('_', '-')}"
@@ -152,7 +152,9 @@ def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, ca
     heard = [("tune",)] if name in config_sources.REQUEST else list(paths)
     path = heard[0]
     text = (
-        f"{name}: x\n" if name in config_sources.SHARED else json.dumps({path[0]: {path[1]: {name: 1}} if path[1:] else {name: 1}})
+        f"{name}: x\n"
+        if name in config_sources.SHARED_OPTIONS
+        else json.dumps({path[0]: {path[1]: {name: 1}} if path[1:] else {name: 1}})
     )
     of_folder(text)
     assert f"{name} may run programs, write files or send data away" in refused(capsys, *path)
@@ -212,9 +214,9 @@ def test_what_is_shared_and_what_is_trusted_are_options() -> None:
         action.dest for path, command in whole_parser(COMMANDS).subcommands() if path for action in command._actions
         if isinstance(action, argparse.Action)
     )  # fmt: skip
-    assert all(counts[name] > 1 for name in config_sources.SHARED)
-    assert all(counts[name] for name in config_sources.TRUSTED)
-    assert set(config_sources.REQUEST) < set(config_sources.SHARED)
+    assert all(counts[name] > 1 for name in config_sources.SHARED_OPTIONS)
+    assert all(counts[name] for name in config_sources.TRUSTED_OPTIONS)
+    assert set(config_sources.REQUEST) < set(config_sources.SHARED_OPTIONS)
 
 
 def test_all_that_stands_is_shown(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     ("options", "message"),
     [
         (["--engine", "lsf"], "--engine lsf: is not known; choose one of torchrun, slurm, ray"),
-        (["--hosts", "a,a"], "--hosts a,a: names each host once"),
+        (["--hosts", "a,a"], "--hosts a,a: each host is named once"),
         (["--hosts", "a,b,c"], "4 ranks on 3 hosts: are not equally many on each"),
         (["--remote-shell", "ssh {host} {command}"], "--remote-shell: is for --engine torchrun with --hosts"),
         (["--hosts", "a,b", "--remote-shell", "ssh"], "--remote-shell ssh: has no place for {host} and {command}"),
@@ -29,7 +29,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         (["--ray", "auto"], "--ray: is for --engine ray"),
         (["--engine", "ray", "--slurm", "x"], "--slurm: is for --engine slurm"),
         (["--engine", "ray", "--ray", "ray://head:10001"], "--ray ray://head:10001: is not the address of a cluster"),
-        (["--engine", "slurm", "--slurm", "'x"], "--slurm 'x: are no words"),
+        (["--engine", "slurm", "--slurm", "'x"], "--slurm 'x: are not shell words"),
         (["--hosts", "a,b", "--elastic", "--save", "kept", "--steps", "5"], "engine hosts: starts no training that is elastic"),
     ],
 )

@@ -54,7 +54,7 @@ def shown(report: object, capsys: Captured) -> str:
 def test_an_answer(request_options: list[str], words: str, capsys: Captured) -> None:
     arguments = ["plan", *request_options, "--cards", words]
     answer = codec.loads(Answer, printed([*arguments, "--json"], capsys))
-    assert shown(answer_summary(answer), capsys) == printed(arguments, capsys)
+    assert shown(answer_summary(answer, ["--cards", words]), capsys) == printed(arguments, capsys)
     assert shown(answer_report(answer), capsys) == printed([*arguments, "--explain"], capsys)
     assert any("TEAM-7" in line for line in answer.not_as_shipped)
 

@@ -131,7 +131,7 @@ def test_a_study_for_memory_needs_a_program_that_tells_it(
     program.write_text(TEXT[: TEXT.index("metrics:")] + "metrics: {lines: 'step: {step}'}\n", encoding="utf-8")
     tune = ["tune", *TINY, "--backend", str(program), "--study", str(tmp_path / "study"), "--objective", "memory"]
     assert main(tune) == 2
-    assert "--objective memory: mine says nothing of its memory" in capsys.readouterr().err
+    assert "--objective memory: mine does not report its memory" in capsys.readouterr().err
 
 
 def test_the_programs_that_ship_say_what_they_set(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
     [
         ("", "COMMAND"),
         ("lsit", "did you mean list"),
-        ("list nowhere", "nowhere: is no folder"),
+        ("list nowhere", "nowhere: is not a folder"),
         ("list postgresql://ada:SECRET@db/tuning", "holds a password"),
         ("list postgresql:///db?host=/nowhere", "cannot be reached"),
         ("show postgresql:///db?host=/nowhere&study=x", "cannot be reached"),
@@ -136,10 +136,10 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
         ("watch nowhere", "there is no study"),
         ("watch nowhere --idle soon", "--idle soon: a whole number is needed"),
         ("export nowhere --to t.csv", "there is no study"),
-        ("export nowhere --to t.xlsx", "is of no known kind"),
+        ("export nowhere --to t.xlsx", "has no known format"),
         ("export nowhere", "--to"),
         ("plot nowhere --out p.svg", "there is no study"),
-        ("plot nowhere --out p.png", "--out p.png: is of no known kind; write FILE.svg"),
+        ("plot nowhere --out p.png", "--out p.png: has no known format; write FILE.svg"),
         ("import t.csv --study nowhere", "there is no study in this folder"),
         ("import t.csv --study nowhere --seq-len 4", "--model: is missing"),
         ("import t.csv --study nowhere --model tiny --gpus 4xcpu", "t.csv: cannot be read"),
@@ -187,4 +187,4 @@ def test_a_study_that_cannot_be_read_is_listed_as_such(tmp_path: Path, capsys: C
     (tmp_path / "broken" / "study.sqlite").write_text("no database" * 200)
     capsys.readouterr()
     assert main(["study", "list", str(tmp_path)]) == 1
-    assert "is damaged or no study" in " ".join(capsys.readouterr().out.split())
+    assert "is damaged or not a study" in " ".join(capsys.readouterr().out.split())

@@ -198,7 +198,7 @@ def test_steps_of_a_run_that_exports_are_all_that_it_trains(
         (["--save", "DIR/new"], "--save DIR/new: is for a training; say until which step"),
         (["--elastic"], "--elastic: is for a training, and this is a trial; add --save DIR"),
         (["--save-every", "3"], "--save-every: is for a training"),
-        (["--resume", "DIR/new"], "--resume DIR/new: is no folder"),
+        (["--resume", "DIR/new"], "--resume DIR/new: is not a folder"),
         (["--resume", "DIR"], "--resume DIR: holds no whole checkpoint"),
         (["--resume", "DIR/save"], "--steps 4: DIR/save/step-00000004 is at step 4 already; ask for more"),
         (["--resume", "DIR/save", "--steps", "9", "--seed", "3"], "was trained with seed 0, which gives the order of its data"),

@@ -43,7 +43,7 @@ def test_what_was_never_finished_is_none(tmp_path):
     assert checkpoint.complete_checkpoints(tmp_path) == ()
     with pytest.raises(InputError, match="holds no whole checkpoint"):
         checkpoint.find(tmp_path)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         checkpoint.find(tmp_path / "nowhere")
 
 
@@ -52,7 +52,7 @@ def test_what_was_never_finished_is_none(tmp_path):
     [
         (lambda path: (path / "part").unlink(), "is missing of the 5 that were saved"),
         (lambda path: os.truncate(path / "part", 3), "has 3 bytes of the 5 that were saved"),
-        (lambda path: (path / DESCRIPTION).unlink(), "no checkpoint of strategist's"),
+        (lambda path: (path / DESCRIPTION).unlink(), "not a checkpoint of strategist"),
         (lambda path: (path / DESCRIPTION).write_text("{"), "not a JSON document"),
     ],
 )

@@ -145,7 +145,7 @@ def test_places_that_cannot_be_used_are_named(tmp_path):
 
 
 def test_foreign_values_are_a_programming_error():
-    with pytest.raises(TypeError, match="no contract value"):
+    with pytest.raises(TypeError, match="not a contract value"):
         codec.encode({"layout": Layout, "set": {1}})
 
 

@@ -27,7 +27,7 @@ def with_name(place: tuple[str, ...], text: str) -> str:
 
 
 def error(document: str) -> str:
-    """Why it is no plan; empty where it is one."""
+    """Why it is not a plan; empty where it is one."""
     try:
         codec.parse(Plan, document, "plan.json")
     except FileError as found:
@@ -46,7 +46,7 @@ def test_a_name_with_a_line_break_or_a_control_character_is_refused() -> None:
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if set(text) & set(" \n$`;&|<>(){}'\"\\#*~=")])
 def test_an_id_holds_no_character_of_a_shell(text: str) -> None:
-    with pytest.raises(FileError, match="is no id: it has up to 64 letters"):
+    with pytest.raises(FileError, match="is not an id: it has up to 64 letters"):
         codec.parse(Plan, with_name(("id",), text), "plan.json")
 
 

@@ -16,7 +16,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tokens": True}, "tokens True: is of the type bool"),
     ({"fix": {"tp": "8"}}, "fix tp='8': a whole number from 1 on is needed; write e.g. tp=2"),
     ({"fix": {"tp": True}}, "a whole number from 1 on is needed"),
-    ({"fix": {"tpp": 2}}, "fix tpp: is no setting; take one of pp, "),
+    ({"fix": {"tpp": 2}}, "fix tpp: is not a setting; take one of pp, "),
     ({"fix": {"recompute": "ful"}}, "fix recompute='ful': is not a value of it; choose one of 'none', "),
     ({"fix": {"compile": 1}}, "choose one of False, True"),
 ]

@@ -1,7 +1,7 @@
 """A simulation compares what is reserved with what is usable."""
 
 from strategist.contract.rank_observation import Moment
-from strategist.contract.simulation import RESERVED, SimulatedRank, Simulation, Verdict
+from strategist.contract.simulation import RESERVED_NOTE, SimulatedRank, Simulation, Verdict
 
 
 def simulated(tensors: int, reserved: int | None) -> Simulation:
@@ -18,4 +18,4 @@ def test_a_plan_fits_by_what_is_reserved_and_is_open_where_its_tensors_alone_fit
     assert simulated(101, 120).proof.verdict is Verdict.TOO_LARGE
     tight = simulated(80, 101)
     assert not tight.fits
-    assert (tight.proof.verdict, tight.proof.why) == (Verdict.OPEN, RESERVED)
+    assert (tight.proof.verdict, tight.proof.why) == (Verdict.OPEN, RESERVED_NOTE)

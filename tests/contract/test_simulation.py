@@ -6,7 +6,7 @@ import pytest
 
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.rank_observation import Moment
-from strategist.contract.simulation import RESERVED, SimulatedRank, Simulation, Verdict
+from strategist.contract.simulation import RESERVED_NOTE, SimulatedRank, Simulation, Verdict
 
 PREDICTED = MemoryParts(**{field.name: 0.0 for field in fields(MemoryParts)})
 
@@ -28,7 +28,7 @@ def simulation(*peaks: int, notes: tuple[str, ...] = (), upper_bound: bool = Fal
     [
         (simulation(40, 90), Verdict.FITS, ""),
         (simulation(40, 101), Verdict.TOO_LARGE, ""),
-        (simulation(40, 97), Verdict.OPEN, RESERVED),
+        (simulation(40, 97), Verdict.OPEN, RESERVED_NOTE),
         (simulation(101, notes=("compiled layers keep less",), upper_bound=True), Verdict.OPEN, "compiled layers keep less"),
         (simulation(90, notes=("compiled layers keep less",), upper_bound=True), Verdict.FITS, ""),
         (simulation(101, notes=("experts are visited evenly",)), Verdict.TOO_LARGE, ""),

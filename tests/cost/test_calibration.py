@@ -11,7 +11,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, SLOWEST_LAUNCH_SECONDS, Calibration
 from strategist.cost.candidate_arrays import Floats
-from strategist.cost.fit import OF_STACKS
+from strategist.cost.fit import STACK_FACTORS
 from strategist.cost.rates import Matmuls, Rates, rates_of
 from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, factors, shipped, shipped_for
 from strategist.errors import InputError
@@ -126,5 +126,5 @@ def test_shipped_factors_lie_within_the_hardware(item: FittedTo, device: str) ->
         assert link.bytes_per_second <= (usual.line_bytes_per_second or inf)
     assert efficiency(box, own).max() <= 1
     assert max(reached.attention_efficiency, reached.memory_efficiency) <= 1
-    for name, factor in OF_STACKS.items():
+    for name, factor in STACK_FACTORS.items():
         assert factor.least <= getattr(own, name) <= factor.most

@@ -13,7 +13,7 @@ from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.comm import BUCKET_PARAMETERS, group
 from strategist.cost.price import price
-from strategist.cost.step import SLOWED
+from strategist.cost.step import CONTENTION
 from strategist.expr.columns import row_of, table
 
 ROUND = replace(EXPERTS, layers=1)
@@ -65,7 +65,7 @@ def test_factors_stretch_what_shows_of_tensor_and_of_expert_parallelism() -> Non
     split, spread = Layout(tp=8), Layout(dp_shard=8, ep=8)
     whole = estimate(split).time.tp_communication
     assert estimate(split, calibration=Calibration(tensor=0.5)).time.tp_communication < 0.7 * whole  # and what computing loses
-    shown = (0.5 + SLOWED / 2) * exchanged(at_once(1, 8), spread)
+    shown = (0.5 + CONTENTION / 2) * exchanged(at_once(1, 8), spread)
     assert exchanged(at_once(1, 8), spread, calibration=Calibration(expert=0.5)) == pytest.approx(shown)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strategist.contract.layout import Layout
-from strategist.cost.energy import COMPUTING, COOLING, NODE_SHARE, limit_watts, step_joules
+from strategist.cost.energy import COMPUTING_SHARE, COOLING_FACTOR, NODE_SHARE, limit_watts, step_joules
 from strategist.profiles.cluster import resolve_cluster
 
 from .situations import DENSE, WORKLOAD, cluster, estimate
@@ -20,7 +20,7 @@ def seconds(**parts: float) -> dict[str, np.ndarray]:
 def test_a_node_of_eight_h100_that_computes_draws_what_was_measured() -> None:
     limit = limit_watts(resolve_cluster("8xH100"))
     assert limit == 8 * 700
-    drawn = step_joules(limit, seconds(matmul=1.0))[0] / COOLING
+    drawn = step_joules(limit, seconds(matmul=1.0))[0] / COOLING_FACTOR
     assert drawn == pytest.approx(8400, rel=0.01)  # arXiv 2412.08602
 
 
@@ -28,7 +28,7 @@ def test_devices_that_wait_draw_less_than_those_that_talk_and_these_less_than_th
     computing, talking, waiting = (
         step_joules(100.0, seconds(**{part: 1.0}))[0] for part in ("matmul", "dp_communication", "bubble")
     )
-    assert waiting < talking < computing == pytest.approx(100 * COOLING * (COMPUTING + NODE_SHARE))
+    assert waiting < talking < computing == pytest.approx(100 * COOLING_FACTOR * (COMPUTING_SHARE + NODE_SHARE))
 
 
 def test_a_plan_that_waits_needs_more_energy_for_as_many_tokens_but_less_power() -> None:
@@ -38,7 +38,10 @@ def test_a_plan_that_waits_needs_more_energy_for_as_many_tokens_but_less_power()
     assert waits.world_size == 8
     watts = [found.energy_joules_per_step / found.step_seconds for found in (fast, slow)]
     assert watts[1] < watts[0]
-    assert all(8 * 500 * COOLING * (0.2 + NODE_SHARE) < draw < 8 * 500 * COOLING * (COMPUTING + NODE_SHARE) for draw in watts)
+    assert all(
+        8 * 500 * COOLING_FACTOR * (0.2 + NODE_SHARE) < draw < 8 * 500 * COOLING_FACTOR * (COMPUTING_SHARE + NODE_SHARE)
+        for draw in watts
+    )
     assert slow.energy_joules_per_step > fast.energy_joules_per_step / 4  # a quarter of the sequences
 
 

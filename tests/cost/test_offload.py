@@ -10,10 +10,10 @@ from cost import situations
 from strategist.contract.estimate import Estimate
 from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
-from strategist.contract.pipeline_stages import AWAY_WINDOW
+from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
-from strategist.cost.offload import COUNTED
+from strategist.cost.offload import COUNTED_SHARE
 from strategist.cost.price import price
 from strategist.expr.columns import row_of, table
 from strategist.profiles.cluster import resolve_cluster
@@ -47,7 +47,7 @@ def test_an_update_beside_the_next_step_leaves_no_bubble_and_hides() -> None:
     later = priced(Layout(pp=8), async_optimizer_step=True, **STREAMED)
     assert later.time.bubble == later.time.offload == 0 < at_once.time.bubble
     beside = 4 + 4 + 6  # the norm, gradients written again by their factor, and weights cast to half of their size
-    counted = 16 + beside * COUNTED
+    counted = 16 + beside * COUNTED_SHARE
     assert at_once.time.offload == pytest.approx(counted * MODEL.parameters / BOX.host_optimizer_bytes_per_second, rel=1e-6)
     assert at_once.step_seconds - later.step_seconds == pytest.approx(at_once.time.bubble + at_once.time.offload)
 
@@ -89,7 +89,7 @@ def test_activations_on_the_host_leave_a_window_of_layers_on_the_device(recomput
     here, there = situations.estimate(TWO, recompute=recompute, micro_batch=4), away(recompute=recompute, micro_batch=4)
     layers = situations.DENSE.layers
     hosted = there.host_memory_bytes_per_node * log(2) / 2  # of a device, before blocks are rounded up
-    assert here.memory.activations - there.memory.activations == pytest.approx((layers - AWAY_WINDOW) / layers * hosted)
+    assert here.memory.activations - there.memory.activations == pytest.approx((layers - RESIDENT_LAYERS) / layers * hosted)
     assert here.host_memory_bytes_per_node == 0
 
 
@@ -104,7 +104,7 @@ def test_a_pipeline_holds_no_more_than_the_window_of_all_its_micro_batches() -> 
     here, there = situations.estimate(Layout(pp=4), **knobs), away(Layout(pp=4), **knobs)
     one_layer = 4 * situations.WORKLOAD.seq_len * situations.DENSE.hidden_size  # autocast leaves fp32 between layers
     in_flight, layers = 4, situations.DENSE.layers // 4
-    assert here.memory.activations - there.memory.activations == pytest.approx((in_flight * layers - AWAY_WINDOW) * one_layer)
+    assert here.memory.activations - there.memory.activations == pytest.approx((in_flight * layers - RESIDENT_LAYERS) * one_layer)
 
 
 def test_a_link_that_is_done_before_the_layer_costs_nothing_and_a_slow_one_the_rest() -> None:
@@ -148,7 +148,7 @@ def test_an_update_on_the_host_hides_beside_the_backward_pass_but_for_what_comes
     assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
 
 
-SCALING = 4 * COUNTED * situations.DENSE.parameters
+SCALING = 4 * COUNTED_SHARE * situations.DENSE.parameters
 """Bytes that clipping adds to an update after the backward pass, in which gradients have gone."""
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from strategist.contract.knobs import CHOICES, IN_ROUNDS, LOOPED, V_SHAPED, least_micro_batches
+from strategist.contract.knobs import CHOICES, LOOPED, ROUND_BASED, V_SHAPED, least_micro_batches
 from strategist.cost.pipeline_actions import Action, Kind, Pipeline, actions
 
 CLASSES = {
@@ -23,7 +23,7 @@ def legal(schedule: str) -> list[Pipeline]:
     virtual = (2, 3) if schedule in LOOPED else (2,) if schedule in V_SHAPED else (1,)
     found = [Pipeline(schedule, pp, v, m) for pp in (2, 3, 4, 8) for v in virtual for m in (1, 2, 3, 4, 6, 8, 9, 10, 16, 24)]
     found = [p for p in found if p.micro_batches >= least_micro_batches(schedule, p.pp)]
-    return [p for p in found if schedule not in IN_ROUNDS or p.micro_batches % (p.micro_batches // p.pp) == 0]
+    return [p for p in found if schedule not in ROUND_BASED or p.micro_batches % (p.micro_batches // p.pp) == 0]
 
 
 class Recorder:

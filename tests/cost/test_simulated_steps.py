@@ -15,7 +15,7 @@ from strategist.contract.model import ModelShape
 from strategist.cost.calibration import NEUTRAL
 from strategist.cost.pipeline_actions import Pipeline
 from strategist.cost.price import price
-from strategist.cost.simulated_steps import ON_STAGE, Simulated, pipeline_of, simulated, streamed_round, with_simulated
+from strategist.cost.simulated_steps import STAGE_PARTS, Simulated, pipeline_of, simulated, streamed_round, with_simulated
 from strategist.expr.columns import Columns, row_of, table
 
 BARE = replace(DENSE, vocab_size=8, tied_embeddings=True)
@@ -79,7 +79,7 @@ def test_a_head_on_the_last_stage_makes_the_others_wait() -> None:
 @pytest.mark.parametrize(("train", "passes"), [("full", (1 / 3, 1 / 3, 1 / 3)), ("lora", (1 / 2, 1 / 2, 0))])
 def test_a_matmul_of_the_head_is_done_once_forward_and_once_for_each_gradient(train: str, passes: tuple[float, ...]) -> None:
     [found] = simulated(DENSE, cluster(), replace(WORKLOAD, train=train), rows(DENSE, {"pp_schedule": "1f1b"}))
-    matmul = found.passes.head[:, ON_STAGE.index("matmul"), 0]
+    matmul = found.passes.head[:, STAGE_PARTS.index("matmul"), 0]
     assert matmul / matmul.sum() == pytest.approx(passes)
 
 

@@ -12,7 +12,7 @@ from strategist.contract.estimate import Estimate
 from strategist.contract.layout import Layout
 from strategist.cost.calibration import Calibration
 from strategist.cost.layer_flops import model_flops_per_token
-from strategist.cost.offload import COUNTED
+from strategist.cost.offload import COUNTED_SHARE
 
 TOKENS = WORKLOAD.seq_len
 PAGES = Link(name="pages", bytes_per_second=1e8, pair_bytes_per_second=1e8, latency_seconds=1e-5)
@@ -142,7 +142,7 @@ def test_work_on_the_hosts_is_paid_for() -> None:
     """16 bytes a parameter of the node at the hosts' rate, and 4 that clipping moves; on the device the norm alone."""
     none, away = (estimate(Layout(dp_shard=8), offload=name) for name in ("none", "optimizer"))
     assert away.time.optimizer == pytest.approx(4 / (28 + 4 + 4) * none.time.optimizer)
-    counted = 16 + 4 * COUNTED
+    counted = 16 + 4 * COUNTED_SHARE
     assert away.time.offload == pytest.approx((counted / 1e11 + 2 * 4 / 8 / 2e10) * DENSE.parameters, rel=1e-3)
 
 
@@ -151,7 +151,7 @@ def test_adding_gradients_on_the_hosts_takes_as_long_with_any_optimizer() -> Non
         estimate(Layout(dp_shard=8), workload=replace(WORKLOAD, optimizer=name), offload="all").time.offload
         for name in ("adamw", "sgd")
     )
-    moments = 8 - 4 * COUNTED  # updated once; and AdamW's kernel reads its gradients but once to scale them
+    moments = 8 - 4 * COUNTED_SHARE  # updated once; and AdamW's kernel reads its gradients but once to scale them
     assert adamw - sgd == pytest.approx(moments * DENSE.parameters / 1e11, rel=1e-3)
 
 

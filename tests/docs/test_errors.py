@@ -6,7 +6,7 @@ import pytest
 from chaos import Chaos
 
 from docs.errors import CLASSES, errors, pages, without_step
-from strategist.agent.problem import CODES
+from strategist.agent.problem import PROBLEM_CODES
 
 
 @pytest.mark.chaos("Bad input", "every error that a person can cause says what to do, and stands in the catalogue")
@@ -29,4 +29,4 @@ def test_the_catalogue_has_every_message_once_under_the_code_of_its_class() -> N
 
 
 def test_every_class_has_a_code_that_agents_know() -> None:
-    assert {kind.code for kind in CLASSES.values()} <= set(CODES)
+    assert {kind.code for kind in CLASSES.values()} <= set(PROBLEM_CODES)

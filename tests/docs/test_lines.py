@@ -78,7 +78,7 @@ def test_a_wrong_line_is_told_from_a_short_one() -> None:
     assert not _wrong(["tune", "--help"])
     assert not _wrong(["bench", "replay", "--data"])
     assert "did you mean --trials" in _wrong(["tune", "--trial", "3"])
-    assert "is no command" in _wrong(["tun"])
+    assert "is not a command" in _wrong(["tun"])
 
 
 @pytest.fixture

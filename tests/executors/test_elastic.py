@@ -15,7 +15,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.settings import with_settings
 from strategist.errors import InputError
 from strategist.executors.local import LocalExecutor
-from strategist.tuner.elastic import IN_VAIN, Shrink, plan_for_fewer_devices, train
+from strategist.tuner.elastic import MAX_FRUITLESS_RESTARTS, Shrink, plan_for_fewer_devices, train
 
 SETTINGS = TrialSettings(steps=4, total_steps=20, max_restarts=0, elastic=True, init_timeout_seconds=20.0)
 MakeExecutor = Callable[..., LocalExecutor]
@@ -123,7 +123,7 @@ def test_a_request_to_stop_that_comes_between_two_parts_is_heard(make_executor: 
 
 def test_a_training_that_loses_all_ranks_each_time_ends(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, deck):
     measurement, heard = trained(make_executor("launcher-killed"), plan, tmp_path, deck, replace(SETTINGS, save=str(tmp_path)))
-    assert (measurement.outcome, len(heard)) == (Outcome.INFRASTRUCTURE, IN_VAIN - 1)
+    assert (measurement.outcome, len(heard)) == (Outcome.INFRASTRUCTURE, MAX_FRUITLESS_RESTARTS - 1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.executors import processes
 from strategist.executors.local import LocalExecutor
-from strategist.tuner.elastic import IN_VAIN, Shrink, train
+from strategist.tuner.elastic import MAX_FRUITLESS_RESTARTS, Shrink, train
 
 RANKS = 4
 ABOVE = ("launcher", "keeper of the trial")
@@ -149,7 +149,7 @@ class Deaths:
         self.wrong += [str(part) for part in parts if named_wrongly(part, killer.meant[str(part)])]
         self.stuck += [str(part) for part in parts if codec.load(Measurement, part / "measurement.json").outcome is Outcome.TIMEOUT]
         self.kinds += killer.kinds
-        assert measurement.outcome is Outcome.OK or len(heard) >= IN_VAIN - 1, measurement
+        assert measurement.outcome is Outcome.OK or len(heard) >= MAX_FRUITLESS_RESTARTS - 1, measurement
         return measurement.outcome is Outcome.OK
 
     def said(self) -> tuple[str, str]:

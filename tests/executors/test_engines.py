@@ -153,9 +153,9 @@ def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path:
 @pytest.mark.parametrize(
     ("names", "shell", "message"),
     [
-        ("one,one", HERE, "names each host once"),
-        ("one,", HERE, "names each host once"),
-        ("=10.0.0.1", HERE, "names each host once"),
+        ("one,one", HERE, "each host is named once"),
+        ("one,", HERE, "each host is named once"),
+        ("=10.0.0.1", HERE, "each host is named once"),
         ("one,two", "ssh {host}", "has no place for"),
         ("one,two", "ssh {command}", "has no place for"),
     ],
@@ -290,5 +290,5 @@ def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_pat
 
 
 def test_options_that_are_no_words_are_one_line(plan: Plan) -> None:
-    with pytest.raises(InputError, match="--slurm '--x: are no words"):
+    with pytest.raises(InputError, match="--slurm '--x: are not shell words"):
         Slurm(options="'--x").launcher(plan, Path())

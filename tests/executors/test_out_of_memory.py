@@ -172,7 +172,7 @@ def test_a_trial_on_a_machine_that_others_filled_is_run_again(plan: Plan, tmp_pa
 
 
 def test_the_kernel_is_asked_about_this_process_s_own_group(tmp_path: Path) -> None:
-    """What it kills in other containers of the machine is no trial's."""
+    """What it kills in other containers of the machine is not a trial's."""
     for name, text in {
         "proc/vmstat": "nr_free_pages 5\noom_kill 7\n",
         "proc/self/cgroup": "1:name=systemd:/\n0::/a.slice/job-1\n",

@@ -8,7 +8,7 @@ from contract.samples import CLUSTER, MODEL, MOE
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns, Gathered
 from strategist.search.candidate_tables import candidate_table
-from strategist.search.space import IN_BLOCK, space
+from strategist.search.space import BLOCK_COLUMNS, space
 from strategist.search.space_constraints import SpaceConstraints
 
 
@@ -42,7 +42,7 @@ def test_what_is_left_of_a_table_still_comes_in_runs() -> None:
     assert left.run_rows is not None
     assert left.run_rows.all()
     assert 0 < left.rows < columns.rows
-    for name in IN_BLOCK:
+    for name in BLOCK_COLUMNS:
         assert np.array_equal(np.repeat(left.runs[name], left.run_rows), left.values[name])
 
 

@@ -44,7 +44,7 @@ def test_a_folder_is_made_only_where_nothing_else_lies(
     Path("gone").symlink_to("nothing")
     for place in ("pipe", "gone"):
         assert main([*command.split(), place]) == 2
-        assert f"{place}: cannot be written: it is no folder; name a folder" in capsys.readouterr().err
+        assert f"{place}: cannot be written: it is not a folder; name a folder" in capsys.readouterr().err
     if command != "schema -o":  # which prints
         assert main([*command.split(), "-"]) == 2
         assert "is standard output, which holds no folder; name a folder" in capsys.readouterr().err
@@ -156,7 +156,9 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(content: str, tmp_path
     file = tmp_path / "README.md"
     file.write_text(content)
     assert main([*PLAN, "-o", str(file)]) == 2
-    assert "is there already and is no earlier output; name another place, or replace it with --force" in capsys.readouterr().err
+    assert (
+        "is there already and is not an earlier output; name another place, or replace it with --force" in capsys.readouterr().err
+    )
     assert file.read_text() == content
     for words in (["--force"], []):  # what it wrote itself it replaces unasked
         assert main([*PLAN, "-o", str(file), *words]) == 0

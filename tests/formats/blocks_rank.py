@@ -98,12 +98,12 @@ def data() -> None:
 
 def names() -> None:
     """Names in the files of Hugging Face."""
-    from strategist_runtime.weights.hugging_face import EXPERT, NAMES
+    from strategist_runtime.weights.hugging_face import EXPERT, PARAMETER_NAMES
 
     for kind, shape in {"llama": DENSE, "qwen3": QWEN, "qwen2": BIASED, "mixtral": MIXTRAL, "qwen3_moe": QWEN_MOE}.items():
         found = script({"model": shape}, "checkpoint")
         for name, parameter in ours(shape, {}).named_parameters():
-            place = NAMES[kind].place(shape, name)
+            place = PARAMETER_NAMES[kind].place(shape, name)
             assert place is not None
             assert next(iter(found.hugging_face_state({name: parameter}))) == place.name.replace(EXPERT, "0"), name
 

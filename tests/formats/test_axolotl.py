@@ -9,7 +9,7 @@ from formats.names import accepted, listed
 from formats.plans import plans
 from strategist.cli.main import main
 from strategist.errors import FileError
-from strategist.formats.axolotl import SAID, UNLIKE
+from strategist.formats.axolotl import SETTING_ENTRIES, UNPRICED_ENTRIES
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import parse_config
 from strategist.formats.parsed_config import ParsedConfig
@@ -112,7 +112,7 @@ def test_a_whole_batch() -> None:
 
 
 def test_what_no_setting_says_is_told() -> None:
-    for name in UNLIKE:
+    for name in UNPRICED_ENTRIES:
         for value in ("2", "1", "true"):
             assert codes(read(f"{FULL}{name}: {value}\n")) == ["FMT-002"], name
         for value in ("0", "false", "null"):
@@ -146,7 +146,7 @@ def test_wrong_values_have_their_place(line: str) -> None:
 @pytest.mark.full
 def test_the_names_are_those_of_the_package() -> None:
     assert set(listed("axolotl")) == set(accepted("axolotl"))
-    assert {*SAID.values(), *UNLIKE} <= {*listed("axolotl")}
+    assert {*SETTING_ENTRIES.values(), *UNPRICED_ENTRIES} <= {*listed("axolotl")}
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import parse_config
 from strategist.formats.effects import LAUNCH_FILE
-from strategist.formats.llama_factory import SAID, STAGES, UNLIKE
+from strategist.formats.llama_factory import SETTING_ENTRIES, STAGES, UNPRICED_ENTRIES
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import load, parse
 from strategist.profiles.models import hub_name
@@ -120,7 +120,7 @@ def test_optimizers() -> None:
 
 
 def test_what_no_setting_says_is_told() -> None:
-    for name, what in UNLIKE.items():
+    for name, what in UNPRICED_ENTRIES.items():
         assert codes(read(f"{FULL}{name}: true\n")) == (["FMT-002"] if what else []), name
     for stage, what in STAGES.items():
         assert codes(read(FULL.replace("sft", stage))) == (["FMT-002"] if what else []), stage
@@ -153,7 +153,7 @@ def test_a_preset_is_written_by_its_name_on_the_hub() -> None:
 @pytest.mark.full
 def test_the_names_are_those_of_the_package() -> None:
     assert set(listed("llama_factory")) == set(accepted("llama_factory"))
-    assert {*SAID.values(), *UNLIKE} <= {*listed("llama_factory")}
+    assert {*SETTING_ENTRIES.values(), *UNPRICED_ENTRIES} <= {*listed("llama_factory")}
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import names, parse_config
-from strategist.formats.megatron_lm import DEGREES, FSDP, SAID, UNLIKE
+from strategist.formats.megatron_lm import DEGREES, FSDP, SETTING_ENTRIES, UNPRICED_ENTRIES
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.setup import GivenValues
 from strategist.formats.source import parse
@@ -193,7 +193,7 @@ def test_commands_that_are_not_read_leave_the_verdict_open_unless_they_train_ali
 
 
 def test_what_no_setting_says_is_told() -> None:
-    for flag in UNLIKE:
+    for flag in UNPRICED_ENTRIES:
         found = read(f"{SMALL} --{flag} 2")
         assert ("FMT-002", flag) in [(item.code, item.message.partition(":")[0]) for item in found.findings], flag
 
@@ -227,7 +227,7 @@ def test_wrong_values_have_their_place(flags: str, text: str) -> None:
 
 def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
     known = names(FORMAT.listed)
-    assert {*SAID.values(), *DEGREES.values(), *FSDP, *UNLIKE} <= {*known}
+    assert {*SETTING_ENTRIES.values(), *DEGREES.values(), *FSDP, *UNPRICED_ENTRIES} <= {*known}
     written = FORMAT.write(a_plan("megatron-lm"), {}).files[0].text
     assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
 

@@ -13,7 +13,7 @@ from strategist.contract.model import ModelShape
 from strategist.errors import FileError
 from strategist.formats.catalog import find_format, recognise
 from strategist.formats.config_reader import parse_config
-from strategist.formats.nanotron import SAID
+from strategist.formats.nanotron import SETTING_ENTRIES
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import parse
 from strategist.profiles.models import find_preset
@@ -98,7 +98,7 @@ def test_wrong_values_are_errors_with_their_place(old: str, new: str) -> None:
 @pytest.mark.full
 def test_the_names_are_those_of_the_package_and_newer_ones() -> None:
     assert set(accepted("nanotron")) <= {*listed("nanotron")}
-    assert {*SAID.values()} <= {*listed("nanotron")}
+    assert {*SETTING_ENTRIES.values()} <= {*listed("nanotron")}
 
 
 @pytest.mark.full

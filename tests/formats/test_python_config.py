@@ -65,8 +65,8 @@ DOUBLING = "def f0(): return 1\n" + "".join(f"def f{n}(): return [f{n - 1}(), f{
     ("text", "words"),
     [
         ("def one(:\n", "is not Python"),
-        ("def one():\n    return one()\n", "goes on and on"),
-        (DOUBLING + "def one(): return f18()\n", "too involved"),
+        ("def one():\n    return one()\n", "without end"),
+        (DOUBLING + "def one(): return f18()\n", "too complex"),
         ("def one():\n    return " + "-" * 5000 + "1\n", "is not Python|nested"),
     ],
 )  # fmt: skip

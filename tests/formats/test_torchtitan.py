@@ -434,5 +434,5 @@ def test_tokens_that_are_no_whole_sequences_have_their_line(tmp_path: Path) -> N
         "    return", "    config.training.max_context_length = 4096\n    config.training.num_tokens_per_train_step = 5000\n"
         "    config.training.num_tokens_per_microbatch_per_dp_rank = 4096\n    return"
     )  # fmt: skip
-    with pytest.raises(FileError, match=r"my_config.py:\d+.*num_tokens_per_train_step 5000 is no multiple of the 4096"):
+    with pytest.raises(FileError, match=r"my_config.py:\d+.*num_tokens_per_train_step 5000 is not a multiple of the 4096"):
         imported(written(tmp_path, text, "my_config.py"), "8xH100")

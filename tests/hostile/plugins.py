@@ -25,7 +25,7 @@ CODE: dict[str, str] = {
     "changes folder, environment and signals": "import os, signal\nos.chdir('/')\nos.environ.clear()\nsignal.alarm(1)",
     "leaves threads": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()",
     "lacks a module": "import nowhere_at_all",
-    "is no Python": "def (",
+    "is not a Python": "def (",
     "takes all memory": "all_ = [0] * 10**11",
 }
 """What the package of a sound deck does where it is imported."""
@@ -92,7 +92,7 @@ DATA: dict[str, Callable[[Path], None]] = {
     "names a package that is not there": _entry("bad = nowhere_at_all.deck"),
     "names a folder that is not there": _entry("bad = bad_cards.other"),
     "names nothing": _entry("bad ="),
-    "names what is no name": _entry("bad = ../../etc"),
+    "names what is not a name": _entry("bad = ../../etc"),
     "names a module of Python's": _entry("bad = os"),
     "has entry points without a section": _points(b"bad = bad_cards.deck\n"),
     "has entry points that are no text": _points(b"[strategist.cards]\nbad\xff = \xfe\n"),
@@ -102,7 +102,7 @@ DATA: dict[str, Callable[[Path], None]] = {
     "holds no number": _card(CARD.replace("require: {recompute: full}", "when: 'layout.tp > NaN', require: {recompute: full}")),
     "holds another type": _card("- a\n- list\n"),
     "holds an unknown setting": _card(CARD.replace("recompute: full", "recomputed: full")),
-    "holds what is no text": _file(lambda path: void(path.write_bytes(b"\xff\xfe\x00"))),
+    "holds what is not text": _file(lambda path: void(path.write_bytes(b"\xff\xfe\x00"))),
     "holds a file without an end": _file(lambda path: path.symlink_to("/dev/zero")),
     "holds a pipe without a writer": _file(lambda path: os.mkfifo(path)),
     "holds a folder inside of itself": _file(lambda path: path.parent.joinpath("again").symlink_to(path.parent)),

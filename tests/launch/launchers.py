@@ -46,7 +46,7 @@ def options(words: list[str], known: Sequence[str], flags: Sequence[str] = ()) -
     found: dict[str, str] = {}
     while words and words[0].startswith("--"):
         name, sign, value = words.pop(0).removeprefix("--").replace("-", "_").partition("=")
-        assert name in (*known, *flags), f"{name} is no option"
+        assert name in (*known, *flags), f"{name} is not an option"
         found[name] = value if sign else "1" if name in flags else words.pop(0)
     return found
 

@@ -20,7 +20,9 @@ STARTS: dict[Callable[..., None], tuple[str, str]] = {
     tests.test_ranks_meet_on_the_nodes_of_a_real_ray: (f"{REAL} + Ray", "rayjob"),
     tests.test_every_job_of_every_format_tells_its_ranks_where_they_are: ("stub", ""),
 }
-"""Tests with what they start an export by, and the kind of job where it is no parameter; a test without formats has all of them."""
+"""Tests with what they start an export by, and the kind of job where it is not a parameter; a test without formats has all of
+them.
+"""
 
 
 def matrix() -> str:

@@ -44,7 +44,7 @@ class Nodes:
 
     @property
     def remote_shell(self) -> str:
-        """A shell that is no ssh: a script that runs a command on one of them, in a home folder of its own."""
+        """A shell that is not a ssh: a script that runs a command on one of them, in a home folder of its own."""
         path = self.folder / "remote"
         lines = ["#!/bin/sh", 'case "$1" in']
         for node in self.nodes:

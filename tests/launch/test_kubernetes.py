@@ -87,7 +87,7 @@ def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
     ("job", "image", "message"),
     [
         ("job", "", "--image: is missing"),
-        ("job", "x y", "is no image's name"),
+        ("job", "x y", "is not an image name"),
         ("rayjob", "", "--image: is missing; give an image with Ray"),
         ("cron", IMAGE, "--job cron: is not known"),
         ("", IMAGE, "--job : is missing"),
@@ -126,14 +126,14 @@ def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> No
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"volumes": {"datasets": "data"}}, "--volume datasets=data: is no claim"),
-        ({"volumes": {"Data Sets": "/data"}}, "is no claim and its folder"),
+        ({"volumes": {"datasets": "data"}}, "--volume datasets=data: is not a claim"),
+        ({"volumes": {"Data Sets": "/data"}}, "is not a claim and its folder"),
         ({"volumes": {"plan": "/data"}}, "are the job's own"),
-        ({"environment": {"A B": "1"}}, "--env A B: is no variable's name"),
-        ({"secrets": {"HF_TOKEN": "hub"}}, "--secret HF_TOKEN=hub: is no variable and a Secret's key"),
+        ({"environment": {"A B": "1"}}, "--env A B: is not a variable name"),
+        ({"secrets": {"HF_TOKEN": "hub"}}, "--secret HF_TOKEN=hub: is not a variable and a Secret's key"),
         ({"environment": {"A": "1"}, "secrets": {"A": "b/c"}}, "is set by --env, too"),
-        ({"resources": {"efa": "1"}}, "--resource efa=1: is no resource"),
-        ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is no resource"),
+        ({"resources": {"efa": "1"}}, "--resource efa=1: is not a resource"),
+        ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is not a resource"),
     ],
 )
 def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, Any], words: str, large: Plan) -> None:

@@ -13,7 +13,7 @@ from postgres_server import server_in_full
 from strategist.contract.measurement import Outcome
 from strategist.contract.study import TrialState
 from strategist.ledger.ledger import Ledger
-from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED, Claim
+from strategist.ledger.rows import MAX_ATTEMPTS, RETRIED_OUTCOMES, Claim
 
 ALIVE, EXPIRED = 1000.0, -1.0
 
@@ -30,7 +30,7 @@ class Modelled:
 
     @property
     def tries(self) -> int:
-        return sum(outcome in RETRIED for outcome in self.outcomes)
+        return sum(outcome in RETRIED_OUTCOMES for outcome in self.outcomes)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -99,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.finish(claim, outcome, text) == (held or repeated)
         if held:
             trial.outcomes[-1], trial.results[claim.attempt] = outcome, text
-            again = outcome in RETRIED and trial.tries < MAX_ATTEMPTS
+            again = outcome in RETRIED_OUTCOMES and trial.tries < MAX_ATTEMPTS
             trial.state = TrialState.QUEUED if again else TrialState.FINISHED
         elif not repeated:
             trial.late.setdefault(claim.attempt, text)

@@ -1,4 +1,4 @@
-"""Sixteen tuners on one study of ten thousand trials: all are run, each once, and the ledger is no bottleneck."""
+"""Sixteen tuners on one study of ten thousand trials: all are run, each once, and the ledger is not a bottleneck."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -89,8 +89,8 @@ def test_a_folder_has_one_ledger(tmp_path: Path, postgres: PostgresServer, place
 @pytest.mark.parametrize(
     ("text", "law"),
     [
-        ("studies/first", "is no address"),
-        ("mysql://ada@db/tuning", "is no address"),
+        ("studies/first", "is not an address"),
+        ("mysql://ada@db/tuning", "is not an address"),
         ("postgresql://ada@db", "names no database"),
         ("postgresql://ada@db/tuning?study=a/b", "names no study"),
         ("postgresql://ada:SECRET@db/tuning", "holds a password"),
@@ -99,7 +99,7 @@ def test_a_folder_has_one_ledger(tmp_path: Path, postgres: PostgresServer, place
         ("postgresql://ada:SE?CRET@db/tuning", "holds a password"),
         ("postgresql://ada@db/tuning?password=SECRET", "holds a password"),
         ("postgresql:///tuning?sslpassword=SECRET&host=db", "holds a password"),
-        ("nosuch://ada:SECRET@db/tuning", "is no address"),
+        ("nosuch://ada:SECRET@db/tuning", "is not an address"),
     ],
 )
 def test_what_is_no_address_is_refused_and_no_password_shown(tmp_path: Path, text: str, law: str) -> None:

@@ -50,11 +50,11 @@ def test_a_folder_without_a_study_is_refused_and_left_alone(tmp_path: Path):
 def test_files_that_are_no_study_are_refused_and_left_alone(tmp_path: Path, create: bool):
     file = tmp_path / FILE_NAME
     file.write_text("not a database, but long enough to be read as one" * 40)
-    with pytest.raises(FileError, match=r"study\.sqlite: is damaged or no study"):
+    with pytest.raises(FileError, match=r"study\.sqlite: is damaged or not a study"):
         Ledger.open(tmp_path, create=create)
     file.unlink()
     edit(tmp_path, "CREATE TABLE somebody_elses (x)")
-    with pytest.raises(FileError, match=r"study\.sqlite: is no study"):
+    with pytest.raises(FileError, match=r"study\.sqlite: is not a study"):
         Ledger.open(tmp_path, create=create)
 
 

@@ -8,7 +8,7 @@ import pytest
 from formats.plans import deck
 
 from strategist import api
-from strategist.contract.estimate import SURE, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.review import Review
 from strategist.formats.config_reader import parse_config
 from strategist.formats.deepspeed import FORMAT
@@ -20,7 +20,7 @@ USUAL: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "gradient_accumula
 
 
 def review(
-    config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, confidence: float = SURE, **settings: Any
+    config: dict[str, Any], model: str, gpus: str, *, whole: bool = True, confidence: float = DEFAULT_CONFIDENCE, **settings: Any
 ) -> Review:
     source = parse(json.dumps({**USUAL, **config}, indent=1), "ds.json")
     made = setup(

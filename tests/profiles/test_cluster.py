@@ -73,7 +73,7 @@ def test_host_memory_is_per_node_as_given():
         ("8xFOO", "no device is named 'FOO'.*rtx4090"),
         ("8xH10O", "no device is named 'H10O'.*did you mean.*h100"),
         ("8x23GB", "no device is assumed for 23GB.*24GB"),
-        ("12xH100", "12 is no multiple of 8.*take 8 or 16.*2x8xH100-SXM"),
+        ("12xH100", "12 is not a multiple of 8.*take 8 or 16.*2x8xH100-SXM"),
         ("H100", "a count and a device are needed"),
         ("h10", "no device is named 'h10'.*did you mean h100.*strategist hardware list"),
         ("8", "a count and a device are needed"),

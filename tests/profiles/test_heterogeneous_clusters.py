@@ -118,7 +118,7 @@ def test_the_example_is_read() -> None:
         ("groups:\n  - {nodes: 0, device: h100}\n", "at least one device"),
         ("groups:\n  - {nodes: 1, device: h100, speed: 0}\n", "speed 0.0: is above 0 and at most 1"),
         ("groups:\n  - {nodes: 1, device: h100, speed: 2}\n", "speed 2.0: is above 0 and at most 1"),
-        ("groups:\n  - {nodes: 1, device: h100, speed: fast}\n", r"rack.yaml:2:\d+: speed 'fast' is no number"),
+        ("groups:\n  - {nodes: 1, device: h100, speed: fast}\n", r"rack.yaml:2:\d+: speed 'fast' is not a number"),
         ("groups:\n  - {nodes: 1, device: h100, gpus_per_node: 4}\n", "unknown key 'gpus_per_node'"),
         ("groups:\n  - {nodes: 1, device: h100}\n  - {nodes: 1, device: gb200}\n", "8 and 72 devices a node.*write gpus_per_node"),
         ("gpus_per_node: 4\ngroups:\n  - {device: h100}\n  - {device: cpu}\n", "cpu and cuda"),

@@ -6,7 +6,7 @@ import pytest
 
 from strategist.cli.run import SECTIONS as RUN_SECTIONS
 from strategist.contract.estimate import TimeParts
-from strategist.contract.measurement import PLUMBING, Evidence, Outcome
+from strategist.contract.measurement import GLOO_NOTE, Evidence, Outcome
 from strategist.contract.rank_observation import Moment, Traffic
 from strategist.report.trial import OUTCOME_WORDS, SECTIONS, trial_report
 from strategist.units import GIB
@@ -36,9 +36,9 @@ def test_each_figure_stands_beside_its_prediction() -> None:
 
 
 def test_on_cpu_it_says_what_a_comm_ratio_is_worth() -> None:
-    assert PLUMBING[:40] in look(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
-    assert PLUMBING[:40] not in look(trial_report(CPU_PLAN, OK))
-    assert PLUMBING[:40] not in look(trial_report(PLAN, OK))
+    assert GLOO_NOTE[:40] in look(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
+    assert GLOO_NOTE[:40] not in look(trial_report(CPU_PLAN, OK))
+    assert GLOO_NOTE[:40] not in look(trial_report(PLAN, OK))
 
 
 def test_where_the_step_went_stands_beside_where_it_should_have_gone() -> None:

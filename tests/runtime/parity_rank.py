@@ -53,7 +53,7 @@ def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool, scale: floa
     """Gradients by plain name, brought together from all ranks of a stage."""
     found = {}
     for name, parameter in plain_names(parts):
-        if tied and name == "head.weight":  # where it is no copy of the embedding, it has no name of its own
+        if tied and name == "head.weight":  # where it is not a copy of the embedding, it has no name of its own
             continue
         if parameter.grad is None:  # frozen, or updated already
             continue

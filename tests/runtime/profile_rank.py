@@ -7,6 +7,6 @@ from strategist_runtime.process import leave
 
 if __name__ == "__main__":
     compute.BUDGET_SECONDS = links.BUDGET_SECONDS = 0.0
-    compute.SIDES["cpu"], compute.SEQUENCES["cpu"], links.MESSAGES["cpu"] = (32, 64), (64,), (2**12,)
+    compute.MATMUL_SIZES["cpu"], compute.SEQUENCES["cpu"], links.MESSAGES["cpu"] = (32, 64), (64,), (2**12,)
     profile.main(sys.argv[1:])
     leave()

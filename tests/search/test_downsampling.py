@@ -5,7 +5,7 @@ import pytest
 from search.test_rank import WORKLOAD, ranking
 from strategist.cards.deck import load_deck
 from strategist.paths import data_dir
-from strategist.search.downsampling import ALIKE, best_distinct, overview
+from strategist.search.downsampling import GROUP_COLUMNS, best_distinct, overview
 from strategist.search.rank import Ranking
 
 
@@ -48,10 +48,10 @@ def test_what_is_left_out_is_counted_and_the_front_stays(found: Ranking) -> None
 def test_of_candidates_that_are_alike_the_best_is_shown(found: Ranking) -> None:
     """Others that differ in the order of axes, the micro-batch or a knob of small effect stay away."""
     shown = best_distinct(found, 5).tolist()
-    kinds = [tuple(found.columns.values[name][row] for name in ALIKE) for row in shown]
+    kinds = [tuple(found.columns.values[name][row] for name in GROUP_COLUMNS) for row in shown]
     places = [found.order.tolist().index(row) for row in shown]
     assert places == sorted(places)
     assert places[0] == 0
     assert len(set(kinds)) == 5
     for row in found.order[: places[-1]].tolist():
-        assert tuple(found.columns.values[name][row] for name in ALIKE) in kinds
+        assert tuple(found.columns.values[name][row] for name in GROUP_COLUMNS) in kinds

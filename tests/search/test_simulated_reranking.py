@@ -13,7 +13,7 @@ from strategist.cost.simulated_steps import simulated, with_simulated
 from strategist.profiles.situation import Situation, situation
 from strategist.search.facts import situation_facts
 from strategist.search.rank import Ranking, in_order, rank
-from strategist.search.simulated_reranking import FINALISTS, reranked
+from strategist.search.simulated_reranking import MAX_SIMULATED, reranked
 from strategist.search.space_constraints import SpaceConstraints
 
 NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_batch=64))
@@ -47,7 +47,7 @@ def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(requ
     asked = situation(request_)
     before = ranking(asked)
     order, columns = before.order, before.columns
-    pipes = order[:1024][columns.values["layout.pp"][order[:1024]] > 1][:FINALISTS]
+    pipes = order[:1024][columns.values["layout.pp"][order[:1024]] > 1][:MAX_SIMULATED]
     found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
     priced = with_simulated(before.priced, found, pipes.tolist())
     every = order[in_order(priced, before.prefer, "throughput", order)]
@@ -62,7 +62,7 @@ def test_only_time_of_pipelines_changes() -> None:
     before = ranking(asked)
     after = simulated_step(asked, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
-    assert 0 < len(changed) <= FINALISTS
+    assert 0 < len(changed) <= MAX_SIMULATED
     assert (before.columns.values["layout.pp"][changed] > 1).all()
     assert (after.priced.peak_memory_bytes == before.priced.peak_memory_bytes).all()
 

@@ -22,7 +22,7 @@ from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
 from strategist.search.candidate_tables import block_table, candidate_table
 from strategist.search.rank import candidate
-from strategist.search.space import SEARCHED_SAVED, VIRTUAL_STAGES, space
+from strategist.search.space import SEARCHED_SAVED_OPERATIONS, VIRTUAL_STAGES, space
 from strategist.search.space_constraints import SpaceConstraints
 
 EXPERTS = replace(MODEL, name="experts", moe=MOE)
@@ -141,7 +141,7 @@ def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) 
     closed = {
         **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
         "float8_all_gather": (False,),
-        "saved_operations": SEARCHED_SAVED,
+        "saved_operations": SEARCHED_SAVED_OPERATIONS,
         "activation_offload": (False,),
     }
     if layout.tp == 1:

@@ -5,7 +5,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plans import measured, plan
-from strategist.contract.goals import PLAIN, Goals
+from strategist.contract.goals import THROUGHPUT_ONLY, Goals
 from strategist.contract.measurement import Outcome
 from strategist.search.study import Tried, build as build_study, choices_of, observed_candidates, propose
 
@@ -16,7 +16,7 @@ RANKED = [
 ]
 
 
-def build(ranked, tried, goals=PLAIN):  # type: ignore[no-untyped-def]
+def build(ranked, tried, goals=THROUGHPUT_ONLY):  # type: ignore[no-untyped-def]
     known, seen = observed_candidates(ranked, tried, goals)
     return build_study(known, seen), choices_of(known)
 

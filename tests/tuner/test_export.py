@@ -101,7 +101,7 @@ def test_a_study_on_a_server_keeps_its_name(tmp_path: Path, postgres: PostgresSe
 
 @pytest.mark.parametrize("target", ["t.xlsx", "t", "sqlite:///", "postgresql://ada:SECRET@db/t.csv"])
 def test_a_target_of_no_known_kind_is_refused(study: Path, target: str) -> None:
-    with pytest.raises(InputError, match="is of no known kind") as caught:
+    with pytest.raises(InputError, match="has no known format") as caught:
         export(study, target)
     assert "SECRET" not in str(caught.value)
 

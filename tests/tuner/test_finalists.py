@@ -5,12 +5,12 @@ from itertools import count
 
 from search.plans import measured, plan
 
-from strategist.contract.goals import PLAIN
+from strategist.contract.goals import THROUGHPUT_ONLY
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.study import REPEAT
 from strategist.search.tuning_result import TrialResult
-from strategist.tuner.finalists import ROUNDS, confirmation, finalists, next_repeat
+from strategist.tuner.finalists import MAX_ROUNDS, confirmation, finalists, next_repeat
 
 NUMBERS = count(1)
 A, B, C = plan(1.0, dp_shard=4), plan(1.0, dp_shard=2, tp=2), plan(1.0, dp_shard=1, tp=4)
@@ -24,24 +24,24 @@ def trial(of: Plan, seconds: float, *, repeat: bool = False, outcome: Outcome = 
 def turns(trials: list[TrialResult], seconds: dict[str, float], repeats: int = 2) -> list[TrialResult]:
     """The repeats that follow, each with what its candidate takes in truth."""
     held: list[TrialResult] = []
-    while (chosen := next_repeat(finalists([*trials, *held], PLAIN), repeats, len(held))) is not None:
+    while (chosen := next_repeat(finalists([*trials, *held], THROUGHPUT_ONLY), repeats, len(held))) is not None:
         own = chosen.trial.plan
         held.append(trial(own, seconds[own.id], repeat=True))
     return held
 
 
 def test_the_best_is_the_fastest() -> None:
-    assert [finalist.trial.plan for finalist in finalists([trial(A, 1.0), trial(B, 0.9)], PLAIN)] == [B, A]
+    assert [finalist.trial.plan for finalist in finalists([trial(A, 1.0), trial(B, 0.9)], THROUGHPUT_ONLY)] == [B, A]
 
 
 def test_finals_count_and_the_first_look_does_not_any_more() -> None:
     lucky = [trial(A, 0.8), trial(B, 0.81), trial(A, 1.0, repeat=True), trial(A, 1.0, repeat=True)]
-    assert finalists(lucky, PLAIN)[0].trial.plan is B
+    assert finalists(lucky, THROUGHPUT_ONLY)[0].trial.plan is B
 
 
 def test_a_candidate_that_failed_once_is_no_contender() -> None:
-    assert finalists([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], PLAIN) == ()
-    assert finalists([trial(A, 1.0, outcome=Outcome.PRUNED)], PLAIN) == ()
+    assert finalists([trial(A, 1.0), trial(A, 1.0, repeat=True, outcome=Outcome.OOM)], THROUGHPUT_ONLY) == ()
+    assert finalists([trial(A, 1.0, outcome=Outcome.PRUNED)], THROUGHPUT_ONLY) == ()
 
 
 def test_the_best_two_take_turns() -> None:
@@ -58,7 +58,7 @@ def test_who_falls_behind_lets_the_next_one_in() -> None:
 def test_finals_end_even_where_everybody_is_alike() -> None:
     many = [plan(1.0, dp_shard=size) for size in range(1, 20)]
     held = turns([trial(own, 1.0) for own in many], {own.id: 1.0 + place % 3 / 100 for place, own in enumerate(many)})
-    assert len(held) <= 2 * ROUNDS
+    assert len(held) <= 2 * MAX_ROUNDS
 
 
 def test_no_final_where_the_best_is_beyond_doubt() -> None:
@@ -72,22 +72,22 @@ def test_steps_that_differ_much_leave_more_in_doubt() -> None:
 
 def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
     first = [trial(A, 1.0), trial(B, 1.02)]
-    sure = confirmation(finalists([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], PLAIN))
+    sure = confirmation(finalists([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], THROUGHPUT_ONLY))
     assert sure is not None
     assert sure.sure
     assert len(sure.pairs) == 2
     mixed = [trial(A, 1.0, repeat=True), trial(B, 0.99, repeat=True), trial(A, 1.0, repeat=True), trial(B, 1.03, repeat=True)]
-    unsure = confirmation(finalists([*first, *mixed], PLAIN))
+    unsure = confirmation(finalists([*first, *mixed], THROUGHPUT_ONLY))
     assert unsure is not None
     assert not unsure.sure
 
 
 def test_a_far_lead_is_sure_without_finals() -> None:
-    found = confirmation(finalists([trial(A, 1.0), trial(B, 2.0)], PLAIN))
+    found = confirmation(finalists([trial(A, 1.0), trial(B, 2.0)], THROUGHPUT_ONLY))
     assert found is not None
     assert found.sure
     assert not found.in_doubt
 
 
 def test_nobody_is_compared_with_nothing() -> None:
-    assert confirmation(finalists([trial(A, 1.0)], PLAIN)) is None
+    assert confirmation(finalists([trial(A, 1.0)], THROUGHPUT_ONLY)) is None

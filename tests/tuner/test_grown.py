@@ -13,7 +13,7 @@ from chaos import Chaos
 from search.plans import measured, plan
 
 from strategist.contract import codec
-from strategist.contract.goals import PLAIN
+from strategist.contract.goals import THROUGHPUT_ONLY
 from strategist.ledger.ledger import Ledger
 from strategist.search.study import MAX_SURROGATE_TRIALS, Tried, informative_trials
 from tuner.grown import CONSIDERED, finished, plans
@@ -47,9 +47,9 @@ def test_a_large_study_is_opened_and_searched(tmp_path: Path, chaos: Chaos) -> N
 
 def test_the_belief_hears_of_the_best_the_latest_and_what_runs() -> None:
     running, *others = [Tried(plan=plan(1.0, dp_shard=size)) for size in range(1, 3 * MAX_SURROGATE_TRIALS + 1)]
-    assert informative_trials(others[:MAX_SURROGATE_TRIALS], PLAIN) == others[:MAX_SURROGATE_TRIALS]
+    assert informative_trials(others[:MAX_SURROGATE_TRIALS], THROUGHPUT_ONLY) == others[:MAX_SURROGATE_TRIALS]
     ended = [replace(item, measurement=measured(item.plan, step_seconds=1.0 + place)) for place, item in enumerate(others)]
-    told = informative_trials([running, *ended], PLAIN)
+    told = informative_trials([running, *ended], THROUGHPUT_ONLY)
     half = MAX_SURROGATE_TRIALS // 2
     best = sorted(ended, key=lambda item: item.measurement.step_seconds)[:half]
     assert (len(told), told[0]) == (MAX_SURROGATE_TRIALS, running)

@@ -99,8 +99,8 @@ def test_a_table_of_ones_own_needs_few_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (["dp_sard,step_seconds", "4,1"], r":2: column dp_sard: is no setting and no figure; did you mean dp_shard\?"),
-        (["weather,step_seconds", "4,1"], ":2: column weather: is no setting"),
+        (["dp_sard,step_seconds", "4,1"], r":2: column dp_sard: is neither a setting nor a figure; did you mean dp_shard\?"),
+        (["weather,step_seconds", "4,1"], ":2: column weather: is neither a setting"),
         (["dp_shard,step_seconds", "4,fast"], ":2: step_seconds fast: a positive number is needed"),
         (["dp_shard,step_seconds", "4,0"], ":2: step_seconds 0: a positive"),
         (["dp_shard,step_seconds", "4,nan"], ":2: step_seconds nan: a positive"),
@@ -122,9 +122,9 @@ def test_a_wrong_cell_is_named_by_its_line_and_nothing_is_taken(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("t.xlsx", b"", "is of no known kind"),
-        ("t.csv", b"\xff\xfe\x00", "is no CSV file"),
-        ("t.parquet", b"text", "is no Parquet file"),
+        ("t.xlsx", b"", "has no known format"),
+        ("t.csv", b"\xff\xfe\x00", "is not a CSV file"),
+        ("t.parquet", b"text", "is not a Parquet file"),
         ("t.jsonl", b"{}\n", "the line holds no record"),
         ("nowhere/t.csv", None, "cannot be read: No such file"),
         ("nowhere/t.parquet", None, "cannot be read: "),

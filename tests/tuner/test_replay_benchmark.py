@@ -66,8 +66,8 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--samplers", "simplex"], "--samplers simplex: is no sampler; choose one of surrogate, order"),
-        (["--samplers", ""], "is no sampler"),
+        (["--samplers", "simplex"], "--samplers simplex: is not a sampler; choose one of surrogate, order"),
+        (["--samplers", ""], "is not a sampler"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--data", "/nowhere"], "/nowhere"),
     ],

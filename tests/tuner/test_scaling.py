@@ -75,7 +75,7 @@ def test_weak_scaling_keeps_the_work_of_a_device() -> None:
     found = list(scaled_plans(SHARDED, (1, 2, 8), weak=True, deck=DECK))
     assert [each.plan.workload.global_batch for each in found] == [2, 4, 16]
     odd = replace(SHARDED, workload=replace(WORKLOAD, global_batch=6))
-    with pytest.raises(InputError, match="no whole number on 3"):
+    with pytest.raises(InputError, match="not a whole number on 3"):
         list(scaled_plans(odd, (3,), weak=True, deck=DECK))
 
 
@@ -105,7 +105,7 @@ def test_the_plot_shows_each_count_and_the_ideal(tmp_path: Path) -> None:
     assert places == sorted(places, key=lambda place: (place[0], -place[1]))  # more devices, more tokens/s
     titles = [title.text for title in root.findall(".//{*}title")]
     assert titles[1] == "2 devices: 180 tokens/s, 90% of the ideal"
-    ElementTree.fromstring(scaling_plot(scaled(SHARDED, (1,), tmp_path, broken=1)))  # nothing to draw is no error
+    ElementTree.fromstring(scaling_plot(scaled(SHARDED, (1,), tmp_path, broken=1)))  # nothing to draw is not an error
 
 
 def test_what_ranks_on_one_cpu_are_worth_is_said(tmp_path: Path) -> None:

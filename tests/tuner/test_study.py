@@ -62,12 +62,12 @@ def test_studies_are_found_below_a_folder_and_one_that_is_broken_says_why(folder
     found = list(find(top))
     assert found == [top / "broken", folder, top / "new"]
     first, second, third = map(summary, found)
-    assert "is damaged or no study" in first.problem
+    assert "is damaged or not a study" in first.problem
     assert (second.problem, second.model, second.gpus, second.trials, second.finished) == ("", REQUEST.model, REQUEST.gpus, 3, 3)
     assert second.best_tokens_per_second == read(folder).best_trial.measurement.tokens_per_second
     assert "holds no request" in third.problem
     assert list(find(tmp_path)) == []
-    with pytest.raises(FileError, match="is no folder"):
+    with pytest.raises(FileError, match="is not a folder"):
         list(find(tmp_path / "nowhere"))
 
 

@@ -13,7 +13,7 @@ from strategist.accuracy.sweep import grouped, priced_by
 from strategist.api.documents import schema_of
 from strategist.cli.main import main
 from strategist.contract import codec
-from strategist.contract.replay import AFTER, STARTS
+from strategist.contract.replay import SEEN_BEFORE, STARTS
 from strategist.cost.calibration import NEUTRAL
 from strategist.report.transfer import transfer_report
 from strategist.tuner.transfer_benchmark import savings, transfer, transfer_search
@@ -48,7 +48,7 @@ def test_every_pair_that_differs_in_one_thing_is_walked_from_each_start(cases: l
 
 def test_what_the_sweep_before_showed_saves_trials_here(cases: list[Case]) -> None:
     found = transfer_search(STARTS[0], *(priced_by(NEUTRAL, own) for own in grouped(cases).values()))
-    assert len(found.searches) == len(AFTER)
+    assert len(found.searches) == len(SEEN_BEFORE)
     cold, handful, everything = (walk.trials for walk in found.searches)
     assert cold > handful
     assert cold > everything

@@ -16,7 +16,7 @@ from strategist.errors import InputError
 from strategist.executors.executor import Executor, OnEvent
 from strategist.search.tuning_result import TuningResult
 from strategist.tuner.limits import Limits
-from strategist.tuner.tune import BREAKER, tune
+from strategist.tuner.tune import MAX_EQUAL_FAILURES, tune
 from tuner.studies import ANY, DECK, REQUEST
 
 Run = Callable[..., TuningResult]
@@ -69,8 +69,8 @@ def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
     ) as caught:
         run(20, failing)
     assert "\n" not in str(caught.value)
-    assert len(failing.deadlines) == 2 * BREAKER - 1
-    chaos.found(f"stopped after {BREAKER} of one and {len(failing.deadlines) - BREAKER} of another reason")
+    assert len(failing.deadlines) == 2 * MAX_EQUAL_FAILURES - 1
+    chaos.found(f"stopped after {MAX_EQUAL_FAILURES} of one and {len(failing.deadlines) - MAX_EQUAL_FAILURES} of another reason")
     trials = chaos.size(6, 9)
     result = run(trials, StandIn(outcome=Outcome.OOM))
     assert len(result.trials) == trials
@@ -82,7 +82,7 @@ def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
     [pytest.param(Outcome.NAN, REQUEST, id="nan"), pytest.param(Outcome.OOM, EVEN, id="out of memory", marks=pytest.mark.full)],
 )
 def test_failures_between_trials_that_had_their_chance_do_not_add_up(run: Run, outcome: Outcome, request_of: Request) -> None:
-    trials = BREAKER + 1
+    trials = MAX_EQUAL_FAILURES + 1
     says = (text for number in range(trials) for text in (f"port {number} is taken", outcome))
     assert len(run(trials, Failing(says=says), request_of).trials) == trials
 

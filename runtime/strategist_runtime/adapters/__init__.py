@@ -1,1 +1,1 @@
-"""Other libraries that a plan may ask for; each is imported only where it does."""
+"""Optional libraries that a plan may need; each is imported only if it does."""

@@ -12,7 +12,7 @@ LAYERS = "layers"
 
 
 class Layers:
-    """The layers by their number, as a Decoder has them."""
+    """The layers by their number, with a ``Decoder``'s interface."""
 
     def __init__(self, stack: nn.ModuleList | nn.Sequential) -> None:
         self.stack = stack
@@ -28,7 +28,9 @@ class Layers:
 
 
 class ExternalModel(ParallelizableModel):
-    """Tokens [B, T] to whatever ``model`` makes of them. ``stack_name``: of its list of layers, from this module on."""
+    """Wrapper of ``model``: tokens [B, T] to the model's output. ``stack_name`` is the name of its list of layers, relative to
+    the wrapper.
+    """
 
     embedding: nn.Module | None = None
 
@@ -50,7 +52,7 @@ class ExternalModel(ParallelizableModel):
         return stack
 
     def tie(self) -> None:
-        """What was one parameter is one again; after each step that replaces parameters."""
+        """Ties shared parameters again; to be called after each operation that replaces parameters."""
         for (first, name), *others in self.shared:
             for module, other in others:
                 setattr(module, other, getattr(first, name))
@@ -60,13 +62,13 @@ class ExternalModel(ParallelizableModel):
             return self.model(tokens)
 
     def called(self, name: str) -> str:
-        """The name of something in it by its place: ``layers.3.attention`` for what its own code may call blocks.3.attention."""
+        """The ``Decoder`` name of a parameter or module: ``layers.3.attention`` for, say, the model's own blocks.3.attention."""
         if name.startswith(self.stack_name + "."):
             return LAYERS + name[len(self.stack_name) :]
         return name.removeprefix("model.")
 
     def named_parts(self) -> Iterator[tuple[str, nn.Module]]:
-        """Its layers, and the modules beside them and beside what they lie in, by their places."""
+        """Its layers, and the modules next to the list of layers and to its parents, with their ``Decoder`` names."""
         inner: nn.Module = self.model
         for step in (*self.stack_name.split(".")[1:], ""):
             for name, child in inner.named_children():
@@ -76,14 +78,14 @@ class ExternalModel(ParallelizableModel):
 
 
 def largest_list(model: nn.Module) -> str | None:
-    """The name of the list of modules with the most parameters, which are its layers; None where there is no list."""
+    """The name of the module list with the most parameters, which is assumed to be the layers; None if there is no list."""
     lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)}
     sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in lists.items() if len(module)}
     return max(sizes, key=lambda name: sizes[name], default=None)
 
 
 def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """Where each parameter lies, first to last."""
+    """The modules and names of each parameter, by the parameter's id."""
     found: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):

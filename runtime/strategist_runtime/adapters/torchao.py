@@ -1,4 +1,4 @@
-"""torchao: float8 linears, and AdamW with states of 8 bits (arXiv 2209.05433, 2110.02861)."""
+"""torchao: float8 linears, and AdamW with 8-bit states (arXiv 2209.05433, 2110.02861)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from strategist_runtime.compat.dtensor import local
 
 
 def convert_linears(layers: nn.Module, knobs: Knobs) -> None:
-    """Makes the layers' linears multiply in float8; embedding, router and head are none of them."""
+    """Converts the linears of the layers to float8, except routers; embedding and head are outside of the layers."""
     config = Float8LinearConfig.from_recipe_name(knobs.float8)
     if knobs.float8_all_gather:
         config = Float8LinearConfig(enable_fsdp_float8_all_gather=True)
@@ -23,21 +23,21 @@ def convert_linears(layers: nn.Module, knobs: Knobs) -> None:
 
 
 def find_scales(model: nn.Module) -> None:
-    """After an update: one reduction finds the scales of all shards, which each gather would else look for by itself."""
+    """Computes the scales of all shards with one reduction after an update; otherwise each all-gather would compute its own."""
     precompute_float8_dynamic_scale_for_fsdp(model)
 
 
 SLICE_ELEMENTS = 2**20
-"""Of a parameter that is updated uncompiled at a time; whole blocks of states."""
+"""Elements of a parameter per slice of an uncompiled update; a multiple of the block size of the states."""
 
 _whole_update = adam.single_param_adam
 
 
 def _update(*arguments: Any) -> None:
-    """torchao's update of one parameter by its gradient, step and two moments, then numbers.
+    """torchao's update of one parameter. Arguments: parameter, gradient, step, two moments, then numbers.
 
-    Compiled it is one kernel. Where nothing is compiled (on CPU, and while collectives are counted) it would hold ten fp32 tensors
-    of the parameter's size, so it goes slice by slice.
+    Compiled it is one kernel. Uncompiled (on CPU, and while collectives are counted) it would allocate ten fp32 tensors of the
+    parameter's size, so it runs slice by slice.
     """
     if torch.compiler.is_compiling():
         _whole_update(*arguments)
@@ -52,7 +52,9 @@ def _update(*arguments: Any) -> None:
 
 @contextmanager
 def _updated_in_slices() -> Iterator[None]:
-    """Within, torchao's optimizers take this update: they look theirs up by its name, and have no place for another."""
+    """Context in which torchao's optimizers use ``_update``: they look up the function by its name, and have no parameter for
+    another.
+    """
     adam.single_param_adam = _update
     try:
         yield
@@ -61,7 +63,7 @@ def _updated_in_slices() -> Iterator[None]:
 
 
 class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
-    """Computes each update in one compiled kernel on GPUs, and slice by slice elsewhere."""
+    """AdamW with 8-bit states; each update is one compiled kernel on GPUs, and runs slice by slice elsewhere."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -70,5 +72,5 @@ class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
 
 
 def adamw8bit(groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    """States of tensors with fewer than 4096 elements stay in the type of the parameter."""
+    """AdamW with 8-bit states; those of tensors with fewer than 4096 elements keep the type of the parameter."""
     return EightBitAdamW(groups, **settings)

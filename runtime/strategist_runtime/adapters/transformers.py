@@ -1,7 +1,8 @@
-"""Any causal language model of Hugging Face's transformers, trained as the native decoder is.
+"""Causal language models of Hugging Face's transformers, trained like the native decoder.
 
-Its code is theirs, its layout ours: FSDP2, recompute and compilation by layer, mixed precision, adapters; tensor parallelism is by
-the plan that the model itself has. Dropout is off, as in the native decoder: it would draw other numbers under each layout.
+The model's code is that of transformers. FSDP2, recomputation and compilation by layer, mixed precision and adapters are ours;
+tensor parallelism follows the model's own plan. Dropout is off, as in the native decoder: it would draw different numbers in
+each layout.
 """
 
 from collections.abc import Iterator
@@ -31,12 +32,13 @@ except ModuleNotFoundError:
     raise InputError("--hf", "needs transformers", "install it: pip install 'torch-strategist[hf]'") from None
 
 STANDARD_DEVIATION = 0.02
-"""Of matrices where the configuration names no ``initializer_range``."""
+"""Standard deviation of matrices if the configuration has no ``initializer_range``."""
 
 
 class CausalLM(ExternalModel):
-    """Tokens [B, T] to logits [B, T, V]. Where the configuration asks for an auxiliary loss of experts, its gradient is added times
-    ``auxiliary_share``."""
+    """Tokens [B, T] to logits [B, T, V]. If the model returns an auxiliary loss of experts, its gradient is added, multiplied by
+    ``auxiliary_share`` and the configuration's ``router_aux_loss_coef``.
+    """
 
     def __init__(self, model: Any, auxiliary_share: float = 1.0) -> None:
         found = largest_list(model.base_model)
@@ -69,21 +71,24 @@ class TransformersModelBuilder:
             return AutoConfig.from_pretrained(self.folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).partition("\n")[0]
-            raise InputError(f"--hf {self.folder}", f"is no configuration of transformers: {reason}", "give its folder") from None
+            raise InputError(
+                f"--hf {self.folder}", f"is not a configuration of transformers: {reason}", "give its folder"
+            ) from None
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> CausalLM:
-        """The whole model, on the meta device; ``stage_spec`` is all of it."""
+        """The whole model, on the meta device; ``stage_spec`` is always the whole model."""
         return CausalLM(self._model(), auxiliary_share=1 / plan.accumulation)
 
     def split(self, model: CausalLM, meshes: Meshes, plan: Plan) -> None:
-        """Tensor parallelism, as the model's own plan has it."""
+        """Applies the model's own tensor parallel plan."""
         if meshes.tensor is not None:
             apply_tensor_parallel(model, model.model, meshes.tensor, loss_parallel=plan.candidate.knobs.loss_parallel)
             model.tie()
 
     def fill(self, model: CausalLM, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
-        """Storage and first values, equal under every layout: matrices by the seed, the rest as transformers has it; or what the
-        folder of ``weights`` holds, of which each rank reads its pieces."""
+        """Allocates the parameters and sets their initial values, equal in every layout: seeded matrices, and transformers' own
+        initial values for everything else; or the weights in the folder ``weights``, of which each rank reads its shards.
+        """
         model.to_empty(device=device)
         model.tie()
         small = self._small_values(settings.seed)
@@ -95,7 +100,7 @@ class TransformersModelBuilder:
                 adapter = name.endswith(("lora_a", "lora_b"))
                 local, lengths, offsets = local_part(parameter)
                 if source is not None and parameter.is_floating_point() and not adapter:
-                    local.copy_(source.window(TensorLocation(name=_theirs(name)), tuple(parameter.shape), lengths, offsets))
+                    local.copy_(source.window(TensorLocation(name=_name_in_files(name)), tuple(parameter.shape), lengths, offsets))
                 elif parameter.dim() < 2:
                     local.copy_(small[name][tuple(slice(at, at + size) for at, size in zip(offsets, lengths, strict=True))])
                 elif parameter.is_floating_point():
@@ -103,7 +108,7 @@ class TransformersModelBuilder:
                     _draw(parameter, local, offsets, f"{settings.seed}/{name}", spread)
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
-        """Reads or draws whole rows of a matrix."""
+        """A function that reads or draws whole rows of a matrix."""
         if not settings.weights:
             return lambda name, columns, rows: random_rows(f"{settings.seed}/{name}", columns, self._deviation, rows)
         return partial(_read_rows, Source(settings.weights))
@@ -118,12 +123,12 @@ class TransformersModelBuilder:
                 return AutoModelForCausalLM.from_config(self.config, dtype=torch.float32)
         except ValueError as error:
             reason = str(error).partition("\n")[0]
-            raise InputError(f"--hf {self.folder}", f"is no causal language model: {reason}", "choose another") from None
+            raise InputError(f"--hf {self.folder}", f"is not a causal language model: {reason}", "choose another") from None
 
     def _small_values(self, seed: int) -> dict[str, Tensor]:
-        """Buffers and parameters of one dimension as transformers itself begins with: norms, biases, rotary frequencies.
+        """transformers' own initial values of buffers and 1-D parameters: norms, biases, rotary frequencies.
 
-        Its initialiser runs over a second model, whose matrices stay on the meta device.
+        Its initialiser runs on a second model, whose matrices stay on the meta device.
         """
         model = self._model()
         for module in model.modules():
@@ -140,7 +145,7 @@ class TransformersModelBuilder:
 
 
 def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str, spread: float) -> None:
-    """Fills this rank's piece of a seeded matrix, or of a stack of them, each drawn for itself."""
+    """Fills this rank's shard of a seeded matrix, or of a stack of matrices that are drawn separately."""
     if parameter.dim() > 2:
         for number, matrix in enumerate(local, offsets[0]):
             _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", spread)
@@ -154,11 +159,11 @@ def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str,
 def _read_rows(source: Source, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
     for start in range(rows.start, rows.stop, BLOCK_ROWS):
         lengths = (min(BLOCK_ROWS, rows.stop - start), columns)
-        yield start, source.window(TensorLocation(name=_theirs(name)), None, lengths, (start, 0)).float()
+        yield start, source.window(TensorLocation(name=_name_in_files(name)), None, lengths, (start, 0)).float()
 
 
-def _theirs(name: str) -> str:
-    """The name in the files of a parameter of ours."""
+def _name_in_files(name: str) -> str:
+    """The name of one of our parameters in the files."""
     return name.removeprefix("model.")
 
 

@@ -1,4 +1,4 @@
-"""A model of transformers as a folder that transformers reads again, written by its own code."""
+"""Export of a transformers model as a folder, written by transformers' own code."""
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,7 @@ from strategist_runtime.weights.export import gathered
 
 
 def export_external_model(model: CausalLM, plan: Plan, folder: str, device: torch.device) -> None:
-    """Writes the whole model, in the type in which the plan computes; every rank calls it. Rank 0 holds it whole in host memory.
+    """Writes the whole model in the compute type of the plan; every rank calls it. Rank 0 holds the whole model in host memory.
 
     Raises:
         FileError: the folder cannot be written.

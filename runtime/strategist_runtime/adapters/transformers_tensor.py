@@ -1,4 +1,4 @@
-"""The tensor-parallel plan that a model of transformers has, in torch's parallel styles."""
+"""The tensor parallel plan of a transformers model, translated to torch's parallel styles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,21 +19,21 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {
     "rowwise_rep": lambda: RowwiseParallel(input_layouts=Replicate()),
     "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
     "sequence_parallel": SequenceParallel,
-    # A norm of each rank's own heads: it says nothing about other ranks', and its weight's gradient is a sum over them, as with
-    # sequences of their own.
+    # A norm of each rank's own heads: heads are independent, and the gradient of its weight is a sum over ranks, as with sharded
+    # sequences.
     "replicated_with_grad_allreduce": lambda: SequenceParallel(sequence_dim=0, use_local_output=True),
 }
-"""Names of transformers' styles (transformers.distributed.tensor_parallel)."""
+"""torch's styles by transformers' names (transformers.distributed.tensor_parallel)."""
 
 UNSPLIT = "replicate"
 
 
 def apply_tensor_parallel(wrapped: nn.Module, model: Any, mesh: DeviceMesh, *, loss_parallel: bool) -> None:
-    """Splits a meta model of transformers, which ``wrapped`` has as ``model``, over ``mesh``; with ``loss_parallel`` logits stay
-    sharded. What was one parameter in two places no longer is.
+    """Splits a meta model of transformers, which is ``wrapped.model``, over ``mesh``; with ``loss_parallel`` logits stay sharded.
+    Tied parameters must be tied again afterwards.
 
     Raises:
-        InputError: it has no plan, or one with a style that torch's APIs do not express.
+        InputError: the model has no plan, or one with a style that torch's APIs do not have.
     """
     plan = dict(model.tp_plan or {})
     kind = model.config.model_type

@@ -1,1 +1,1 @@
-"""What differs between devices and versions of torch; the only user of torch's private names."""
+"""Differences between devices and between versions of torch; the only user of torch's private names."""

@@ -1,4 +1,4 @@
-"""torch.compile: its back end, and the configuration that it needs before the first call."""
+"""torch.compile: its back end, and the configuration that must precede the first call."""
 
 import shutil
 from contextlib import AbstractContextManager, nullcontext
@@ -9,48 +9,49 @@ from torch.compiler import set_stance
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.device_mesh import DeviceMesh
 
-# The first optimizer step and the first checkpointed layer import it: now, so that no step is charged for its time and memory.
+# The first optimizer step and the first checkpointed layer import these. Imported here, they add no time or memory to a step.
 import torch._dynamo  # isort: skip
 import torch._functorch.config  # isort: skip
 import torch._functorch.partitioners  # isort: skip
 
 CPP_COMPILERS = ("g++", "clang++")
-MESHES_ARE_NOTHING = "unsafe_treat_script_objects_as_zero_size"  # of torch._functorch.config
+MESHES_TAKE_NO_MEMORY = "unsafe_treat_script_objects_as_zero_size"  # a setting of torch._functorch.config
 
 
 def compiler_backend(on: torch.device) -> str:
-    """The back end of torch.compile: inductor, which fuses.
+    """The back end of torch.compile: inductor, which fuses kernels.
 
-    On CPU inductor writes C++, so without a compiler there it is aot_eager: the same graphs and the same choice of what backward
-    keeps, with torch's own kernels instead of fused ones. Such a trial shows that the plan runs, not how fast it would be.
+    On CPU inductor writes C++. Without a C++ compiler the back end is aot_eager there: the same graphs and the same choice of
+    tensors saved for backward, with torch's unfused kernels. Such a trial shows that the plan runs, not how fast.
     """
     return "inductor" if on.type == "cuda" or any(map(shutil.which, CPP_COMPILERS)) else "aot_eager"
 
 
 def set_activation_budget(share: float) -> None:
-    """Has the compiler save at most ``share`` of the activations that it would save otherwise, and compute the rest again."""
+    """Makes the compiler save at most ``share`` of the activations that it would save otherwise, and recompute the rest."""
     torch._functorch.config.activation_memory_budget = share
 
 
 def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
-    """Has the compiler cut matmuls and their collectives into pieces that overlap, through memory that peers can read (CUDA only).
+    """Makes the compiler split matmuls and their collectives into parts that overlap, through symmetric memory (CUDA only).
 
-    Never run here for want of several GPUs; as torchtitan does it (``distributed/tensor_parallel.maybe_enable_async_tp``).
+    Not tested, since it needs several GPUs; as in torchtitan (``distributed/tensor_parallel.maybe_enable_async_tp``).
     """
     torch._inductor.config._micro_pipeline_tp = True
     enable_symm_mem_for_group(mesh.get_group().group_name)
 
 
 def prepare_compiler(on: torch.device) -> None:
-    """Stops Dynamo from cutting compiled layers at DDP's buckets: the layers are the cuts, and recomputed ones cannot be cut.
+    """Stops Dynamo from splitting compiled layers at DDP's buckets: layers are compiled one by one, and recomputed ones cannot be
+    split.
 
-    Lets the partitioner count a graph's meshes as nothing: torch 2.13 refuses to guess what such an input holds, which for a mesh
-    is no tensor. On CPU it would also keep the state of the random generator for attention that is recomputed, and confuse it with
-    a mesh; no layer draws random numbers, as for eager recomputation.
+    Makes the partitioner count device meshes in a graph as size 0: torch 2.13 refuses to guess the size of such an input. On CPU
+    the partitioner would also save the random generator's state for recomputed attention, and confuse it with a mesh. It need
+    not: no layer draws random numbers, as eager recomputation assumes as well.
     """
     torch._dynamo.config.optimize_ddp = False
-    if hasattr(torch._functorch.config, MESHES_ARE_NOTHING):
-        setattr(torch._functorch.config, MESHES_ARE_NOTHING, True)
+    if hasattr(torch._functorch.config, MESHES_TAKE_NO_MEMORY):
+        setattr(torch._functorch.config, MESHES_TAKE_NO_MEMORY, True)
     if on.type == "cpu":
         torch._functorch.partitioners.has_recomputable_rng_ops = _no_random_numbers
 
@@ -60,5 +61,7 @@ def _no_random_numbers(fx_g: object) -> bool:
 
 
 def compiled_on_gpus_only() -> AbstractContextManager[Any]:
-    """Within, what a library compiles for each shape runs as written on CPU, where compiling takes minutes and gains nothing."""
+    """Context in which libraries' compiled functions run eagerly on CPU, where compiling each shape takes minutes and gains
+    nothing.
+    """
     return nullcontext() if torch.cuda.is_available() else set_stance("force_eager")

@@ -1,7 +1,7 @@
-"""Context parallelism as torch has it, by its private names; and masks, with the kernels that take them.
+"""torch's context parallelism, through its private names; and attention masks, with the kernels that use them.
 
-Two kinds of attention. ``sdpa`` is a ring: torch's dispatcher catches fused kernels whose arguments lie in slices, and passes
-keys and values on (arXiv 2310.01889). ``flex`` gathers keys and values (arXiv 2407.21783), so that any mask will do.
+Two kinds of attention. ``sdpa`` is ring attention: torch's dispatcher intercepts fused kernels with sharded arguments, and
+passes keys and values around (arXiv 2310.01889). ``flex`` gathers keys and values (arXiv 2407.21783), so any mask is possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,21 +24,21 @@ from torch.distributed.tensor.experimental._context_parallel._load_balancer impo
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask, flex_attention
 
-SEQUENCE = 2
-"""The dimension of tokens in queries, keys and values, [B, N, T, D]."""
+SEQUENCE_DIMENSION = 2
+"""The token dimension of queries, keys and values, [B, N, T, D]."""
 
 Mask = Tensor | BlockMask
-"""Which key each query sees: true or false for each pair, or by blocks for the kernel that skips empty ones."""
+"""The keys that each query attends to: a boolean for each pair, or blocks for the kernel that skips empty ones."""
 
 CPU_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def parallelize_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rotate: str) -> None:
-    """Has a module of (query, key, value), each rank's slice of the sequence, attend to the whole of it."""
+    """Makes a module of (query, key, value), of which each rank has a slice of the sequence, attend to the whole sequence."""
     kinds = ring._ContextParallel.AttentionType
     kind = kinds.SDPA if attention == "sdpa" else kinds.FLEX
-    parallelize_module(core, mesh, ring._ContextParallel(seq_dim=SEQUENCE, attention_type=kind))
+    parallelize_module(core, mesh, ring._ContextParallel(seq_dim=SEQUENCE_DIMENSION, attention_type=kind))
     if attention == "sdpa":
         ring.set_rotate_method(rotate)
         register_cpu_kernel()
@@ -46,31 +46,31 @@ def parallelize_attention(core: nn.Module, mesh: DeviceMesh, attention: str, rot
 
 
 def shard_sequence(mesh: DeviceMesh, rows: Sequence[Tensor], order: Tensor | None) -> list[Tensor]:
-    """This rank's slice of each of ``rows`` [B, S], in ``order`` [1 or B, S]; None is the order that they have.
+    """This rank's slice of each of ``rows`` [B, S], in ``order`` [1 or B, S]; None keeps their order.
 
-    The ring learns from this call whether slices are heads and tails, so none may be cut otherwise before the step ends.
+    The ring learns from this call whether slices consist of head and tail, so until the step ends no row may be sliced differently.
     """
     given = None if order is None else _Given(order)
     return cast(list[Tensor], ring._context_parallel_shard(mesh, rows, [1] * len(rows), given))
 
 
 def head_tail_order(tokens: int, ranks: int, on: torch.device) -> Tensor:
-    """The order [S] that gives each rank a slice of the head and one of the tail: under a causal mask equally much work."""
+    """The order [S] that gives each rank a slice of the head and one of the tail: equal work under a causal mask."""
     return _HeadTailLoadBalancer(tokens, ranks, on)._generate_indices()[0].long()
 
 
 def head_tail_order_per_document(lengths: Sequence[int], ranks: int, on: torch.device) -> Tensor:
-    """The order [S] that gives each rank head and tail of each document of a row; 2 x ranks divide all lengths.
+    """The order [S] that gives each rank head and tail of each document of a row; 2 x ranks must divide all lengths.
 
-    torch 2.13 puts document after document, each in shares for all ranks, and then cuts the row, not the documents: a rank gets
-    whole documents. Here each rank's shares are brought together.
+    torch 2.13 splits each document into parts for all ranks, but then slices the row, not the documents, so that a rank gets
+    whole documents. This order puts the parts of each rank together.
     """
     in_shares = _PerDocumentHeadTailLoadBalancer([list(lengths)], ranks, on)._generate_indices()[0]
     return torch.cat([part.view(ranks, -1) for part in in_shares.split(list(lengths))], dim=1).flatten()
 
 
 class _Given(_LoadBalancer):
-    """An order that is known already."""
+    """A load balancer with a given order."""
 
     def __init__(self, order: Tensor) -> None:
         self.order = order
@@ -80,7 +80,9 @@ class _Given(_LoadBalancer):
 
 
 def mask(sees: Callable[..., Tensor], rows: int, queries: int, keys: int, on: torch.device) -> Mask:
-    """The mask of a function of row, head, query and key, the same for all heads: of blocks on CUDA, of pairs elsewhere."""
+    """The mask of a function of row, head, query and key, the same for all heads: a block mask on CUDA, a boolean tensor
+    elsewhere.
+    """
     if on.type == "cuda":
         return _compiled(create_block_mask)(sees, rows, None, queries, keys, device=on)
     return create_mask(sees, rows, 1, queries, keys, device=on)
@@ -89,7 +91,7 @@ def mask(sees: Callable[..., Tensor], rows: int, queries: int, keys: int, on: to
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, seen: Mask) -> Tensor:
     """Attention [B, N, T, D] under a mask; ``key`` and ``value`` may have fewer heads and more tokens.
 
-    FlexAttention has no backward pass on CPU, so there the mask is evaluated pair by pair.
+    FlexAttention has no backward pass on CPU, so the mask there has an element for each pair.
     """
     grouped = query.shape[1] != key.shape[1]
     if isinstance(seen, BlockMask):
@@ -98,7 +100,7 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, seen: Mask) -> T
 
 
 def masked_attention_with_sinks(query: Tensor, key: Tensor, value: Tensor, seen: BlockMask, scores: Tensor) -> Tensor:
-    """The same with one more score [N] in each softmax, whose value is 0: what the others leave to it."""
+    """``masked_attention`` on CUDA with an attention sink: one more score [N] in each softmax, with value 0."""
     grouped = query.shape[1] != key.shape[1]
     mixed, total = _compiled(flex_attention)(query, key, value, block_mask=seen, enable_gqa=grouped, return_lse=True)
     return mixed * torch.sigmoid(total - scores[:, None]).unsqueeze(-1).to(mixed.dtype)
@@ -106,14 +108,14 @@ def masked_attention_with_sinks(query: Tensor, key: Tensor, value: Tensor, seen:
 
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """FlexAttention without its compiled kernel holds all scores at once."""
+    """The compiled function; uncompiled, FlexAttention would materialise all scores."""
     return torch.compile(function, dynamic=False)
 
 
 @cache
 def register_cpu_kernel() -> None:
-    """Lets the ring pass through the CPU's fused attention: torch 2.13 registers those of CUDA only."""
-    sliced, whole = Shard(SEQUENCE), Replicate()
+    """Makes the ring support the CPU's fused attention: torch 2.13 registers only the kernels of CUDA."""
+    sliced, whole = Shard(SEQUENCE_DIMENSION), Replicate()
 
     def strategy(outputs: int, arguments: int) -> Callable[[OpSchema], OpStrategy]:
         placements = (sliced, whole, Shard(0), Shard(1))
@@ -128,7 +130,7 @@ def register_cpu_kernel() -> None:
 
 
 def _dispatched(local: Callable[..., tuple[Tensor, ...]]) -> Callable[..., object]:
-    """A handler of torch's dispatcher that runs ``local`` on the slices of this rank, as torch's own for CUDA."""
+    """A handler for torch's dispatcher that runs ``local`` on this rank's slices, like torch's own handlers for CUDA."""
 
     def handle(operation: Any, arguments: tuple[object, ...], named: dict[str, object]) -> object:
         dispatcher = DTensor._op_dispatcher
@@ -144,7 +146,7 @@ def _forward(
     mesh: DeviceMesh, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, **rest: Any
 ) -> tuple[Tensor, ...]:
     common = {"is_causal": is_causal, "dropout_p": dropout_p, **rest}
-    return ring._templated_ring_attention(mesh.get_group(), SEQUENCE, CPU_FORWARD, query, key, value, **common)
+    return ring._templated_ring_attention(mesh.get_group(), SEQUENCE_DIMENSION, CPU_FORWARD, query, key, value, **common)
 
 
 def _backward(
@@ -153,6 +155,6 @@ def _backward(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     tensors = {"query": query, "key": key, "value": value, "out": out, "logsumexp": logsumexp}
     return ring._templated_ring_attention_backward(
-        mesh.get_group(), SEQUENCE, CPU_BACKWARD, grad_out=grad_out, grad_out_name="grad_out", **tensors,
+        mesh.get_group(), SEQUENCE_DIMENSION, CPU_BACKWARD, grad_out=grad_out, grad_out_name="grad_out", **tensors,
         is_causal=is_causal, dropout_p=dropout_p, **rest,
     )  # fmt: skip

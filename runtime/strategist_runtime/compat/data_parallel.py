@@ -15,15 +15,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from strategist_runtime.compat.device import with_values
 
-# The logits are such a view; nothing changes them in place.
+# The logits are such a view; no operation changes them in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
 @contextmanager
 def shared_reshard_groups() -> Iterator[None]:
-    """Within, FSDP2 modules on one mesh share the process groups of ``reshard_after_forward=<int>``.
+    """Context in which FSDP2 modules on one mesh share the process groups of ``reshard_after_forward=<int>``.
 
-    torch makes a new mesh for each module, thus a communicator and its buffers for each layer.
+    Otherwise torch makes a new mesh for each module, and so a communicator and its buffers for each layer.
     """
     original: Callable[..., Any] = fully_shard_module._get_post_forward_mesh_info
     made: dict[tuple[Any, int, type], Any] = {}
@@ -44,7 +44,7 @@ def shared_reshard_groups() -> Iterator[None]:
 
 
 class _Modules:
-    """``torch.nn``, whose parameters of whole numbers are frozen."""
+    """``torch.nn``, except that integer parameters are frozen."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(nn, name)
@@ -55,8 +55,9 @@ class _Modules:
 
 
 def shard_quantised_weights() -> None:
-    """Has FSDP2 shard and gather bytes as they are. torch 2.11 makes each shard a parameter that learns at first, and casts it to
-    what layers compute in; later versions do neither. Not to be undone."""
+    """Makes FSDP2 shard and gather parameters of bytes unchanged. torch 2.11 first makes each shard a parameter that requires
+    gradients, and casts it to the compute type; later versions do neither. Cannot be undone.
+    """
     sharding: Any = fsdp_param_module
     if isinstance(sharding.nn, _Modules):
         return
@@ -72,18 +73,21 @@ def shard_quantised_weights() -> None:
 
 
 def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
-    """Has DDP not copy its buckets back to the gradients at the end of a backward pass, since the optimizers have already used
-    them."""
+    """Stops DDP from copying its buckets back to the gradients at the end of a backward pass, since the optimizers have already
+    used them.
+    """
     wrapped.reducer._set_optimizer_in_backward()  # type: ignore[attr-defined]
 
 
 def assigned_to_buckets(
     tensors: Sequence[Tensor], most_bytes: Sequence[int], sparse: Sequence[bool], indices: Sequence[int]
 ) -> Sequence[Sequence[int]]:
-    """The ``indices`` of tensors by DDP's bucket, whose first ones may have other sizes than the rest."""
+    """The ``indices`` of tensors by DDP bucket. ``most_bytes`` are the size limits: of the first buckets, the last one of all
+    others.
+    """
     return dist._compute_bucket_assignment_by_size(list(tensors), list(most_bytes), list(sparse), list(indices))[0]
 
 
 def at_end_of_backward(act: Callable[[], None]) -> None:
-    """Calls ``act`` when the backward pass that runs is over."""
+    """Calls ``act`` at the end of the running backward pass."""
     torch.autograd.Variable._execution_engine.queue_callback(act)

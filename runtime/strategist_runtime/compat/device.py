@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 
 def this_device(kind: str, local_rank: int) -> torch.device:
-    """This rank's device, made current."""
+    """This rank's device; sets it as current."""
     if kind == "cpu":
         return torch.device("cpu")
     torch.cuda.set_device(local_rank)
@@ -20,51 +20,51 @@ def this_device(kind: str, local_rank: int) -> torch.device:
 
 
 def devices_here(kind: str) -> int | None:
-    """How many devices this machine has; None where a process is a device of its own."""
+    """The number of devices of this machine; None on CPU, where each process counts as a device."""
     return None if kind == "cpu" else torch.cuda.device_count()
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether there are numbers in it: in a simulation tensors have shapes only."""
+    """Whether the tensor has values; tensors of a simulation have shapes only."""
     return not isinstance(tensor, FakeTensor)
 
 
 def with_values() -> AbstractContextManager[Any]:
-    """Within, also what a simulation makes has values: numbers of ranks, which are read next."""
+    """Context in which new tensors have values even in a simulation, for numbers of ranks that are read at once."""
     return unset_fake_temporarily()
 
 
 def synchronize(on: torch.device) -> None:
-    """Waits until the device has done what was asked of it."""
+    """Waits until the device has finished all launched work."""
     if on.type == "cuda":
         torch.cuda.synchronize(on)
 
 
 def staging(*, pinned: bool) -> StagingOptions:
-    """How a state is copied before it is written: into page-locked memory where there is a device that copies into it."""
+    """Options for copying a state before it is written: into pinned memory if requested and CUDA is available."""
     fast = pinned and torch.cuda.is_available()
     return StagingOptions(use_pinned_memory=fast, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=fast)
 
 
 def reopened(stager: DefaultStager) -> DefaultStager:
-    """The stager, or one like it where torch has closed it after its first state, as 2.11 does: a closed one copies nothing."""
+    """The stager, or a new one if torch has closed it after its first state, as 2.11 does: a closed stager copies nothing."""
     return stager if stager._state_dict_stager._deepcopy_dispatch else DefaultStager(stager._config)
 
 
 def forget_peak(on: torch.device) -> None:
-    """Peak memory counts from here: the steps before it made states that last, and buffers that do not."""
+    """Resets peak memory: earlier steps also made states that last, and buffers that do not."""
     if on.type == "cuda":
         torch.cuda.reset_peak_memory_stats(on)
 
 
 def peak_bytes(on: torch.device) -> int | None:
-    """The most that tensors held at a time; None where the allocator does not count."""
+    """Peak memory of tensors in bytes; None if the allocator does not count."""
     return torch.cuda.max_memory_allocated(on) if on.type == "cuda" else None
 
 
 @cache
 def library_versions() -> dict[str, str]:
-    """What ran: Python, torch, and the device's libraries."""
+    """Versions of Python, torch and the device's libraries, and the device's name."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.cuda.is_available():
         found["cuda"] = str(torch.version.cuda)

@@ -15,24 +15,24 @@ SHAPES_ONLY = frozenset(
     ("empty_like", "new_empty", "new_empty_strided", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
      "rand_like", "randn_like")
 )  # fmt: skip
-"""Operators that look at the shape of what they are given."""
+"""Operators that use only the shape of their arguments."""
 
 
 def accesses(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
-    """The arguments whose values an operator reads or changes, and whether it changes them; views do neither."""
+    """The arguments whose values an operator reads or writes, and whether it writes them; view operators do neither."""
     if operator.is_view or operator.overloadpacket.__name__ in SHAPES_ONLY:
         return
     schema = operator._schema.arguments
     named = {argument.name: argument for argument in schema}
     given = [*zip(schema, arguments, strict=False), *((named[name], value) for name, value in options.items() if name in named)]
-    collective = operator.namespace == "c10d"  # whose schemas do not say what they change
+    collective = operator.namespace == "c10d"  # schemas of collectives do not mark the arguments that they write
     for argument, value in given:
         filled = collective and (argument.name.startswith("output") or argument.name == "tensors")
         yield value, filled or (argument.alias_info is not None and argument.alias_info.is_write)
 
 
 def zeros_of(operator: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Results as an operator's, but zero: nothing is computed."""
+    """Zeros of the shapes and types of an operator's results, without computing them."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         shapes = operator(*tree_map_only(torch.Tensor, mode.from_tensor, arguments), **options)
     return tree_map_only(torch.Tensor, lambda found: torch.zeros(found.shape, dtype=found.dtype, device=found.device), shapes)

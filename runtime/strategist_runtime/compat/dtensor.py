@@ -18,17 +18,17 @@ from strategist_runtime.compat.device import with_values
 
 
 def local(value: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
+    """This rank's shard of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def local_share(value: Tensor) -> Tensor:
-    """A value that all ranks have whole and each uses for its own heads: the gradient is the sum of theirs."""
+    """The local value of a replicated tensor that each rank uses for its own heads; its gradient is the sum over ranks."""
     return value.to_local(grad_placements=[Partial()] * value.device_mesh.ndim) if isinstance(value, DTensor) else value
 
 
 class _Replicated(torch.autograd.Function):
-    """``DTensor.from_local`` with ``grad_placements``, which torch 2.11 lacks."""
+    """``DTensor.from_local`` with partial gradients: torch 2.11 has no ``grad_placements``."""
 
     @staticmethod
     def forward(context: Any, value: Tensor, mesh: DeviceMesh) -> Tensor:
@@ -40,19 +40,19 @@ class _Replicated(torch.autograd.Function):
 
 
 def replicated(value: Tensor, mesh: DeviceMesh) -> Tensor:
-    """What all ranks have alike, as one DTensor; the gradient that leaves is each rank's share of a sum."""
+    """A value that is equal on all ranks, as a replicated DTensor; the gradient that leaves is each rank's partial sum."""
     made: Tensor = _Replicated.apply(value, mesh)
     return made
 
 
 def wait_for_local(value: Tensor) -> Tensor:
-    """What this rank holds of a tensor, once the collective that makes it is over for the current stream."""
+    """This rank's shard of a tensor; the current stream waits for the collective that produces it."""
     mine = value._local_tensor if isinstance(value, DTensor) else value
     return mine.wait() if isinstance(mine, AsyncCollectiveTensor) else mine
 
 
 def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
-    """What this rank holds of a parameter: the tensor itself, its lengths, and where it begins in the whole."""
+    """This rank's shard of a parameter, its shape, and its offsets in the whole."""
     if not isinstance(parameter, DTensor):
         return parameter, tuple(parameter.shape), (0,) * parameter.dim()
     with with_values():
@@ -61,12 +61,12 @@ def local_part(parameter: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, .
 
 
 def with_local(like: Tensor, local: Tensor) -> Tensor:
-    """A tensor that lies in pieces as ``wrap_like`` does, whose piece here is ``local``, on whatever device."""
+    """A tensor sharded like ``like``, with the shard ``local``, which may be on another device."""
     return _from_local_no_grad(local, like._spec) if isinstance(like, DTensor) else local
 
 
 def wrap_like(value: Tensor) -> Callable[[Tensor], Tensor]:
-    """What makes of a rank's part a tensor that ranks share as they do ``value``."""
+    """A function from a shard to a tensor sharded like ``value``."""
     return partial(_shared, value._spec) if isinstance(value, DTensor) else _itself
 
 
@@ -79,7 +79,9 @@ def _itself(mine: Tensor) -> Tensor:
 
 
 def copy_rows(local: Tensor, offsets: tuple[int, ...], start: int, values: Tensor) -> None:
-    """Copies what of some whole rows, from row ``start`` on, lies in ``local``, the window of a matrix at ``offsets``."""
+    """Copies ``values``, whole rows of a matrix from row ``start`` on, as far as they overlap ``local``, the window of the
+    matrix at ``offsets``.
+    """
     first, left = offsets
     low, high = max(first, start), min(first + local.shape[0], start + values.shape[0])
     if low < high:
@@ -87,31 +89,31 @@ def copy_rows(local: Tensor, offsets: tuple[int, ...], start: int, values: Tenso
 
 
 def host_copy(parameter: nn.Parameter, *, pinned: bool) -> nn.Parameter:
-    """A copy of a parameter whose piece here lies in host memory."""
+    """A copy of a parameter whose shard is in host memory."""
     local = local_part(parameter)[0].detach().to("cpu", copy=True)
     return nn.Parameter(with_local(parameter, local.pin_memory() if pinned else local))
 
 
 def alias_of(parameter: nn.Parameter) -> nn.Parameter:
-    """A parameter of its own in the same memory."""
+    """A separate parameter that shares the memory."""
     return nn.Parameter(with_local(parameter, local_part(parameter)[0].detach()))
 
 
 def update_alias(alias: nn.Parameter, parameter: nn.Parameter) -> None:
-    """Follows a parameter whose memory is another now: FSDP2 locks its pages in the first forward pass."""
+    """Makes an alias share the parameter's current memory again: FSDP2 replaces it by pinned memory in the first forward pass."""
     local_part(alias)[0].data = local_part(parameter)[0].detach()
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often its values have been changed in place; what this rank holds of a shared one counts for itself."""
+    """The number of in-place changes of a tensor; a shard counts separately from its DTensor."""
     return tensor._version
 
 
 class AwaitedCollective(torch.autograd.Function):
-    """The value of a collective as a plain tensor, with its gradient.
+    """The result of a collective as a plain tensor, with its gradient.
 
-    A compiled module waits by itself for an argument that is still under way, but where autograd does not see it: torch 2.13 then
-    silently gives that argument no gradient.
+    A compiled module waits for an asynchronous argument by itself, but outside of autograd: in torch 2.13 that argument then
+    silently gets no gradient.
     """
 
     @staticmethod
@@ -125,7 +127,7 @@ class AwaitedCollective(torch.autograd.Function):
 
 @contextmanager
 def whole_matrices() -> Iterator[None]:
-    """Within, torch's Muon works on whole matrices: each rank gathers one, and keeps its own piece of the result."""
+    """Context in which torch's Muon computes on whole matrices: each rank gathers a matrix, and keeps its shard of the result."""
     original: Callable[..., Tensor] = muon_module._zeropower_via_newtonschulz
 
     def whole(update: Tensor, *settings: Any) -> Tensor:
@@ -146,5 +148,5 @@ def whole_matrices() -> Iterator[None]:
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
-    """The same for all tensors that lie in it, as long as it lives."""
+    """An identity of the storage, the same for all tensors in it while it lives."""
     return storage._cdata

@@ -1,6 +1,6 @@
 """Process groups whose messages go through host memory, for ranks that share a GPU.
 
-NCCL refuses two ranks on one GPU; gloo takes no tensor of a GPU in functional collectives, nor between two ranks.
+NCCL refuses two ranks on one GPU; gloo supports no GPU tensors in functional collectives and in point-to-point messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ COLLECTIVES = (
     "all_gather_single", "all_gather_single_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced",
     "all_to_all_single",
 )  # fmt: skip
-"""Methods of a group that write their first argument; the last five are names that torch 2.11 does not have."""
+"""Methods of a group that write their first argument; torch 2.11 does not have the last five."""
 
 
 class HostStagedGroup(ProcessGroup):
-    """Ranks that exchange copies of their tensors in host memory, over gloo.
+    """A process group that exchanges copies of tensors in host memory, over gloo.
 
-    Copies wait for the current stream, and it for them. A collective has ended when it returns, as has the copy of what is sent.
-    What is received lies in its tensor once the work was waited for.
+    Copies and the current stream wait for each other. A collective is complete when it returns; so is the copy of a tensor that
+    is sent. A received tensor is valid after its work was waited for.
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
@@ -41,7 +41,7 @@ class HostStagedGroup(ProcessGroup):
         self.host = ProcessGroup(store, rank, size)
         self.host._set_default_backend(kind)
         self.host._register_backend(CPU, kind, gloo)
-        self._set_default_backend(kind)  # all of this is for what torch asks of a group: its devices, its deadline, its name
+        self._set_default_backend(kind)  # torch queries a group's back ends for its devices, timeout and name
         for device in DEVICES:
             self._register_backend(torch.device(device), kind, gloo)
 
@@ -54,16 +54,16 @@ class HostStagedGroup(ProcessGroup):
         self.host._set_group_desc(desc)
 
     def barrier(self, opts: Any = None) -> dist.Work:
-        """Of the ranks; a GPU has nothing left to do of what they exchanged."""
+        """A barrier of the processes; GPU work needs none, since collectives are complete when they return."""
         return self.host.barrier()
 
     def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> dist.Work:
-        """Goes on beside the caller, who may change the tensor at once."""
+        """Asynchronous send; the caller may change the tensors at once."""
         return self.host.send(_on_host(tensors), dstRank, tag)
 
     def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> dist.Work:
-        """Goes on beside the caller."""
-        staged = [_room(tensor) for tensor in tensors]
+        """Asynchronous receive."""
+        staged = [_host_buffer(tensor) for tensor in tensors]
         return _Receipt(self.host.recv(staged, srcRank, tag), staged, tensors)
 
 
@@ -73,7 +73,7 @@ class _Receipt(dist.Work):
         self.work, self.staged, self.tensors = work, staged, tensors
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """As often as wanted; the first time brings the tensors."""
+        """Waits for the message; the first call copies it into the tensors, later ones do nothing more."""
         done = self.work.wait(timeout)
         _copy(self.staged, self.tensors)
         self.staged, self.tensors = (), ()
@@ -102,11 +102,11 @@ for name in COLLECTIVES:
 
 @torch.no_grad()
 def _on_host(arguments: Any) -> Any:
-    """The arguments with a copy of each tensor in them."""
-    return tree_map_only(Tensor, lambda tensor: _room(tensor).copy_(tensor), arguments)
+    """The arguments, with each tensor replaced by a copy in host memory."""
+    return tree_map_only(Tensor, lambda tensor: _host_buffer(tensor).copy_(tensor), arguments)
 
 
-def _room(tensor: Tensor) -> Tensor:
+def _host_buffer(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor, device=CPU, memory_format=torch.contiguous_format)
 
 

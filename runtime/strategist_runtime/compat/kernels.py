@@ -1,4 +1,4 @@
-"""Fused kernels: one call where torch has several, or a private one."""
+"""Fused kernels behind one function each, where torch has several or a private one."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ ROW_ELEMENTS = 2**12
 def fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention, [B, N, T, D]; ``key`` and ``value`` may have fewer heads.
 
-    The one fused CUDA kernel for fp32 (memory-efficient) takes no groups, so there the heads are repeated for it.
+    The only fused CUDA kernel for fp32 (memory-efficient) does not support grouped queries, so heads are repeated for it.
     """
     grouped = query.shape[1] != key.shape[1]
     if grouped and query.is_cuda and query.dtype == torch.float32:
@@ -24,9 +24,9 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """[M, in] to [M, out] by ``weights`` [E, out, in] in one kernel; ``ends`` [E] is where each matrix's rows end, int32.
+    """[M, in] to [M, out] by ``weights`` [E, out, in] in one kernel; ``ends`` [E] (int32) is the row after the last of each matrix.
 
-    Autocast leaves it alone, so what autocast would do is done here.
+    Autocast ignores this kernel, so the cast is made here.
     """
     if torch.is_autocast_enabled(rows.device.type):
         dtype = torch.get_autocast_dtype(rows.device.type)
@@ -35,26 +35,27 @@ def grouped_matmul(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
 
 
 def scaled_matmul(rows: Tensor, weight: Tensor) -> Tensor:
-    """[M, in] times [out, in], both float8 of scale 1, as bf16."""
+    """[M, in] times [out, in], both float8 with scale 1; the result is bf16."""
     one = torch.ones((), device=rows.device)
     return torch._scaled_mm(rows, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def autocast(on: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
-    """Mixed precision for a model without gathered parameters (no FSDP): matmuls in ``dtype``, parameters as they are."""
+    """Mixed precision for a model without FSDP: matmuls in ``dtype``, parameters unchanged."""
     return torch.autocast(on.type, dtype)
 
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
-    """The norm of each, in fp32."""
+    """The norm of each tensor, in fp32."""
     if tensors[0].device.type == "cpu":
         return torch.stack([_host_norm(tensor.reshape(-1)) for tensor in tensors])
     return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=torch.float32))
 
 
 def _host_norm(values: Tensor) -> Tensor:
-    """Of a vector on the host, row by row. Of a whole one torch sums up the squares in one thread, 10 GB/s on any host, and in one
-    fp32 number, which is 1 % too small for 10^8 elements."""
+    """The norm of a vector in host memory, row by row. For a whole vector torch sums the squares in one thread (10 GB/s on any
+    host) and in one fp32 number, which is 1 % too small for 10^8 elements.
+    """
     whole = values.numel() // ROW_ELEMENTS * ROW_ELEMENTS
     rows = torch.linalg.vector_norm(values[:whole].view(-1, ROW_ELEMENTS), dim=1, dtype=torch.float32)
     rest = torch.linalg.vector_norm(values[whole:], dtype=torch.float32)
@@ -62,10 +63,10 @@ def _host_norm(values: Tensor) -> Tensor:
 
 
 def multiply(tensors: Sequence[Tensor], factor: float) -> None:
-    """Each by a factor, in place."""
+    """Multiplies each tensor by a factor, in place."""
     torch._foreach_mul_(list(tensors), factor)
 
 
 def copy(into: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
-    """Each into its place, cast where types differ."""
+    """Copies each tensor into its target, with a cast if types differ."""
     torch._foreach_copy_(list(into), list(tensors))

@@ -12,8 +12,9 @@ META = torch.device("meta")
 
 
 class Stage(PipelineStage):
-    """A stage that keeps what it receives while its micro-batch is in flight; torch's has buffers for all micro-batches of a step,
-    as long as it lives, and what gradients they were given until the next step."""
+    """A stage that holds receive buffers only while their micro-batch is in flight; torch's has buffers for all micro-batches of
+    a step, as long as the stage lives, and keeps received gradients until the next step.
+    """
 
     def _prepare_forward_infra(self, *arguments: Any, **options: Any) -> Any:
         with self._without_memory():
@@ -24,7 +25,7 @@ class Stage(PipelineStage):
             return super()._prepare_backward_infra(*arguments, **options)
 
     def _get_init_p2p_neighbors_ops(self) -> list[Any]:
-        """Of torch 2.11, which has neighbours on one rank greet each other as well; gloo sends nothing to itself."""
+        """torch 2.11's initial messages to neighbours, without those to this rank itself, which gloo cannot send."""
         return [greeting for greeting in super()._get_init_p2p_neighbors_ops() if greeting.group_peer != self.group_rank]
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[Any]:
@@ -37,18 +38,20 @@ class Stage(PipelineStage):
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
         output = super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
-        if self.is_last:  # the backward pass begins with the loss, which is kept elsewhere
+        if self.is_last:  # the backward pass starts from the loss, which the schedule keeps
             self.fwd_cache[fwd_chunk_id] = (), self.fwd_cache[fwd_chunk_id][1]
         return output
 
     def _validate_fwd_outputs(self, outputs: Any) -> None:
-        """Of torch 2.11, by the layout and type of the example; nothing receives what a last stage makes."""
+        """torch 2.11's check of layout and type against the example output; skipped for the last stage, whose output is not
+        sent.
+        """
         if not self.is_last:
             super()._validate_fwd_outputs(outputs)  # type: ignore[misc]
 
     def backward_one_chunk(self, bwd_chunk_id: int, loss: Tensor | None = None, *arguments: Any, **options: Any) -> None:
         super().backward_one_chunk(bwd_chunk_id, loss, *arguments, **options)
-        if loss is not None:  # the schedule keeps it through the step, and its graph what the micro-batch brought in
+        if loss is not None:  # the schedule keeps it through the step, and its graph would keep the micro-batch's input
             loss.detach_()
         free((*self.args_recv_info[bwd_chunk_id], *self.grad_recv_info[bwd_chunk_id]))
 
@@ -62,21 +65,21 @@ class Stage(PipelineStage):
 
 
 def allocate(received: Iterable[Any], device: torch.device) -> None:
-    """Gives what will arrive its memory."""
+    """Allocates receive buffers."""
     for info in received:
         if _buffer(info) is not None and info.buffer.is_meta:
             info.buffer = _like(info.buffer, device)
 
 
 def free(received: Iterable[Any]) -> None:
-    """Takes it back; that what arrives is a leaf of autograd's stays known."""
+    """Frees receive buffers; their ``requires_grad`` is kept."""
     for info in received:
         if _buffer(info) is not None:
             info.buffer = _like(info.buffer, META)
 
 
 def _buffer(info: Any) -> Tensor | None:
-    """Where it arrives; in torch 2.11 what a first stage is given by its caller has no such place."""
+    """The receive buffer; None if there is none, as for the first stage's input in torch 2.11."""
     return getattr(info, "buffer", None)
 
 

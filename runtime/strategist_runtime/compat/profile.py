@@ -12,12 +12,12 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 
 
 def peak_reserved_bytes(on: torch.device) -> int | None:
-    """The most that the caching allocator held at a time; None where there is none."""
+    """Peak memory reserved by the caching allocator; None on CPU."""
     return torch.cuda.max_memory_reserved(on) if on.type == "cuda" else None
 
 
 def memory_notes(profiler: torch.profiler.profile, on: torch.device) -> Iterator[tuple[int, int, int]]:
-    """What a profile notes of a device: when in nanoseconds, at which address, and how many bytes, negative where freed."""
+    """The allocations on a device in a profile: time in nanoseconds, address, and bytes (negative if freed)."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
     waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
@@ -30,12 +30,12 @@ def memory_notes(profiler: torch.profiler.profile, on: torch.device) -> Iterator
 
 
 def record_memory_history(most: int | None) -> None:
-    """Has the CUDA allocator note its latest ``most`` allocations and frees with their stacks; None stops it."""
+    """Makes the CUDA allocator record its latest ``most`` allocations and frees with their stacks; None stops it."""
     torch.cuda.memory._record_memory_history(**({"enabled": None} if most is None else {"max_entries": most}))
 
 
 def dump_memory_snapshot(path: str) -> None:
-    """Writes what the CUDA allocator noted, for pytorch.org/memory_viz."""
+    """Writes the CUDA allocator's record, for pytorch.org/memory_viz."""
     torch.cuda.memory._dump_snapshot(path)
 
 
@@ -43,24 +43,24 @@ GROUP, CALL = "Process Group Description", "Collective name"
 
 
 def call_notes(event: Any) -> dict[str, str]:
-    """What torch notes at the call of a collective on NCCL, its ``GROUP`` and its ``CALL``; empty for any other event.
+    """torch's metadata of an NCCL collective's call: its ``GROUP`` and its ``CALL``; empty for any other event.
 
-    Its strings stand in quotation marks. torch 2.11 keeps the notes to itself (seen on an H200), so nothing tells a group there.
+    torch quotes the strings. torch 2.11 does not expose this metadata (seen on an H200), so groups are unknown there.
     """
     found: dict[str, str] = getattr(event, "extra_meta", dict)()
     return {name: found[name].strip('"') for name in (GROUP, CALL) if name in found}
 
 
-IN_PAIRS = {
+PAIRED_COLLECTIVES = {
     torch.ops.cplib.flex_cp_allgather.default: "all_gather",
     torch.ops.cplib.flex_cp_allgather_backward.default: "reduce_scatter",
 }
-"""torch's operators that hide two equal collectives, one of keys and one of values."""
+"""torch operators that contain two equal collectives, one of keys and one of values."""
 
 
 def group_of_call(operator: Any, arguments: Any) -> str | None:
-    """torch's description of the process group in which an operator communicates; None for what moves nothing."""
-    if operator in IN_PAIRS:
+    """torch's description of the process group in which an operator communicates; None if it does not communicate."""
+    if operator in PAIRED_COLLECTIVES:
         return str(_resolve_process_group(arguments[3]).group_desc)
     if operator not in collective_ops or operator in sync_ops:
         return None
@@ -68,7 +68,7 @@ def group_of_call(operator: Any, arguments: Any) -> str | None:
 
 
 def memory_of(on: torch.device) -> tuple[int, int]:
-    """Bytes of the device, and those that a program can still allocate; of a CPU rank, its share of the machine."""
+    """Total bytes of the device's memory, and free bytes. On CPU both are the rank's share of the machine's memory."""
     if on.type == "cuda":
         free, total = torch.cuda.mem_get_info(on)
         return total, free

@@ -1,7 +1,7 @@
-"""Selective recomputation of a layer inside which FSDP2 gathers parameters, as it does for experts on a mesh of their own.
+"""Selective recomputation of layers inside which FSDP2 gathers parameters, as for experts on a separate mesh.
 
-torch counts every operation of both passes and refuses a second pass that has more of one; FSDP2 gathers, prefetches and frees at
-other times in the second. So what FSDP2 does goes unseen.
+torch counts every operation of both passes, and refuses a second pass with more of one than the first. FSDP2 gathers, prefetches
+and frees at other times in the second pass, so its operations are hidden from the count.
 """
 
 from collections import defaultdict
@@ -25,14 +25,14 @@ Policy = Callable[..., CheckpointPolicy]
 
 
 class Packing(NamedTuple):
-    """How a saved tensor waits, and comes back."""
+    """How saved tensors are packed and unpacked, for example to offload them."""
 
     pack: Callable[[Tensor], Any]
     unpack: Callable[[Any], Any]
 
 
 def _operations(namespace: str, *names: str) -> frozenset[Any]:
-    """Those of them that this torch has."""
+    """The operators of these names that the installed torch has."""
     found = getattr(torch.ops, namespace)
     return frozenset(getattr(found, name).default for name in names if hasattr(found, name))
 
@@ -45,29 +45,29 @@ ATTENTION = _operations(
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_flash_attention_for_cpu",
 )
-"""The kernels of every device."""
+"""Fused attention kernels of all devices."""
 
 CHOICES = _operations("aten", "topk")
-"""Of experts."""
+"""Choice of experts."""
 
 COLLECTIVES = _operations("_c10d_functional", "all_reduce", "reduce_scatter_tensor", "all_to_all_single")
-"""Whose outputs are no larger than what goes in; gathers are not among them."""
+"""Collectives whose outputs are no larger than their inputs; so without all-gathers."""
 
 
 class _Gathering:
-    """Whether a hook of FSDP2 is running; backward passes run in threads, but one at a time for each device."""
+    """Depth of running FSDP2 hooks. A class variable suffices: backward passes run in threads, but one at a time per device."""
 
     depth = 0
 
 
-class _Keeping(_CachingTorchDispatchMode):
+class _SavingMode(_CachingTorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _Gathering.depth:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class _Repeating(_CachedTorchDispatchMode):
+class _RecomputingMode(_CachedTorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _Gathering.depth:
             return func(*args, **(kwargs or {}))
@@ -75,7 +75,7 @@ class _Repeating(_CachedTorchDispatchMode):
 
 
 class _Entry:
-    """A saved tensor that waits packed, with what torch asks of its own ``_VersionWrapper``."""
+    """A packed saved tensor, with the interface of torch's ``_VersionWrapper``."""
 
     def __init__(self, tensor: Any, packing: Packing) -> None:
         self.unpack, self.packed = packing.unpack, packing.pack(tensor) if isinstance(tensor, Tensor) else tensor
@@ -85,37 +85,39 @@ class _Entry:
 
 
 class _Packed(dict[int, Any]):
-    """What one operation saved, by the number of its call."""
+    """The packed results of one operation, by the number of its call."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__()
         self.packing = packing
 
     def __setitem__(self, call: int, saved: Any) -> None:
-        super().__setitem__(call, _waiting(saved, self.packing))
+        super().__setitem__(call, _pack_saved(saved, self.packing))
 
 
 class _PackedList(list[Any]):
-    """The same in the order of calls, as torch 2.11 keeps it."""
+    """The packed results of one operation in call order, as torch 2.11 stores them."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__()
         self.packing = packing
 
     def append(self, saved: Any) -> None:
-        super().append(_waiting(saved, self.packing))
+        super().append(_pack_saved(saved, self.packing))
 
 
-def _waiting(saved: Any, packing: Packing) -> Any:
+def _pack_saved(saved: Any, packing: Packing) -> Any:
     return tree_map(lambda one: _Entry(one.val, packing) if isinstance(one, _VersionWrapper) else one, saved)
 
 
 def selective_contexts(
     policy: Policy, packing: Packing | None = None
 ) -> tuple[_CachingTorchDispatchMode, _CachedTorchDispatchMode]:
-    """torch's contexts of both passes, which do not see what ``hide_gathers`` hides; what is saved waits as ``packing`` says."""
+    """torch's contexts of both passes, which ignore operations hidden by ``hide_gathers``; saved tensors are packed by
+    ``packing``, if given.
+    """
     keeping, repeating = create_selective_checkpoint_contexts(policy)
-    keeping.__class__, repeating.__class__ = _Keeping, _Repeating
+    keeping.__class__, repeating.__class__ = _SavingMode, _RecomputingMode
     if packing is not None:
         kept: Any = keeping.storage
         by_order = kept.default_factory is list
@@ -124,12 +126,12 @@ def selective_contexts(
 
 
 def checkpointed(layer: nn.Module, **contexts: Any) -> nn.Module:
-    """A layer whose activations are computed again in the backward pass; no layer draws random numbers."""
+    """A layer with activation checkpointing, without saving the random generator's state: no layer draws random numbers."""
     return checkpoint_wrapper(layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT, preserve_rng_state=False, **contexts)
 
 
 def hide_gathers(module: nn.Module) -> None:
-    """Hides what FSDP2, which ``module`` must have by now, does before and after its forward pass."""
+    """Hides FSDP2's operations before and after the forward pass of ``module``, to which FSDP2 must be applied already."""
     for hooks in (module._forward_pre_hooks, module._forward_hooks):
         for key, hook in list(hooks.items()):
             hooks[key] = partial(_hidden, hook)

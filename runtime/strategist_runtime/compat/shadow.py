@@ -10,23 +10,25 @@ from torch._C._distributed_c10d import FakeWork, _create_work_from_future  # typ
 from torch.profiler import record_function
 
 STAND_IN = "strategist:stand-in"
-"""The span in which something stands in for a collective; no peer's work, and none of this rank's."""
+"""The profiler span of an operation that replaces a collective; neither communication nor this rank's computation."""
 
-SPREAD = 0.03
-"""What comes from another stage lies within so much of 0, like a model's first embeddings."""
+ACTIVATION_BOUND = 0.03
+"""Values received from another stage are uniform in [-SPREAD, SPREAD], like a model's first embeddings."""
 
 _library: list[torch.library.Library] = []
 
 
 def loop_back_collectives() -> None:
-    """From now on what comes from peers is what this rank would send them, in one copy; from another stage, small random numbers.
+    """Replaces collectives: data from peers is a copy of this rank's own, made once; data from another stage is small random
+    numbers. Cannot be undone.
 
-    torch's fake group makes a copy for each peer, which takes a large group longer than computing does, and receives nothing, so
-    that a stage would compute with whatever lay there. Values matter: devices are faster on zeros, and slower near overflow.
+    torch's fake group makes a copy for each peer, which in a large group takes longer than computation. It also receives
+    nothing, so a stage would compute on uninitialised memory. Values matter: devices are faster on zeros, and slower near
+    overflow.
     """
     library = torch.library.Library("c10d", "IMPL")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Oo]verrid")  # it is meant
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid")  # overriding is intended
         for name, act in _STAND_INS.items():
             for key in ("CPU", "CUDA"):
                 library.impl(name, act, key, allow_override=True)
@@ -41,9 +43,9 @@ def _work() -> Any:
 def _gathered(output: Tensor, own: Tensor, *_: Any) -> tuple[Tensor, Any]:
     with record_function(STAND_IN):
         pieces, source = output.view(-1, own.numel()), own.reshape(1, -1)
-        if not _together(output, own):
+        if not _share_storage(output, own):
             pieces.copy_(source)
-        else:  # it lies in its place already
+        else:  # in-place all-gather: this rank's part is in its place already
             place = (own.data_ptr() - output.data_ptr()) // (own.numel() * own.element_size())
             pieces[:place].copy_(source)
             pieces[place + 1 :].copy_(source)
@@ -52,12 +54,12 @@ def _gathered(output: Tensor, own: Tensor, *_: Any) -> tuple[Tensor, Any]:
 
 def _scattered(output: Tensor, whole: Tensor, *_: Any) -> tuple[Tensor, Any]:
     with record_function(STAND_IN):
-        if not _together(output, whole):
+        if not _share_storage(output, whole):
             output.view(-1).copy_(whole.reshape(-1)[: output.numel()])
     return output, _work()
 
 
-def _together(left: Tensor, right: Tensor) -> bool:
+def _share_storage(left: Tensor, right: Tensor) -> bool:
     return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 
 
@@ -71,7 +73,7 @@ def _each(act: Callable[..., tuple[Tensor, Any]]) -> Callable[..., Any]:
 
 
 def _exchanged(output: Tensor, own: Tensor, *_: Any) -> Any:
-    """Peers that send as many rows as this rank sends to them; more where the request exceeds the rows."""
+    """Receives from peers as many rows as this rank sends them; zeros if more are requested."""
     with record_function(STAND_IN):
         target, source = output.view(-1), own.reshape(-1)
         shared = min(target.numel(), source.numel())
@@ -81,7 +83,7 @@ def _exchanged(output: Tensor, own: Tensor, *_: Any) -> Any:
 
 
 def _reduced(tensors: Sequence[Tensor], *_: Any) -> tuple[Sequence[Tensor], Any]:
-    """As it is; DDP asks the work for what came of it."""
+    """Leaves the tensors unchanged; the future has them, since DDP reads the result from it."""
     future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
     future.set_result(list(tensors))
     return tensors, _create_work_from_future(future).boxed()
@@ -91,7 +93,7 @@ def _received(tensors: Sequence[Tensor], *_: Any) -> Any:
     with record_function(STAND_IN):
         for tensor in tensors:
             if tensor.is_floating_point():
-                tensor.detach().uniform_(-SPREAD, SPREAD)
+                tensor.detach().uniform_(-ACTIVATION_BOUND, ACTIVATION_BOUND)
     return _work()
 
 
@@ -104,4 +106,4 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
     "allreduce_": _reduced,
     "recv_": _received,
 }
-"""By torch's names of the collectives; the others, of torch's fake group, leave what a rank has as it is."""
+"""Replacements by torch's name of the collective. All others keep the fake group's, which leave tensors unchanged."""

@@ -1,4 +1,4 @@
-"""Private names of torch that simulating a cluster needs."""
+"""Private names of torch for simulating a cluster."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,22 +23,24 @@ from strategist_runtime.compat.groups import COLLECTIVE_BACKENDS
 
 try:
     from torch.distributed.pipelining.stage import InferenceMode
-except ImportError:  # before torch 2.12 stages have no mode: those with examples of what travels know its shape
+except ImportError:  # before torch 2.12 stages have no mode: example tensors suffice for their shapes
     InferenceMode = None  # type: ignore[assignment, misc]
 
 aten = torch.ops.aten
 SCALAR = aten._local_scalar_dense.default
 WAIT = torch.ops._c10d_functional.wait_tensor.default
-COMMUNICATING = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp")
-"""Namespaces of operators whose results travel, or have travelled."""
+COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp")
+"""Namespaces of operators whose results are, or were, communicated."""
 FLASH = "_scaled_dot_product_flash_attention"
 _propagating = 0
 
 
 def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: bool = False) -> None:
-    """Makes this process rank ``rank`` of ``world_size``: collectives return at once, and no peer is needed. ``gloo``: what a stage
-    sends lives as long as the work that sends it; NCCL's watchdog drops it as soon as it is sent. ``values``: tensors have some.
-    Not to be undone."""
+    """Makes this process rank ``rank`` of ``world_size``, without peers: collectives return at once. Cannot be undone.
+
+    ``gloo``: a stage's sent tensors live as long as the work that sends them; otherwise they are freed once sent, as by NCCL's
+    watchdog. ``values``: tensors have values.
+    """
     COLLECTIVE_BACKENDS.update(dict.fromkeys(COLLECTIVE_BACKENDS, "fake"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     if InferenceMode is not None:
@@ -50,13 +52,13 @@ def init_fake_process_group(rank: int, world_size: int, *, gloo: bool, values: b
     _keep_meshes_real()
     _hide_propagation()
     register_op_impl(aten._grouped_mm.default)(_grouped_matmul)
-    for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts those of CUDA only; both take the same arguments
+    for kernel in (FLASH, f"{FLASH}_backward"):  # torch counts FLOPs of CUDA's kernels only; both take the same arguments
         on_cpu = getattr(aten, kernel.replace("attention", "attention_for_cpu"))
         flop_registry.setdefault(on_cpu, flop_registry[getattr(aten, kernel)])
 
 
 def replace_reducer(reducer: type[Any], logger: type[Any]) -> None:
-    """Has DDP work with these instead of torch's, which are written in C++ and read values. Not to be undone."""
+    """Makes DDP use these classes instead of torch's, which are C++ code and read values. Cannot be undone."""
     dist.Reducer, dist.Logger = reducer, logger  # type: ignore[misc]
     dist._register_comm_hook = _register_hook
     original: Callable[..., Any] = dist.all_reduce
@@ -73,12 +75,12 @@ def _register_hook(reducer: Any, state: Any, comm_hook: Any) -> None:
 
 
 def disable_pinned_memory() -> None:
-    """From now on page-locked memory is memory like any other, which needs no driver. Not to be undone."""
+    """Makes ``pin_memory`` return the tensor itself, which needs no driver. Cannot be undone."""
     Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
 
 
 class AnyNumber(TorchDispatchMode):
-    """Context in which reading a number from a tensor without values returns 1."""
+    """Context in which reading a number from a tensor returns 1, since simulated tensors have no values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return 1.0 if func is SCALAR else func(*args, **(kwargs or {}))
@@ -90,12 +92,12 @@ def fake_tensor_mode() -> FakeTensorMode:
 
 
 def in_sharding_propagation() -> bool:
-    """Whether torch is working out the shape of a DTensor, for which it makes whole tensors that no rank ever holds."""
+    """Whether torch is inferring a DTensor's shape; for that it makes whole tensors that no rank would allocate."""
     return _propagating > 0
 
 
 def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
-    """Of one operator, as torch counts them: those of matmuls and attention, 2 for each multiplication; no mask is taken off."""
+    """FLOPs of one operator, as torch counts them: matmuls and attention only, 2 per multiplication; masks are not deducted."""
     count = flop_registry.get(operator.overloadpacket)
     if count is not None and "_scaled_dot_product" in operator.name():
         arguments = _with_query_heads(arguments)
@@ -103,21 +105,24 @@ def flops_of(operator: Any, arguments: Any, options: Any, result: Any) -> int:
 
 
 def _with_query_heads(arguments: Sequence[Any]) -> list[Any]:
-    """An attention's arguments by their shapes, keys and values with the heads of queries, as torch 2.11 needs them for its count;
-    later versions count the same of either."""
+    """An attention's arguments as shapes, with the query's number of heads for keys and values, which torch 2.11 needs for its
+    count; later versions count the same either way.
+    """
     shapes = [argument.shape if isinstance(argument, Tensor) else argument for argument in arguments]
     most = max(shape[1] for shape in shapes if isinstance(shape, torch.Size) and len(shape) == 4)
     return [(shape[0], most, *shape[2:]) if isinstance(shape, torch.Size) and len(shape) == 4 else shape for shape in shapes]
 
 
 def in_backward() -> bool:
-    """Whether the autograd engine is at work."""
+    """Whether the autograd engine is running."""
     return torch._C._current_graph_task_id() != -1
 
 
 @contextmanager
 def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
-    """Within, ``seen`` hears of each storage that changes its length, as FSDP2's do when they are freed and gathered again."""
+    """Context in which ``seen`` is called for each storage that changes its size, as FSDP2's do when parameters are freed and
+    gathered.
+    """
     original = torch.UntypedStorage.resize_
 
     def resize(storage: torch.UntypedStorage, size: int) -> Any:
@@ -134,8 +139,9 @@ def watched_resizes(seen: Callable[[torch.UntypedStorage], None]) -> Iterator[No
 
 @contextmanager
 def watched_copies(copied: Callable[[Tensor, bool], Tensor]) -> Iterator[None]:
-    """Within, what FSDP2 copies between device and host, which are one here, is what ``copied`` makes of it; it hears whether the
-    host waits."""
+    """Context in which ``copied`` replaces FSDP2's copies between device and host, which are the same device in a simulation;
+    its second argument is whether the host waits.
+    """
     original = torch.Tensor.to
 
     def to(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
@@ -155,12 +161,12 @@ def at_end(storage: torch.UntypedStorage, act: Callable[[], None]) -> None:
 
 
 def gradients_given(operator: Any, arguments: Any) -> Iterable[Tensor]:
-    """The whole gradients that FSDP2 gives an operator to be cut."""
+    """The unsharded gradients that FSDP2 passes to an operator that shards them."""
     return arguments[0] if operator is torch.ops.fsdp.chunk_cat.default else ()
 
 
 def fsdp_tensors(module: FSDPModule) -> Iterator[tuple[str, Tensor]]:
-    """What FSDP2 holds for a module, by part: shards, gathered parameters, and gradients not yet reduced."""
+    """FSDP2's tensors of a module, by part: shards, gathered parameters, and gradients not yet reduced."""
     group = module._get_fsdp_state()._fsdp_param_group
     for parameter in () if group is None else group.fsdp_params:
         yield "parameters", parameter._sharded_param_data
@@ -176,7 +182,9 @@ def fsdp_tensors(module: FSDPModule) -> Iterator[tuple[str, Tensor]]:
 
 
 def _grouped_matmul(mode: Any, _operator: Any, left: Tensor, right: Tensor, *arguments: Any, **options: Any) -> Any:
-    """torch's own shape function takes bf16 only, its kernels other types too."""
+    """Shape function of the grouped matmul for other types than bf16: the kernels support them, torch's own shape function does
+    not.
+    """
     if left.dtype == torch.bfloat16:
         return NotImplemented
     groups = [int(arguments[0].shape[0])] if left.dim() == right.dim() == 2 else []
@@ -185,7 +193,7 @@ def _grouped_matmul(mode: Any, _operator: Any, left: Tensor, right: Tensor, *arg
 
 
 def _keep_meshes_real() -> None:
-    """torch makes meshes of meshes while it wraps modules, and reads ranks out of them."""
+    """Gives tensors of device meshes values: torch makes meshes while it wraps modules, and reads ranks from them."""
     original = DeviceMesh.__init__
 
     def make(mesh: DeviceMesh, *arguments: Any, **options: Any) -> None:
@@ -208,37 +216,37 @@ def _hide_propagation() -> None:
             _propagating -= 1
 
     propagator._propagate_tensor_meta_non_cached = propagate  # type: ignore[method-assign, assignment]
-    propagation._are_we_tracing = tensor_dispatch._are_we_tracing = lambda: False  # else nothing is cached
+    propagation._are_we_tracing = tensor_dispatch._are_we_tracing = lambda: False  # otherwise torch caches nothing
 
 
 def _know_shapes(_self: Any, stages: Any, *_: Any) -> None:
-    """Stages tell each other whether their shapes are known: they are."""
+    """Replaces the messages by which stages agree on whether shapes are known: they are."""
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
 
 
 class _Reduced:
-    """A work whose future holds what was reduced, as hooks want it; that of torch's process group without peers holds nothing."""
+    """A work whose future has the reduced tensor, as hooks expect; the one of torch's fake group has none."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
         self.future.set_result([tensor])
 
     def wait(self) -> None:
-        """Nothing has to arrive."""
+        """Returns at once."""
 
     def get_future(self) -> "torch.futures.Future[list[Tensor]]":
         return self.future
 
 
 class _Sent:
-    """A work that keeps what operations send, as long as the work is referenced."""
+    """A work that references the sent tensors, so that they live as long as the work."""
 
     def __init__(self, operations: Iterable[dist.P2POp]) -> None:
         self.tensors = [operation.tensor for operation in operations if operation.op is dist.isend]
 
     def wait(self) -> None:
-        """Nothing has to arrive."""
+        """Returns at once."""
 
 
 def _keep_what_is_sent() -> None:

@@ -1,4 +1,4 @@
-"""Folders that ``datasets.Dataset.save_to_disk`` wrote: Arrow streams with a column of token ids. Needs pyarrow only."""
+"""Folders written by ``datasets.Dataset.save_to_disk``: Arrow streams with a column of token ids. Needs pyarrow only."""
 
 import json
 from collections.abc import Iterator
@@ -11,19 +11,21 @@ from strategist.errors import FileError, InputError
 from strategist_runtime.data.token_files import TokenFile
 
 COLUMN = "input_ids"
-INSTALL = "pip install 'torch-strategist[data]'"
+INSTALL_COMMAND = "pip install 'torch-strategist[data]'"
 
 
 def arrow_token_files(folder: Path) -> list[TokenFile]:
-    """The tokens of all rows, in their order, row after row; mapped, not read.
+    """The tokens of all rows, row after row, memory-mapped.
 
     Raises:
-        InputError, FileError: pyarrow is missing, or the folder holds no data set of token ids.
+        InputError, FileError: pyarrow is missing, or the folder has no data set of token ids.
     """
     try:
         import pyarrow
     except ImportError:
-        raise InputError(f"--data {folder}", "a data set's folder is read with pyarrow, which is missing", INSTALL) from None
+        raise InputError(
+            f"--data {folder}", "a data set's folder is read with pyarrow, which is missing", INSTALL_COMMAND
+        ) from None
     files = _files(folder)
     return [piece for path in files for piece in _pieces(path, pyarrow)]
 
@@ -36,7 +38,7 @@ def _files(folder: Path) -> list[Path]:
     try:
         return [folder / item["filename"] for item in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
     except OSError:
-        raise FileError(folder, "holds no state.json: it is no folder of Dataset.save_to_disk") from None
+        raise FileError(folder, "holds no state.json: it is not a folder of Dataset.save_to_disk") from None
     except (ValueError, KeyError, TypeError):
         raise FileError(state, "names no files of a data set") from None
 
@@ -45,7 +47,7 @@ def _pieces(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
     try:
         table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
     except (OSError, pyarrow.ArrowInvalid) as error:
-        raise FileError(path, f"is no Arrow stream: {error}") from None
+        raise FileError(path, f"is not an Arrow stream: {error}") from None
     if COLUMN not in table.column_names:
         names = ", ".join(table.column_names)
         hint = f"tokenize it first, into a column {COLUMN}" if "text" in table.column_names else "name another data set"
@@ -55,7 +57,7 @@ def _pieces(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
 
 
 def _piece(values: Any, path: Path, pyarrow: Any) -> TokenFile:
-    """The buffer of an array of whole numbers."""
+    """The buffer of an array of integers."""
     types = {
         pyarrow.uint16(): torch.uint16, pyarrow.uint32(): torch.uint32, pyarrow.int16(): torch.int16,
         pyarrow.int32(): torch.int32, pyarrow.int64(): torch.int64,

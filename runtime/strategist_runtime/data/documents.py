@@ -1,4 +1,6 @@
-"""Packed documents: a sequence holds several, each up to its end token, and no token sees another document (arXiv 2107.02027)."""
+"""Packed documents: a sequence has several, each up to its end token, and no token attends to another document (arXiv
+2107.02027).
+"""
 
 from dataclasses import dataclass
 
@@ -12,8 +14,9 @@ from strategist_runtime.data.text import STRIDES
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticDocuments:
-    """Samples of documents, each of which counts up by its own small stride and ends with the vocabulary's last token. Lengths are
-    spread evenly around their mean, from 1 on."""
+    """Samples of synthetic documents. Each document counts up by its own small stride and ends with the vocabulary's last token.
+    Lengths are uniform around ``mean_tokens``, from 1 on.
+    """
 
     seed: int
     seq_len: int
@@ -27,11 +30,11 @@ class SyntheticDocuments:
         return self.vocab_size - 1
 
     def trained(self, number: int) -> int:
-        """Every target counts."""
+        """The number of targets in the loss: all of them."""
         return self.seq_len
 
     def sample(self, number: int) -> Sample:
-        """Packed documents."""
+        """A sample of packed documents."""
         found: list[Tensor] = []
         missing, drawn = self.seq_len + 1, mixed(self.seed, number)
         while missing > 0:

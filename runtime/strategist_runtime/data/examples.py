@@ -1,6 +1,6 @@
-"""Examples, one JSON object a line, tokenised and put into samples: {"text"}, {"prompt", "response"} or {"messages"}.
+"""Examples, one JSON object a line, tokenised into samples: {"text"}, {"prompt", "response"} or {"messages"}.
 
-The loss counts all of a text, the responses to prompts, and what the assistant says in messages; the rest is read only.
+The loss counts all tokens of a text, the response to a prompt, and the assistant's messages; all other tokens are input only.
 """
 
 import json
@@ -25,7 +25,7 @@ TURN = ("role", "content")
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """Token ids, and which of them the loss counts as targets, [N] each."""
+    """Token ids ``ids`` [N], and ``trained`` [N]: which of them the loss counts as targets."""
 
     ids: Tensor
     trained: Tensor
@@ -35,7 +35,7 @@ class Example:
 
 
 class Examples:
-    """Samples of T + 1 tokens that hold whole examples, as many as fit where they are ``packed``, else one each."""
+    """Samples of T + 1 tokens made of whole examples: as many as fit if ``packed``, otherwise one each."""
 
     def __init__(self, place: str, examples: Sequence[Example], seq_len: int, *, packed: bool) -> None:
         self.size, self.packed = seq_len + 1, packed
@@ -52,11 +52,11 @@ class Examples:
         return len(self.rows)
 
     def trained(self, number: int) -> int:
-        """Targets that count; the first token of an example is never one."""
+        """Targets in the loss of a sample; the first token of an example is never one."""
         return self.counts[number]
 
     def sample(self, number: int) -> Sample:
-        """Examples one after the other, and padding."""
+        """Examples one after the other, then padding."""
         ids, documents = torch.zeros(self.size, dtype=torch.int64), torch.zeros(self.size, dtype=torch.int64)
         trained = torch.zeros(self.size, dtype=torch.bool)
         begin = 0
@@ -69,7 +69,9 @@ class Examples:
 
 
 def packed_rows(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Which lengths share a row of ``size``: the longest first, each into the fullest row that has room (best fit decreasing)."""
+    """Indices of the lengths that share each row of ``size``: the longest first, each into the fullest row with enough space
+    (best fit decreasing).
+    """
     rows: list[list[int]] = []
     room: list[tuple[int, int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
@@ -86,7 +88,7 @@ def open_examples(place: str, tokenizer: Tokenizer, *, seq_len: int, vocab_size:
     """The examples in a file.
 
     Raises:
-        InputError, FileError: a line is none, or there is nothing to learn in it.
+        InputError, FileError: a line is not an example, or the file has no token to train on.
     """
     path = Path(place)
     found = list(_examples(path, list(_lines(path)), tokenizer, seq_len + 1))
@@ -118,7 +120,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _kind(found: Any) -> str | None:
-    """Which kind of example an object is; None for none."""
+    """The kind of example of an object; None if it is not an example."""
     if not isinstance(found, dict):
         return None
     if isinstance(found.get("prompt"), str) and any(isinstance(found.get(name), str) for name in RESPONSES):
@@ -133,7 +135,9 @@ def _kind(found: Any) -> str | None:
 
 
 def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer, size: int) -> Iterator[Example]:
-    """All of a file; texts longer than ``size`` are cut into pieces that share their ends, other examples are cut off."""
+    """All examples of a file. Texts longer than ``size`` are split into pieces that overlap by one token; other examples are
+    truncated.
+    """
     if not lines:
         raise FileError(path, "holds no example")
     end = [] if tokenizer.end is None else [tokenizer.end]
@@ -155,10 +159,11 @@ def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer,
 
 
 def _turns(messages: Sequence[dict[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[list[int], bool]]:
-    """The pieces of a conversation, and whether the loss counts them: what each turn of the assistant adds to what asks for it.
+    """The parts of a conversation, and whether the loss counts them: it counts the tokens that each message of the assistant adds
+    to its generation prompt.
 
     Raises:
-        InputError: the chat template writes the beginning of a conversation otherwise when it goes on.
+        InputError: the chat template changes the beginning of a conversation when more messages follow.
     """
     before: list[int] = []
     for index, message in enumerate(messages):

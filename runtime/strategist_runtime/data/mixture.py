@@ -1,6 +1,6 @@
-"""Endless texts built from finite ones: reshuffled every epoch, and mixed by weight.
+"""Endless texts made from finite ones: reshuffled every epoch, and mixed by weight.
 
-Which sample is read at a place of the training follows from the place alone, so any session and any layout can go on from it.
+The sample at a position of the training depends on the position only, so a training can resume in any session and any layout.
 """
 
 from collections.abc import Sequence
@@ -11,29 +11,30 @@ from math import floor
 from strategist_runtime.data.sample import Sample, Text
 from strategist_runtime.data.shuffle import mixed, shuffled
 
-FINEST = 10**6
-"""Weights over the largest one are fractions with denominators up to here."""
+MAX_DENOMINATOR = 10**6
+"""Largest denominator of the fractions that approximate weights, relative to the largest one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffled:
-    """A text without end: each epoch reads all samples of ``text``, in an order that the seed gives. One that never ends by itself
-    is read as it comes."""
+    """An endless text: each epoch reads all samples of ``text`` in an order given by the seed. An endless ``text`` is read
+    unchanged.
+    """
 
     text: Text
     seed: int
     samples: None = None
 
     def sample(self, number: int) -> Sample:
-        """The sample at a place."""
+        """The sample at a position."""
         return self.text.sample(self.number(number))
 
     def trained(self, number: int) -> int:
-        """Targets of the sample at a place that count."""
+        """Targets in the loss of the sample at a position."""
         return self.text.trained(self.number(number))
 
     def number(self, place: int) -> int:
-        """The sample of the text that is read at a place."""
+        """The number of the text's sample at a position."""
         samples = self.text.samples
         if samples is None:
             return place
@@ -42,31 +43,31 @@ class Shuffled:
 
 
 class Mixture:
-    """Several endless texts by weight: of the first n places each text has its share, to within one sample for each text.
+    """Several endless texts by weight: each text has its share of the first n positions, to within one sample for each text.
 
-    The first text gets place p where floor(p x share) goes up, the others divide the rest among themselves in the same way; so the
-    text of a place and the sample's number in it follow from the place.
+    The first text gets position p if floor(p x share) increases there; the other texts divide the remaining positions in the
+    same way. So the text of a position and the sample's number in it depend on the position only.
     """
 
     samples = None
 
     def __init__(self, texts: Sequence[Text], weights: Sequence[float]) -> None:
         self.texts = tuple(texts)
-        exact = [Fraction(weight / max(weights)).limit_denominator(FINEST) for weight in weights]
+        exact = [Fraction(weight / max(weights)).limit_denominator(MAX_DENOMINATOR) for weight in weights]
         self.shares = tuple(weight / sum(exact[index:]) for index, weight in enumerate(exact))
 
     def sample(self, number: int) -> Sample:
-        """The sample at a place."""
+        """The sample at a position."""
         text, inside = self.place(number)
         return self.texts[text].sample(inside)
 
     def trained(self, number: int) -> int:
-        """Targets of the sample at a place that count."""
+        """Targets in the loss of the sample at a position."""
         text, inside = self.place(number)
         return self.texts[text].trained(inside)
 
     def place(self, number: int) -> tuple[int, int]:
-        """The text that a place belongs to, and the place in that text."""
+        """The text of a position, and the position in that text."""
         for text, share in enumerate(self.shares):
             before, after = floor(number * share), floor((number + 1) * share)
             if after > before:
@@ -76,7 +77,7 @@ class Mixture:
 
 
 def mixture(texts: Sequence[Text], weights: Sequence[float | None], seed: int) -> Text:
-    """The texts without end and mixed; where they have no weights, in proportion to their samples."""
+    """The texts made endless and mixed; those without a weight in proportion to their samples."""
     endless = [Shuffled(text=text, seed=mixed(seed, index) if index else seed) for index, text in enumerate(texts)]
     if len(endless) == 1:
         return endless[0]

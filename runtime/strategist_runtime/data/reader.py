@@ -1,4 +1,4 @@
-"""Batches of one data rank, addressed by the count of samples that the training has read, so that any world size can resume."""
+"""Batches of one data rank, addressed by the number of samples read so far, so that training can resume on any world size."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from strategist_runtime.data.sample import Sample, Text, padded
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """The share of data rank ``rank`` of ``ranks``. All ranks of one data rank (tp, cp, pp) read the same rows.
+    """Reads the samples of data rank ``rank`` of ``ranks``. All ranks of one data rank (tp, cp, pp) read the same rows.
 
-    Samples are read as they come in ``text``; what is read beyond the end of one is padding, which is not trained on.
+    Samples are read in the order of ``text``; beyond its end they are padding, which does not count in the loss.
     """
 
     text: Text
@@ -20,7 +20,9 @@ class Reader:
     ranks: int
 
     def read(self, first: int, count: int) -> Batch:
-        """This rank's rows of the ``count`` samples from the training's ``first`` on: a slice of what one process would read."""
+        """This rank's rows of the training's samples ``first`` to ``first + count``: a slice of what a single process would
+        read.
+        """
         rows = count // self.ranks
         begin = first + self.rank * rows
         samples = [self._sample(place) for place in range(begin, begin + rows)]
@@ -38,7 +40,7 @@ class Reader:
         return Batch(tokens=tokens, targets=targets, documents=documents, trained=None if whole else trained / self.ranks)
 
     def trained(self, first: int, count: int) -> int:
-        """How many targets of these samples count, over all ranks."""
+        """The number of targets in the loss of these samples, over all ranks."""
         return sum(self.text.trained(place) for place in range(first, first + count) if self._there(place))
 
     def _sample(self, place: int) -> Sample:

@@ -1,4 +1,4 @@
-"""A sample: T + 1 token ids (T inputs, T targets); and the texts that yield samples."""
+"""A sample: T + 1 token ids (T inputs, T targets); and the interface of texts, which return samples."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,8 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """``ids`` [T + 1], int64. ``trained`` [T + 1] says which of them the loss counts as targets, None for all; ``documents``
-    [T + 1] which document of the sample each belongs to, from 0 on, None where the sample is one."""
+    """``ids`` [T + 1], int64. ``trained`` [T + 1]: which of them the loss counts as targets; None for all. ``documents`` [T +
+    1]: the number of each token's document, from 0 on; None if the sample is one document.
+    """
 
     ids: Tensor
     trained: Tensor | None = None
@@ -18,7 +19,7 @@ class Sample:
 
     @classmethod
     def of(cls, ids: Tensor, *, end: int | None) -> "Sample":
-        """All of whose tokens are trained, and whose documents end with the token ``end``, where that is given."""
+        """A sample with all tokens trained; documents end with the token ``end``, None if the sample is one document."""
         if end is None:
             return cls(ids=ids)
         ends = (ids == end).long()
@@ -26,20 +27,20 @@ class Sample:
 
 
 class Text(Protocol):
-    """Samples by number; ``samples`` is how many there are, None where they never end."""
+    """Samples by number; ``samples`` is their count, None for an endless text."""
 
     @property
     def samples(self) -> int | None: ...
 
     def sample(self, number: int) -> Sample:
-        """The sample of a number, the same on every rank."""
+        """The sample with this number, the same on every rank."""
         ...
 
     def trained(self, number: int) -> int:
-        """How many targets of a sample the loss counts."""
+        """The number of targets of a sample that the loss counts."""
         ...
 
 
 def padded(size: int) -> Sample:
-    """A sample that nothing is learned from."""
+    """A sample of padding, without targets in the loss."""
     return Sample(ids=torch.zeros(size, dtype=torch.int64), trained=torch.zeros(size, dtype=torch.bool))

@@ -5,10 +5,10 @@ _WORD = 2**64 - 1
 
 
 def shuffled(place: int, count: int, *key: int) -> int:
-    """Where a place among ``count`` goes in the order of this key: a permutation of all places.
+    """The image of ``place`` under a pseudorandom permutation of 0 to ``count - 1`` that is given by the key.
 
-    A Feistel network over an even power of two that holds them, walked on until it ends among them (Black and Rogaway, Ciphers with
-    Arbitrary Finite Domains, 2002).
+    A Feistel network over the next even power of two, repeated until the result is below ``count`` (cycle walking: Black and
+    Rogaway, Ciphers with Arbitrary Finite Domains, 2002).
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
@@ -23,7 +23,7 @@ def shuffled(place: int, count: int, *key: int) -> int:
 
 
 def mixed(*numbers: int) -> int:
-    """64 bits that look random, from whole numbers in this order."""
+    """A 64-bit hash of integers, dependent on their order."""
     state = 0
     for number in numbers:
         state = _mix(state ^ (number & _WORD))

@@ -1,4 +1,4 @@
-"""Data sources of a training: the texts of its settings, for training and for evaluation."""
+"""Data sources of a training: the texts that its settings name, for training and for evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class SourceOpener:
     settings: TrialSettings
 
     def training_text(self) -> Text:
-        """What is trained on: never ends.
+        """The training data, as an endless text.
 
         Raises:
             InputError, FileError: a source cannot be read.
@@ -38,7 +38,7 @@ class SourceOpener:
         return Synthetic(seed=settings.seed, **shape)
 
     def evaluation_text(self) -> Text:
-        """What is held out: ends, and is read in its order, one source after the other."""
+        """The evaluation data: a finite text, one source after the other, unshuffled."""
         return ConcatenatedText(texts=tuple(self._opened(self.settings.evaluation_data)))
 
     def _opened(self, data: Data) -> Iterator[Text]:
@@ -52,10 +52,10 @@ class SourceOpener:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Of examples.
+        """The tokenizer of examples.
 
         Raises:
-            InputError: none is named.
+            InputError: no tokenizer is named.
         """
         settings = self.settings
         place = settings.tokenizer or settings.weights or settings.hugging_face

@@ -1,4 +1,4 @@
-"""Texts of token ids: synthetic, out of files of tokens, or out of data sets on disk."""
+"""Texts of token ids: synthetic, from files of tokens, or from data sets on disk."""
 
 import json
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from strategist_runtime.data.token_files import TokenFile, mapped
 
 STRIDES = 4
 SMALL_VOCABULARY = 2**16
-"""Up to here tokens fit in 16 bits, which is how files of them are usually written."""
+"""Largest vocabulary whose tokens fit in 16 bits, the usual type of token files."""
 
 NUMPY_TYPES = {"<u2": torch.uint16, "<u4": torch.uint32, "<i4": torch.int32, "<i8": torch.int64}
 BINARY_TYPES = {"uint16": torch.uint16, "uint32": torch.uint32, "int32": torch.int32}
@@ -28,7 +28,7 @@ BINARY_TYPES = {"uint16": torch.uint16, "uint32": torch.uint32, "int32": torch.i
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Text that can be learned: each sample counts up by its own small stride, modulo the vocabulary."""
+    """Synthetic text that can be learned: each sample counts up by its own small stride, modulo the vocabulary."""
 
     seed: int
     seq_len: int
@@ -36,19 +36,20 @@ class Synthetic:
     samples: int | None = None
 
     def trained(self, number: int) -> int:
-        """Every target counts."""
+        """The number of targets in the loss: all of them."""
         return self.seq_len
 
     def sample(self, number: int) -> Sample:
-        """Counts up."""
+        """A sample that counts up."""
         drawn = mixed(self.seed, number)
         start, stride = drawn % self.vocab_size, 1 + (drawn >> 48) % STRIDES
         return Sample(ids=(start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size)
 
 
 class Tokens:
-    """All tokens of some pieces as one text, cut into samples that share their ends: the last target of one is the next's first.
-    ``end`` is the token that ends a document, None where a sample is one."""
+    """All tokens of several files as one text, split into samples that overlap by one token: the last target of one is the first
+    input of the next. ``end`` is the token that ends a document; None if each sample is one document.
+    """
 
     def __init__(self, place: str, pieces: Iterable[TokenFile], seq_len: int, vocab_size: int, end: int | None = None) -> None:
         self.place, self.seq_len, self.vocab_size, self.end = place, seq_len, vocab_size, end
@@ -60,14 +61,14 @@ class Tokens:
             raise InputError(f"--data {place}", f"its {tokens} tokens make no sample of {seq_len + 1}", "give it more text")
 
     def trained(self, number: int) -> int:
-        """Every target counts."""
+        """The number of targets in the loss: all of them."""
         return self.seq_len
 
     def sample(self, number: int) -> Sample:
-        """The tokens from ``number`` x T on.
+        """The T + 1 tokens from ``number`` x T on.
 
         Raises:
-            InputError: one of them is none of the vocabulary.
+            InputError: a token is not in the vocabulary.
         """
         first = number * self.seq_len
         found = torch.cat(list(self._parts(first, first + self.seq_len + 1)))
@@ -83,10 +84,10 @@ class Tokens:
 
 
 def check_vocabulary(ids: Tensor, place: str, vocab_size: int) -> None:
-    """Refuses ids that a model of so many tokens does not know.
+    """Checks that all ids are below ``vocab_size``.
 
     Raises:
-        InputError: one of them is none of the vocabulary.
+        InputError: an id is not in the vocabulary.
     """
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= vocab_size:
@@ -98,7 +99,7 @@ def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, e
     """The tokens in a file or folder.
 
     Raises:
-        InputError, FileError: there is nothing that can be read.
+        InputError, FileError: the file or folder is missing or has no readable tokens.
     """
     path = Path(place)
     if path.is_dir():
@@ -111,7 +112,9 @@ def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, e
 
 
 def _binary_piece(path: Path, token_type: str, vocab_size: int) -> TokenFile:
-    """Tokens and nothing else, in the type that was said, that ``<name>.json`` beside it says, or that fits the vocabulary."""
+    """A file of raw tokens. Their type is ``token_type`` if given, otherwise that in ``<name>.json`` next to the file, otherwise
+    the one that fits the vocabulary.
+    """
     fits = "uint16" if vocab_size <= SMALL_VOCABULARY else "uint32"
     name = token_type or _sidecar(path.with_suffix(".json")).get("dtype") or fits
     if name not in BINARY_TYPES:
@@ -137,7 +140,7 @@ def _numpy_piece(path: Path) -> TokenFile:
     try:
         row = open_memmap(path, mode="r")
     except (OSError, ValueError) as error:
-        raise FileError(path, f"is no whole file of numpy.save: {getattr(error, 'strerror', None) or error}") from None
+        raise FileError(path, f"is not a whole file of numpy.save: {getattr(error, 'strerror', None) or error}") from None
     kind = row.dtype.str
     if kind not in NUMPY_TYPES or row.ndim != 1:
         raise FileError(path, f"holds {kind} of shape {row.shape}: one row of {', '.join(NUMPY_TYPES)} is needed")

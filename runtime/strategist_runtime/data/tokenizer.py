@@ -1,4 +1,4 @@
-"""The tokenizer of examples: tokenizer.json by the package tokenizers, chat templates by transformers."""
+"""The tokenizer of examples: tokenizer.json through the package tokenizers, chat templates through transformers."""
 
 import json
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from typing import Any
 from strategist.errors import FileError, InputError
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
-INSTALL = "pip install 'torch-strategist[hf]'"
+INSTALL_COMMAND = "pip install 'torch-strategist[hf]'"
 Message = dict[str, str]
 
 
 class Tokenizer:
-    """Text to token ids; ``end`` is the id of the token that ends a text, None where the folder names none."""
+    """Text to token ids; ``end`` is the id of the token that ends a text, None if the folder names none."""
 
     def __init__(self, place: str) -> None:
-        """Raises InputError or FileError where there is no tokenizer, or the package is missing."""
+        """Raises InputError or FileError if there is no tokenizer, or the package is missing."""
         path = Path(place).expanduser()
         self.file = path / FILE if path.is_dir() else path
         if not self.file.is_file():
@@ -25,20 +25,20 @@ class Tokenizer:
         try:
             from tokenizers import Tokenizer as Tokenizers  # optional dependency
         except ModuleNotFoundError:
-            raise InputError(f"--tokenizer {place}", "needs the package tokenizers, which is missing", INSTALL) from None
+            raise InputError(f"--tokenizer {place}", "needs the package tokenizers, which is missing", INSTALL_COMMAND) from None
         try:
             self.tokenizer = Tokenizers.from_file(str(self.file))
-        except Exception as error:  # a plain Exception is all that the package raises
-            raise FileError(self.file, f"is no tokenizer: {str(error).partition(chr(10))[0]}") from None
+        except Exception as error:  # the package raises plain Exceptions only
+            raise FileError(self.file, f"is not a tokenizer: {str(error).partition(chr(10))[0]}") from None
         self.end = self._end()
 
     def ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """Token ids of each text; with what the tokenizer puts at the beginning of one where ``special``, and no end token."""
+        """Token ids of each text, without an end token; ``special`` adds the tokenizer's special tokens at the beginning."""
         found = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=special)]
         return [ids[:-1] if special and ids and ids[-1] == self.end else ids for ids in found]
 
     def chat(self, messages: Sequence[Message], *, asks: bool) -> list[int]:
-        """Token ids of a conversation by the chat template; where it ``asks``, with the beginning of an answer."""
+        """Token ids of a conversation by the chat template; ``asks`` adds the generation prompt, the beginning of an answer."""
         found = self._templates.apply_chat_template(list(messages), tokenize=True, add_generation_prompt=asks, return_dict=False)
         return [int(token) for token in found]
 
@@ -56,7 +56,7 @@ class Tokenizer:
         try:
             from transformers import AutoTokenizer  # optional dependency
         except ModuleNotFoundError:
-            raise InputError("messages", "are written by a chat template, which needs transformers", INSTALL) from None
+            raise InputError("messages", "are written by a chat template, which needs transformers", INSTALL_COMMAND) from None
         found = AutoTokenizer.from_pretrained(str(self.file.parent), local_files_only=True)
         if not found.chat_template:
             law = "has no chat template to write messages with"

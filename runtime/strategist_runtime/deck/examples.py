@@ -1,7 +1,7 @@
 """Runs the example scripts of cards: ``python -m strategist_runtime.deck.examples SCRIPTS.json RESULTS.jsonl``.
 
 torch is imported once; each rank of each script is a fork of this process, which has one thread and computes nothing itself. A
-script sees what torchrun would give it, a fresh folder, and no accelerator: what it shows is the same on every machine.
+script runs in torchrun's environment, in a fresh folder and without accelerators, so its result is the same on every machine.
 """
 
 import faulthandler
@@ -30,18 +30,23 @@ PRELOADED = (
     "torch.distributed.pipelining", "torch.distributed.checkpoint", "torch.distributed.optim", "torch._dynamo",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
 )  # fmt: skip
-ALONE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-"""A process with threads cannot be forked safely."""
+SINGLE_THREADED = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+"""Disables thread pools: a process with threads cannot be forked safely."""
 HIDDEN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 POLL_SECONDS = 0.01
 GRACE_SECONDS = 0.3
-"""How long the other ranks may take to say what went wrong first."""
+"""Time that other ranks have to report after the first failure, since theirs may be the cause."""
 MESSAGE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult:
-    """How one rank ended: ``error`` is empty where it passed, ``text`` all that the error says."""
+    """Result of one rank: ``error`` in one line, empty if it passed; ``text`` is the whole error."""
 
     at: float
     error: str = ""
@@ -50,10 +55,10 @@ class RankResult:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs all scripts; a line of JSON for each as soon as it has ended."""
+    """Runs all scripts; writes a JSON line for each as soon as it has ended."""
     source, target = map(Path, arguments)
     process.die_with_parent()
-    os.environ.update({**ALONE, **dict.fromkeys(HIDDEN, "")})
+    os.environ.update({**SINGLE_THREADED, **dict.fromkeys(HIDDEN, "")})
     batch = codec.load(Scripts, source)
     _preload()
     with target.open("w", encoding="utf-8") as results:
@@ -65,7 +70,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _preload() -> None:
-    """The modules that examples use; one that this torch does not have is missed by those that need it."""
+    """Imports the modules that examples use; modules that this torch does not have are skipped, and fail in the examples that
+    need them.
+    """
     with warnings.catch_warnings(action="ignore"):
         for name in PRELOADED:
             try:
@@ -75,7 +82,7 @@ def _preload() -> None:
 
 
 def run(script: Script, folder: Path, timeout_seconds: float) -> ScriptResult:
-    """Runs one script in ``folder`` to its end, or to the end of its time; no process of its group is left."""
+    """Runs one script in ``folder`` until it ends or its time is over; no process of its group is left."""
     (folder / "example.py").write_text(script.run, encoding="utf-8")
     (folder / "work").mkdir()
     begin, port = time.monotonic(), _free_port()
@@ -121,7 +128,7 @@ def _free_port() -> int:
 
 
 def _start(script: Script, folder: Path, rank: int, port: int, group: int) -> int:
-    """The process id of a rank; the first leads the group of all."""
+    """Forks a rank and returns its process id; the first rank leads the process group."""
     pid = os.fork()
     if pid:
         os.setpgid(pid, group or pid)
@@ -129,17 +136,17 @@ def _start(script: Script, folder: Path, rank: int, port: int, group: int) -> in
     try:
         process.die_with_parent()
         os.setpgid(0, group)
-        _enter(folder, rank)
+        _redirect(folder, rank)
         places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": script.ranks, "LOCAL_WORLD_SIZE": script.ranks}
         os.environ.update({name: str(value) for name, value in places.items()})
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        _play(folder, rank)
-    finally:  # this copy of the runner must not go on
+        _run_script(folder, rank)
+    finally:  # the forked copy of the runner must not continue
         os._exit(1)
 
 
-def _enter(folder: Path, rank: int) -> None:
-    """Output, temporary files and working directory go where they are cleaned up."""
+def _redirect(folder: Path, rank: int) -> None:
+    """Redirects output, temporary files and the working directory to the script's folder, which is removed afterwards."""
     log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
@@ -150,17 +157,19 @@ def _enter(folder: Path, rank: int) -> None:
     os.chdir(folder / "work")
 
 
-def _play(folder: Path, rank: int) -> None:
-    """The script as ``__main__``. Then the rank writes how it ended, and stays for its peers until all are ended together."""
+def _run_script(folder: Path, rank: int) -> None:
+    """Runs the script as ``__main__`` and writes the rank's result. Then it waits, since peers may need this rank, until all are
+    killed.
+    """
     error: BaseException | None = None
     try:
         runpy.run_path(str(folder / "example.py"), run_name="__main__")
     except SystemExit as left:
         error = left if left.code else None
-    except BaseException as raised:  # the border of the script: whatever it raises is its result
+    except BaseException as raised:  # outermost handler: any exception is the script's result
         error = raised
     sys.stdout.flush()
-    ending = RankResult(at=time.monotonic()) if error is None else _ending(error, folder)
+    ending = RankResult(at=time.monotonic()) if error is None else _result_of(error, folder)
     draft = folder / f"rank-{rank}.draft"
     draft.write_text(json.dumps(codec.encode(ending)), encoding="utf-8")
     draft.rename(folder / f"rank-{rank}.json")
@@ -168,7 +177,7 @@ def _play(folder: Path, rank: int) -> None:
         signal.pause()
 
 
-def _ending(error: BaseException, folder: Path) -> RankResult:
+def _result_of(error: BaseException, folder: Path) -> RankResult:
     script = str(folder / "example.py")
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
     if isinstance(error, SyntaxError) and error.filename == script:
@@ -178,27 +187,29 @@ def _ending(error: BaseException, folder: Path) -> RankResult:
 
 
 def _message(error: BaseException) -> str:
-    """The error in one line; without the C++ stack frames."""
+    """The error in one line, without C++ stack frames."""
     words = str(error).strip().split("\n\n")[0].split("\nException raised from")[0]
     name = type(error).__name__
     return (f"{name}: {' '.join(words.split())}" if words else name)[:MESSAGE_CHARACTERS]
 
 
 def _wait(ranks: list[int], folder: Path, deadline: float) -> dict[int, RankResult]:
-    """How the ranks ended, until all have, one has failed (and the others had their grace), or the deadline has passed."""
+    """The results of ranks: waits until all have ended, one has failed (and the grace time is over), or the deadline has passed."""
     endings: dict[int, RankResult] = {}
     while len(endings) < len(ranks) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         for rank, pid in enumerate(ranks):
-            if rank not in endings and (ending := _look(pid, folder / f"rank-{rank}")):
+            if rank not in endings and (ending := _poll(pid, folder / f"rank-{rank}")):
                 endings[rank] = ending
                 if ending.error:
                     deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
     return endings
 
 
-def _look(pid: int, files: Path) -> RankResult | None:
-    """How a rank ended, None while it runs. One that is gone is not reaped yet: its number stays the group's."""
+def _poll(pid: int, files: Path) -> RankResult | None:
+    """The result of a rank; None while it runs. A process that has ended is not reaped yet, so that its id stays reserved for
+    the group.
+    """
     gone = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     record = files.with_suffix(".json")
     if record.exists():
@@ -212,7 +223,7 @@ def _look(pid: int, files: Path) -> RankResult | None:
 
 
 def _stuck(ranks: list[int], folder: Path, endings: dict[int, RankResult]) -> tuple[int, int | None]:
-    """The first rank that still runs, and the line of the script that it is in, as it says when asked."""
+    """The first rank that is still running, and the current line of its script, from a stack dump."""
     rank = next(rank for rank in range(len(ranks)) if rank not in endings)
     os.kill(ranks[rank], signal.SIGUSR1)
     time.sleep(GRACE_SECONDS)
@@ -220,7 +231,7 @@ def _stuck(ranks: list[int], folder: Path, endings: dict[int, RankResult]) -> tu
 
 
 def _dumped_line(log: Path) -> int | None:
-    """The innermost line of the script in the last stack that faulthandler dumped."""
+    """The innermost line of the script in the last stack dump of faulthandler."""
     stack = log.read_text(encoding="utf-8", errors="replace").rpartition("Current thread")[2]
     found = re.search(r'example\.py", line (\d+)', stack)
     return int(found[1]) if found else None

@@ -1,8 +1,8 @@
 """Looks up symbols of torch and their parameters: ``python -m strategist_runtime.deck.references``, JSON [[symbol, parameter], ...]
 in, a ``References`` document out.
 
-A card is data of anybody's, so a name in it imports modules of torch only, and of these none that is a program or a test: what
-lies in such a file is read, not run.
+Cards are untrusted data, so a name in a card imports modules of torch only. Of these, programs and tests are not imported: their
+source is parsed.
 """
 
 import ast
@@ -32,18 +32,18 @@ PROGRAMS = (
     "torch.utils.benchmark.examples",
     "torch.utils.hipify",
 )
-"""Modules that are read instead of imported, with all below them; so is every ``__main__`` and ``conftest``."""
-OPEN_SPACES = ("torch.ops", "torch.classes")
-"""Namespaces that make up what they are asked for."""
-NEAR = 3
+"""Modules that are parsed instead of imported, with all of their submodules; so is every ``__main__`` and ``conftest``."""
+DYNAMIC_NAMESPACES = ("torch.ops", "torch.classes")
+"""Namespaces that create attributes on access, so that any name exists."""
+SUGGESTIONS = 3
 Definition = ast.ClassDef | ast.FunctionDef
 
 
 def look_up(symbol: str, parameter: str = "") -> Reference:
-    """What the installed torch has under that name."""
+    """Whether, and where, the installed torch has the symbol and its parameter."""
     unknown = Reference(symbol=symbol, parameter=parameter, outcome=ReferenceOutcome.UNKNOWN)
     parts = symbol.split(".")
-    if parts[0] != "torch" or not all(part.isidentifier() for part in parts) or symbol.startswith(OPEN_SPACES):
+    if parts[0] != "torch" or not all(part.isidentifier() for part in parts) or symbol.startswith(DYNAMIC_NAMESPACES):
         return unknown
     missing: Reference | None = None
     for length in range(len(parts), 0, -1):
@@ -55,7 +55,7 @@ def look_up(symbol: str, parameter: str = "") -> Reference:
             return _read(unknown, file, parts[length:])
         try:
             module = importlib.import_module(name)
-        except (Exception, SystemExit):  # a module that lacks an optional library raises anything: it is there, and stays unknown
+        except (Exception, SystemExit):  # any error, for example of a missing optional library: the result is unknown
             return replace(unknown, file=_relative(file))
         found = _walk(unknown, module, name, parts[length:])
         if found.outcome is not ReferenceOutcome.NO_SYMBOL:
@@ -65,7 +65,7 @@ def look_up(symbol: str, parameter: str = "") -> Reference:
 
 
 def _module_file(parts: Sequence[str]) -> Path | None:
-    """The source of torch's module of that name; found without importing anything."""
+    """The source file of torch's module, found without importing anything; ``parts`` are its names below torch."""
     base = ROOT.joinpath(*parts)
     return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
 
@@ -94,7 +94,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _with_parameter(reference: Reference, value: Any) -> Reference:
-    """A parameter is one of a call, or of a class, module or object an attribute."""
+    """Looks for the parameter: in the signature of a callable; of a class, module or object also among its attributes."""
     found, parameter = replace(reference, outcome=ReferenceOutcome.FOUND), reference.parameter
     if not parameter or (not inspect.isroutine(value) and (hasattr(value, parameter) or parameter in _annotations(value))):
         return found
@@ -112,21 +112,21 @@ def _with_parameter(reference: Reference, value: Any) -> Reference:
 
 
 def _annotations(value: Any) -> Iterable[str]:
-    """Fields that a class and those above it declare; one without a default is no attribute of the class."""
+    """Fields that a class and its bases declare; a field without a default is not an attribute of the class."""
     return {name for base in getattr(value, "__mro__", ()) for name in vars(base).get("__annotations__", ())}
 
 
 def _near(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    return tuple(get_close_matches(name, set(known), n=NEAR))
+    return tuple(get_close_matches(name, set(known), n=SUGGESTIONS))
 
 
 def _with_source(reference: Reference, value: Any) -> Reference:
-    """Where the value is defined. A class that was given another module's name is found as that module imports it."""
+    """Adds the place of the value's definition. A class whose ``__module__`` was changed is looked up in that module's imports."""
     value = value.fget if isinstance(value, property) else inspect.unwrap(value)
     try:
         file = inspect.getsourcefile(value)
         lines, first = inspect.getsourcelines(value)
-    except (TypeError, OSError):  # a constant, or written in C, or a class under a borrowed name
+    except (TypeError, OSError):  # a constant, written in C, or a class with a changed __module__
         home = sys.modules.get(getattr(value, "__module__", None) or "")
         node = (
             _definition(Path(home.__file__), [value.__qualname__]) if isinstance(value, type) and home and home.__file__ else None
@@ -147,7 +147,7 @@ def _relative(file: Path) -> str:
 
 
 def _read(reference: Reference, file: Path, parts: Sequence[str]) -> Reference:
-    """The definition in a file that is not imported."""
+    """The definition in a file that is parsed, not imported."""
     if not parts:
         return replace(reference, file=_relative(file), outcome=ReferenceOutcome.FOUND)
     found = _definition(file, parts)
@@ -160,7 +160,7 @@ def _read(reference: Reference, file: Path, parts: Sequence[str]) -> Reference:
 
 
 def _definition(file: Path, parts: Sequence[str], follow: int = 8) -> tuple[Path, Definition] | None:
-    """The file and the definition of a name in it, or in the file that it imports the name from."""
+    """The file and the definition of a name in ``file``, or in a file from which it imports the name."""
     body: Sequence[ast.stmt] = ast.parse(file.read_text(encoding="utf-8")).body
     node: ast.stmt | None = None
     for part in parts:
@@ -179,7 +179,7 @@ def _definition(file: Path, parts: Sequence[str], follow: int = 8) -> tuple[Path
 
 
 def _imported(file: Path, statement: ast.ImportFrom) -> list[str]:
-    """The parts of the module, below torch, that a statement of the file imports from."""
+    """The module below torch, as a list of names, from which a statement of the file imports."""
     names = (statement.module or "").split(".") if statement.module else []
     if not statement.level:
         return names[1:] if names[:1] == ["torch"] else ["?"]
@@ -187,7 +187,7 @@ def _imported(file: Path, statement: ast.ImportFrom) -> list[str]:
 
 
 def main() -> None:
-    """From standard input to standard output; what imports print goes to the error output."""
+    """Reads symbols from standard input and writes the document to standard output; output of imports goes to standard error."""
     asked = json.load(sys.stdin)
     output, sys.stdout = sys.stdout, sys.stderr
     with warnings.catch_warnings(action="ignore"):

@@ -1,1 +1,1 @@
-"""Measures the machine and diagnoses problems with it."""
+"""Measurement of a machine, and facts to diagnose problems with it."""

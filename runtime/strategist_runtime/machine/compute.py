@@ -16,23 +16,23 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 OF_CPU = ("fp32", "bf16")
 FLOAT8 = "fp8"
 FLOAT8_CAPABILITY = (8, 9)
-"""From which on tensor cores multiply float8."""
+"""Lowest compute capability of GPUs with float8 matmuls."""
 
-SIDES = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
-LEAN = 4
-"""A lean matmul has as many times fewer rows and more columns than a square one, so equally many FLOPs."""
+MATMUL_SIZES = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
+LEAN_RATIO = 4
+"""A lean matmul has this factor fewer rows and more columns than a square one, and so the same FLOPs."""
 
 HEADS = {"cpu": (8, 64), "cuda": (32, 128)}
-"""Of attention: how many, and their size."""
+"""Attention heads, and elements per head."""
 
 SEQUENCES = {"cpu": (64, 128, 512), "cuda": (512, 2048, 8192)}
 LARGE_BYTES = {"cpu": 2**23, "cuda": 2**28}
 SMALL, DEPTH = 32, 8
 OPTIMIZER_PARAMETERS = {"cpu": 2**21, "cuda": 2**26}
-"""Updated on the host; those of a host with GPUs are more than its caches hold."""
+"""Parameters of the host's update; on a host with GPUs more than its caches hold."""
 
 UPDATE_BYTES = 16
-"""Of each parameter in fp32 AdamW: itself, its gradient and two moments."""
+"""Bytes per parameter that an fp32 AdamW update accesses: parameter, gradient and two moments."""
 
 
 def _dtypes(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
@@ -40,17 +40,17 @@ def _dtypes(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
 
 
 def matmuls(device: torch.device) -> Iterator[MatmulSample]:
-    """Square and lean ones of each type, as linear layers do them."""
-    sides = SIDES[device.type]
+    """Square and lean matmuls of each type, in the form of linear layers."""
+    sides = MATMUL_SIZES[device.type]
     for name in (*(name for name, _ in _dtypes(device)), *((FLOAT8,) if _has_float8(device) else ())):
         warm_up(linear(name, sides[-1], sides[-1], sides[-1], device), device)
         for side in sides:
-            for rows, columns in ((side, side), (side // LEAN, side * LEAN)):
+            for rows, columns in ((side, side), (side // LEAN_RATIO, side * LEAN_RATIO)):
                 yield matmul(name, rows, side, columns, device)
 
 
 def matmul(dtype: str, rows: int, inner: int, columns: int, device: torch.device) -> MatmulSample:
-    """One matmul of one type: the mean over ranks."""
+    """One matmul of one type; the mean time over ranks."""
     seconds = seconds_of(linear(dtype, rows, inner, columns, device), device, BUDGET_SECONDS)
     return MatmulSample(dtype=dtype, rows=rows, inner=inner, columns=columns, seconds=mean_over_ranks(seconds, device))
 
@@ -67,7 +67,7 @@ def _has_float8(device: torch.device) -> bool:
 
 
 def attentions(device: torch.device) -> Iterator[AttentionSample]:
-    """Causal attention, forward and backward, of each type."""
+    """Causal attention, forward and backward, in each type."""
     heads, size = HEADS[device.type]
     for name, dtype in _dtypes(device):
         for length in SEQUENCES[device.type]:
@@ -84,7 +84,7 @@ def attentions(device: torch.device) -> Iterator[AttentionSample]:
 
 
 def memory_rates(device: torch.device) -> tuple[float, float]:
-    """Bytes/s read and written by an addition into what exists, and by one that makes its output anew."""
+    """Bytes/s read and written by an addition into an existing tensor, and by one that allocates its output."""
     size = LARGE_BYTES[device.type]
     first, second, out = (torch.ones(size // 4, device=device) for _ in range(3))
     streaming = seconds_of(lambda: torch.add(first, second, out=out), device, BUDGET_SECONDS)
@@ -93,7 +93,7 @@ def memory_rates(device: torch.device) -> tuple[float, float]:
 
 
 class _Layer(nn.Module):
-    """A decoder layer, as eager PyTorch runs it: norms, rotary positions, attention, a gated feed-forward."""
+    """A decoder layer in eager PyTorch: norms, an approximation of rotary positions, attention, a gated feed-forward."""
 
     def __init__(self, hidden: int, device: torch.device) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class _Layer(nn.Module):
 
 
 def layer_seconds(device: torch.device) -> float:
-    """Seconds of a decoder layer forward and backward that hardly computes."""
+    """Seconds of a decoder layer, forward and backward, that is too small for computation to matter: the launch overhead."""
     layers = nn.Sequential(*(_Layer(SMALL, device) for _ in range(DEPTH)))
     rows = torch.ones(1, 8, SMALL, device=device)
     seconds = seconds_of(lambda: layers(rows).sum().backward(), device, BUDGET_SECONDS)
@@ -121,7 +121,7 @@ def layer_seconds(device: torch.device) -> float:
 
 
 def host_rate(device: torch.device) -> float:
-    """Bytes/s between device and host, the slower direction, with all ranks copying; on CPU that of a copy."""
+    """Bytes/s between device and host in the slower direction, while all ranks copy; on CPU the rate of a copy."""
     size = LARGE_BYTES[device.type]
     here = torch.ones(size // 4, device=device)
     there = torch.ones(size // 4, pin_memory=device.type == "cuda")

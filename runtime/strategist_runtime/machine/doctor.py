@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 def about() -> dict[str, Any]:
-    """Versions, back ends, and of each GPU what decides whether it can be used."""
+    """Versions, back ends, and the properties of each GPU that decide whether it can be used."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return {
         "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""Benchmarks of collectives by message size and group size, all groups of a size at once."""
+"""Benchmarks of collectives by message size and group size; all groups of a size run at the same time."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,13 +10,13 @@ from strategist_runtime.machine.stopwatch import seconds_together
 
 BUDGET_SECONDS = 0.06
 MESSAGES = {"cpu": (2**12, 2**16, 2**20, 2**24), "cuda": (2**13, 2**18, 2**23, 2**28)}
-"""Bytes of a message; each divides by all sizes of groups up to 1024 ranks."""
+"""Bytes of a message; each is divisible by all power-of-two group sizes up to 1024 ranks."""
 
 Call = Callable[[], object]
 
 
 def collectives(device: torch.device) -> Iterator[CollectiveSample]:
-    """All of them, in groups of 2, 4, 8 ... neighbours and of all ranks."""
+    """All collectives, in groups of 2, 4, 8 ... neighbouring ranks and of all ranks."""
     world = dist.get_world_size()
     if world == 1:
         return

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> None:
     process.die_with_parent()
     recorder = Recorder(options.out, int(os.environ["RANK"]))
     if options.device == "cpu":
-        process.count_memory_closely()  # as a trial does, which changes what memory costs
+        process.count_memory_closely()  # as in a trial; it changes the cost of allocations
     record = _measured(options.device, recorder)
     if recorder.rank == 0:
         codec.save(record, options.out / "machine.json")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _measured(kind: str, recorder: Recorder) -> MachineRecord:
-    # Here and not above: the phase is on record before torch's import begins.
+    # Imported here: the phase is recorded before torch's import begins.
     import torch
     import torch.distributed as dist
 

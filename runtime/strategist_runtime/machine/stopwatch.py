@@ -1,4 +1,4 @@
-"""Times of small pieces of work: repeated as often as a budget allows, on all ranks equally often where they work together."""
+"""Timing of short work: repeated within a time budget; equally often on all ranks if they work together."""
 
 import math
 import statistics
@@ -11,45 +11,45 @@ import torch.distributed as dist
 from strategist_runtime.compat.device import synchronize
 
 Work = Callable[[], object]
-LEAST, MOST = 3, 200
+MIN_REPEATS, MAX_REPEATS = 3, 200
 WARM_UPS = 2
-BURSTS, MOST_LAUNCHES = 5, 5_000
+BURSTS, MAX_LAUNCHES = 5, 5_000
 SUSTAINED_SECONDS = 1.0
-"""After so long a GPU that computes has the clock that its power allows."""
+"""Seconds of computation after which a GPU has the clock rate that its power limit allows."""
 
 LONG_SECONDS = 1e-3
-"""Work on a GPU from which on its clock matters more than its launch."""
+"""Duration of GPU work from which the GPU's clock rate matters more than the launch."""
 
 
 def warm_up(work: Work, device: torch.device, seconds: float = 2.0) -> None:
-    """Has a GPU leave the clock at which it idles."""
+    """Runs ``work`` for some seconds, so that a GPU leaves its idle clock rate; does nothing on CPU."""
     begin = time.perf_counter()
     while device.type == "cuda" and time.perf_counter() - begin < seconds:
         once(work, device)
 
 
 def seconds_of(work: Work, device: torch.device, budget_seconds: float) -> float:
-    """Median seconds of one run of ``work`` on this rank; on a GPU those of the device, launched without waiting in between."""
+    """Median seconds of one run of ``work`` on this rank; on a GPU those of the device, with runs launched back to back."""
     for _ in range(WARM_UPS):
         once(work, device)
     if device.type == "cuda":
         return _on_gpu(work, device, budget_seconds)
     times: list[float] = []
     begin = time.perf_counter()
-    while len(times) < LEAST or (time.perf_counter() - begin < budget_seconds and len(times) < MOST):
+    while len(times) < MIN_REPEATS or (time.perf_counter() - begin < budget_seconds and len(times) < MAX_REPEATS):
         times.append(once(work, device))
     return statistics.median(times)
 
 
 def _on_gpu(work: Work, device: torch.device, budget_seconds: float) -> float:
-    first = _burst(work, device, LEAST)
+    first = _burst(work, device, MIN_REPEATS)
     seconds = SUSTAINED_SECONDS if first >= LONG_SECONDS else budget_seconds
-    launches = min(MOST_LAUNCHES, max(LEAST, math.ceil(seconds / BURSTS / max(first, 1e-6))))
+    launches = min(MAX_LAUNCHES, max(MIN_REPEATS, math.ceil(seconds / BURSTS / max(first, 1e-6))))
     return statistics.median(_burst(work, device, launches) for _ in range(BURSTS))
 
 
 def _burst(work: Work, device: torch.device, launches: int) -> float:
-    """Seconds of one of so many runs, between two events of the device."""
+    """Mean seconds of one of ``launches`` runs, measured by two events of the device."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record(torch.cuda.current_stream(device))
     for _ in range(launches):
@@ -69,17 +69,17 @@ def once(work: Work, device: torch.device) -> float:
 
 
 def seconds_together(work: Work, device: torch.device, budget_seconds: float) -> float:
-    """Seconds of one run of a ``work`` in which all ranks take part, each as often as the others; the slowest rank's median."""
+    """Seconds of one run of ``work`` in which all ranks take part, equally often; the median of the slowest rank."""
     for _ in range(WARM_UPS - 1):
         once(work, device)
     first = _over_ranks(once(work, device), device, dist.ReduceOp.MAX)
-    repeats = min(MOST, max(LEAST, math.ceil(budget_seconds / max(first, 1e-6))))
+    repeats = min(MAX_REPEATS, max(MIN_REPEATS, math.ceil(budget_seconds / max(first, 1e-6))))
     times = [once(work, device) for _ in range(repeats)]
     return _over_ranks(statistics.median(times), device, dist.ReduceOp.MAX)
 
 
 def mean_over_ranks(value: float, device: torch.device) -> float:
-    """The mean of what each rank has."""
+    """The mean of a value over all ranks."""
     return _over_ranks(value, device, dist.ReduceOp.SUM) / dist.get_world_size()
 
 

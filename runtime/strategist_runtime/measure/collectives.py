@@ -1,8 +1,8 @@
-"""The collectives of a profiled step: when each ran, and in which process group; and when something else ran.
+"""The activity of a profiled step: when each collective ran and in which process group, and when computation and copies ran.
 
-On a GPU they are NCCL's kernels; the profiler links each to the call that launched it, and torch notes the group there. On CPU, and
-where ranks share a GPU, they are gloo's events, which say nothing of their group. But each of gloo's threads serves one group, and
-torch's flight recorder knows the group of each call.
+On a GPU collectives are NCCL's kernels; the profiler links each to the call that launched it, whose metadata has the group. On
+CPU, and where ranks share a GPU, they are gloo's events, which do not have the group. But each of gloo's threads serves one
+group, and torch's flight recorder has the group of each call.
 """
 
 from bisect import bisect
@@ -18,21 +18,21 @@ from strategist_runtime.measure.kernel_kinds import host_kinds, interval, kernel
 from strategist_runtime.measure.spans import DATA
 
 COMPUTE_PREFIXES = ("aten::", "fsdp::", "## Call CompiledFxGraph")
-"""The last is a compiled layer: its fused kernels have no events of their own."""
+"""Prefixes of computation. The last is a compiled layer, whose fused kernels have no events."""
 COLLECTIVE_CALLS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::")
 GLOO = "gloo:"
 POINT_TO_POINT = ("gloo:send", "gloo:recv")
-"""Events of the calling thread, in no record of calls; only pipelines send and receive."""
+"""Events of the calling thread that are missing in the flight recorder; only pipelines send and receive."""
 
 SEND_RECEIVE, PIPELINE = "SendRecv", "mesh_pp"
 COPIES = ("Memcpy HtoD", "Memcpy DtoH")
 Call = tuple[int, str, str]
-"""When a collective was asked for, in nanoseconds since 1970, its name in the profile, and its group."""
+"""Call of a collective: its time in nanoseconds since 1970, its name in the profile, and its group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One piece of communication; ``group`` is torch's description of the process group, None where nothing tells it."""
+    """One communication operation; ``group`` is torch's description of the process group, None if unknown."""
 
     interval: Interval
     name: str
@@ -41,7 +41,7 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """What ran when: collectives, computation, and copies between host and device. ``kinds`` are those of the computation."""
+    """Intervals of collectives, computation, and copies between host and device. ``kinds`` are those of the computation."""
 
     collectives: list[Collective]
     computation: list[Interval]
@@ -50,9 +50,11 @@ class Activity:
 
 
 def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Activity:
-    """NCCL's kernels, without any gloo's events; copies between host and device; and every other kernel. Of a span that the host
-    marked, the profiler draws an image on the device, which is no work. What stands in for a collective counts as one, of a group
-    that nothing tells."""
+    """Activity on a GPU: NCCL's kernels (gloo's events if there are none), copies between host and device, and all other kernels.
+
+    The device's images of the host's spans are ignored, since they are no work. Replacements of collectives count as collectives
+    of the group ``STAND_IN``.
+    """
     calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_notes(event))}
     exchanges: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
@@ -79,9 +81,12 @@ def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Acti
 
 
 def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collective]:
-    """NCCL's kernels with what is known of their calls. A kernel of which no call is known, as those of a pipeline's batched
-    messages are, belongs to the group of most others of its stream, for each group has a stream of its own; on a stream of such
-    kernels only, to the pipeline."""
+    """NCCL's kernels with their name and group.
+
+    The call of some kernels is unknown, for example of a pipeline's batched messages. Such a kernel gets the most frequent group
+    of its stream, since each group has its own stream; if no call on the stream is known, a send or receive belongs to the
+    pipeline.
+    """
     votes: dict[int, Counter[str]] = defaultdict(Counter)
     for event, call in exchanges:
         if GROUP in call:
@@ -95,8 +100,9 @@ def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collect
 
 
 def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
-    """Gloo's events; and operators of the threads that are not gloo's, without the calls of collectives inside them, which only
-    wait, and without the making of data."""
+    """Activity on CPU: gloo's events, and the operators of all other threads, except waits within calls of collectives, and
+    reading data.
+    """
     instead = spans_of(events, STAND_IN)
     operators: dict[int, list[Interval]] = defaultdict(list)
     waits: dict[int, list[Interval]] = defaultdict(list)
@@ -135,7 +141,9 @@ def _in_thread_of_gloo(event: Any) -> bool:
 
 
 def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
-    """The group that each of gloo's threads serves: the one whose calls came last before most of the thread's events."""
+    """The group of each of gloo's threads: for most of its events, the group of the latest call of the same name before the
+    event.
+    """
     asked: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for when, name, group in sorted(calls):
         asked[name].append((when, group))

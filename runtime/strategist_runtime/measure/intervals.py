@@ -1,4 +1,4 @@
-"""Arithmetic on intervals of time: pairs of begin and end."""
+"""Arithmetic on time intervals: pairs of begin and end."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points in time as disjoint intervals, sorted."""
+    """The union as disjoint intervals, sorted."""
     joined: list[Interval] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -17,7 +17,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def subtract(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:
-    """The points in time of ``intervals`` that lie in none of ``removed``."""
+    """The parts of ``intervals`` that are in none of ``removed``, disjoint and sorted."""
     left: list[Interval] = []
     cuts = union(removed)
     first = 0
@@ -36,25 +36,26 @@ def subtract(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list
 
 
 def intersect(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """The points in time that lie in both."""
+    """The parts that are in both, disjoint and sorted."""
     whole = union(intervals)
     return subtract(whole, subtract(whole, others))
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """The time that disjoint intervals cover."""
+    """The total length of disjoint intervals."""
     return sum(end - begin for begin, end in intervals)
 
 
 class RemainingTime:
-    """A stretch of time that is shared out: what one takes is not there for the next, so all that is taken, and what is left at
-    last, add up to the whole."""
+    """Partitions an interval: each part takes intervals that no earlier part has taken, so the parts and the rest add up to the
+    whole.
+    """
 
     def __init__(self, whole: Interval) -> None:
         self.intervals = [whole]
 
     def take(self, wanted: Iterable[Interval]) -> list[Interval]:
-        """What is still there of ``wanted``."""
+        """Takes, and returns, the parts of ``wanted`` that are not taken yet."""
         rest = subtract(self.intervals, wanted)
         taken = subtract(self.intervals, rest)
         self.intervals = rest

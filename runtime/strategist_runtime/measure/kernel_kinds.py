@@ -1,7 +1,7 @@
-"""What the computation of a profiled step is: update, recomputation, attention, matmuls, or the rest, which memory bounds.
+"""Kinds of computation in a profiled step: optimizer, recomputation, attention, matmuls; all other is memory-bound.
 
-The profiler notes a number of sequence for each operator that autograd may have to differentiate. In a backward pass autograd is
-off, so an operator with a number there runs the forward pass again. So does whatever is in a span of that name.
+The profiler records a sequence number for each operator that autograd may have to differentiate. Autograd is off in a backward
+pass, so an operator with a sequence number there is recomputation. So is everything in an ``RECOMPUTE`` span.
 """
 
 import re
@@ -11,24 +11,24 @@ from typing import Any
 import torch
 
 from strategist_runtime.measure.intervals import Interval, intersect
-from strategist_runtime.measure.spans import AGAIN, UPDATE
+from strategist_runtime.measure.spans import RECOMPUTE, UPDATE
 
 ENGINE = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 KINDS = ("optimizer", "recompute", "attention", "matmul")
-"""In this order, since one lies in another: a matmul of a recomputation is recomputation."""
+"""Kinds in order of precedence, since they contain each other: a matmul of a recomputation counts as recomputation."""
 
 MATMULS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "einsum", "mv")
 )
 CUDA_CALL = re.compile("cu(da)?[A-Z]")
-"""As cudaLaunchKernel and cuLaunchKernelEx."""
+"""Names of CUDA API calls, such as cudaLaunchKernel and cuLaunchKernelEx."""
 
 ATTENTION_PARTS = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
 
 
 def interval(event: Any) -> Interval:
-    """When an event of the profiler began and ended, in nanoseconds."""
+    """Begin and end of a profiler event, in nanoseconds."""
     return event.start_ns(), event.start_ns() + event.duration_ns()
 
 
@@ -37,24 +37,26 @@ def on_cpu(event: Any) -> bool:
 
 
 def spans_of(events: Iterable[Any], *prefixes: str) -> list[Interval]:
-    """The intervals of what the host was doing, by the beginning of its name."""
+    """Intervals of the host's events whose names begin with one of ``prefixes``."""
     return [interval(event) for event in events if event.name().startswith(prefixes) and on_cpu(event)]
 
 
 def host_kinds(events: Sequence[Any]) -> dict[str, list[Interval]]:
-    """When the host was in operators of each kind; the kinds overlap."""
+    """Intervals of the host's operators by kind; the kinds overlap."""
     backward = spans_of(events, ENGINE)
     again = [interval(event) for event in events if event.sequence_nr() >= 0 and event.name().startswith("aten::")]
     return {
         "optimizer": spans_of(events, OPTIMIZER, UPDATE),
-        "recompute": [*intersect(again, backward), *spans_of(events, AGAIN)],
+        "recompute": [*intersect(again, backward), *spans_of(events, RECOMPUTE)],
         "attention": [interval(event) for event in events if on_cpu(event) and _attends(event.name())],
         "matmul": [interval(event) for event in events if event.name() in MATMULS],
     }
 
 
 def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, list[Interval]]:
-    """The kernels of each kind: that of the operator which launched them; the last two also by the kernel's own name."""
+    """Intervals of kernels by kind: the kind of the operator that launched a kernel; for attention and matmuls also by the
+    kernel's name.
+    """
     kinds = host_kinds(events)
     launched = _launchers(events)
     found: dict[str, list[Interval]] = {kind: [] for kind in KINDS}
@@ -70,14 +72,14 @@ def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, lis
 
 
 def _by_name(kernel: str) -> str:
-    """What the kernels of a compiled graph and of libraries say of themselves; empty where that is nothing."""
+    """The kind by a kernel's name, for kernels of compiled graphs and libraries; empty if unknown."""
     if any(part in kernel for part in ATTENTION_PARTS):
         return "attention"
     return "matmul" if "gemm" in kernel or "cutlass" in kernel else ""
 
 
 def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: Iterable[Any]) -> list[Any]:
-    """The kernels that operators within these spans of the host have launched."""
+    """The kernels launched by operators within these spans of the host."""
     if not spans:
         return []
     launched, starts = _launchers(events), intersect(spans, spans)
@@ -86,16 +88,16 @@ def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: I
 
 
 def _launchers(events: Iterable[Any]) -> dict[int, Any]:
-    """The host's operators by the number that the kernels they launch carry.
+    """The host's operators by the correlation id of the kernels that they launch.
 
-    Calls of CUDA's own interface are events of the host too, but count by themselves; they are linked to their operator.
+    CUDA API calls are host events too, with their own ids; they are linked to their operator and left out.
     """
     own = (event for event in events if on_cpu(event) and event.correlation_id() and not event.linked_correlation_id())
     return {event.correlation_id(): event for event in own if not CUDA_CALL.match(event.name())}
 
 
 def _inside(when: int, spans: Sequence[Interval]) -> bool:
-    """Whether ``when`` lies in one of these disjoint, sorted intervals."""
+    """Whether ``when`` is in one of these disjoint, sorted intervals."""
     low, high = 0, len(spans)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Peak memory of a step: bytes allocated, what the rank executed at that time, and the capacity."""
+"""Peak memory of a step: bytes allocated, what the rank executed at that time, and the memory limit."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,11 +12,11 @@ from strategist.contract.rank_observation import Moment
 from strategist_runtime import process
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure.kernel_kinds import ENGINE, OPTIMIZER, on_cpu, spans_of
-from strategist_runtime.measure.spans import MARK, UPDATE, span
+from strategist_runtime.measure.spans import MODULE_PREFIX, UPDATE, span
 
 
 def limit_memory(capacity_bytes: int, device: torch.device) -> None:
-    """Holds this rank to so much memory of its device, where that has more."""
+    """Limits this rank to ``capacity_bytes`` of device memory, if the device has more."""
     if device.type == "cpu":
         process.hold_memory(capacity_bytes)
     elif (total := torch.cuda.get_device_properties(device).total_memory) > capacity_bytes:
@@ -24,11 +24,11 @@ def limit_memory(capacity_bytes: int, device: torch.device) -> None:
 
 
 def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Times in nanoseconds, and the bytes that live then beyond those that lived when the profile began; ``notes`` are times,
-    addresses, and bytes, negative where they were freed.
+    """Memory over a profile: times in nanoseconds, and live bytes beyond those at the profile's begin. ``notes`` are times,
+    addresses, and bytes (negative if freed).
 
-    What a thread of gloo's frees is not noted. Nothing that a step makes outlives it, so of memory without a recorded free all that
-    is known is that it lived when it was made.
+    The profiler does not record frees by gloo's threads. Nothing that a step allocates outlives it, so memory without a recorded
+    free counts at its allocation only.
     """
     notes = sorted(notes)
     made: dict[int, int] = {}
@@ -47,25 +47,25 @@ def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
 
 
 def peak(points: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """When the most lived, and how much; nothing at time 0 where nothing was allocated."""
+    """Time and size of the peak; (0, 0) if nothing was allocated."""
     return max(points, key=lambda point: point[1], default=(0, 0))
 
 
 def moment(when: int, events: Sequence[Any]) -> Moment:
-    """What this rank did at a time of its profile: the pass, and the module whose pass began last before."""
+    """The pass (forward, backward or optimizer) at a time of the profile, and the module whose pass began last before it."""
 
     def within(*names: str) -> bool:
         return any(begin <= when < end for begin, end in spans_of(events, *names))
 
     phase = "optimizer" if within(OPTIMIZER, UPDATE) else "backward" if within(ENGINE) else "forward"
-    marks = [(event.start_ns(), event.name()) for event in events if event.name().startswith(MARK) and on_cpu(event)]
-    last = max((mark for mark in marks if mark[0] <= when), default=(0, MARK))
-    return Moment(phase=phase, module="" if phase == "optimizer" else last[1].removeprefix(MARK))
+    marks = [(event.start_ns(), event.name()) for event in events if event.name().startswith(MODULE_PREFIX) and on_cpu(event)]
+    last = max((mark for mark in marks if mark[0] <= when), default=(0, MODULE_PREFIX))
+    return Moment(phase=phase, module="" if phase == "optimizer" else last[1].removeprefix(MODULE_PREFIX))
 
 
 @contextmanager
 def marked(modules: Iterable[tuple[str, nn.Module]], mark: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Within, the profiler, or ``mark``, learns when passes of these modules begin; what follows the head is the loss."""
+    """Context in which the profiler (or ``mark``) records when passes of these modules begin; after the head comes the loss."""
     with ExitStack() as hooks:
         for name, module in modules:
             for handle in _hooks(name, module, mark or _mark):
@@ -88,13 +88,14 @@ def _hooks(name: str, module: nn.Module, mark: Callable[[str], None]) -> Iterato
 
 
 def _mark(name: str) -> None:
-    with span(MARK + name):
+    with span(MODULE_PREFIX + name):
         pass
 
 
 def modules(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """What a model is made of at its top, layers, embedding and head; a compiled module takes no hook. A model whose code is not
-    ours says itself what that is."""
+    """The parts of a model with their names: layers, embedding and head. External models name theirs in ``named_parts``.
+    Compiled modules are left out, since they run no hooks.
+    """
     for part in parts:
         inner = part.module if isinstance(part, DistributedDataParallel) else part
         for name, child in getattr(inner, "named_parts", inner.named_children)():
@@ -109,28 +110,30 @@ def _compiled(module: nn.Module) -> bool:
 
 
 def inner_tensors(tensor: Tensor) -> Iterator[Tensor]:
-    """What a tensor consists of: a DTensor of its piece here, one of 8 bits of its codes and scales."""
+    """The plain tensors inside a tensor: of a DTensor its shard, of an 8-bit tensor its codes and scales."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
         return
     names, _ = tensor.__tensor_flatten__()
     for part in (getattr(tensor, name) for name in names):
-        if isinstance(part, Tensor):  # a DTensor names its mesh as well
+        if isinstance(part, Tensor):  # names of a DTensor may include its mesh
             yield from inner_tensors(part)
 
 
 def parameters(parts: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """What a model consists of, buffers too."""
+    """A model's parameters and buffers."""
     return (tensor for part in parts for tensor in (*part.parameters(), *part.buffers()))
 
 
 def optimizer_states(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """What an optimizer keeps."""
+    """The tensors of an optimizer's states."""
     return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
 
 
 def static_bytes(parts: Iterable[nn.Module], optimizer: torch.optim.Optimizer, others: Iterable[Tensor]) -> int:
-    """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storage once."""
+    """Bytes that live between steps: parameters, optimizer states, ``others``, and DDP's gradient buckets; shared storages count
+    once.
+    """
     parts = tuple(parts)
     tensors = (*parameters(parts), *optimizer_states(optimizer), *others)
     storages = {

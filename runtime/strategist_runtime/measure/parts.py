@@ -1,8 +1,8 @@
-"""A profiled step shared out among its parts, so that they add up to it: each instant belongs to exactly one.
+"""Partition of a profiled step's time into parts that add up to it: each instant belongs to exactly one part.
 
-The names are those of ``contract.estimate.TimeParts`` where the meaning is the same. What runs decides: computation first, then
-collectives that nothing hides, then copies between host and device, then waiting for data. Where nothing ran, the host was busy
-launching (``launch``), or with what is none of these (``other``).
+Part names are those of ``contract.estimate.TimeParts`` where the meaning is the same. Precedence: computation, exposed
+collectives, copies between host and device, waiting for data. While nothing ran, the host was launching work (``launch``) or
+doing something else (``other``).
 """
 
 from collections import defaultdict
@@ -18,13 +18,13 @@ COMMUNICATION = {
     "tp": "tp_communication", "tp_expert": "tp_communication", "cp": "cp_communication", "ep": "ep_communication",
     "dp_shard": "dp_communication", "dp_replicate": "dp_communication", WORLD: "world_communication", PIPELINE: "pp_communication",
 }  # fmt: skip
-"""The part to which the collectives of an axis belong. That of the pipeline holds its bubble until all ranks are known."""
+"""The part of the collectives of each axis. The pipeline's part includes its bubble until the records of all ranks are combined."""
 
 Spans = Mapping[str, Sequence[Interval]]
 
 
 def collectives_by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
-    """The collectives of each axis of the mesh; None unless the group of every one is known."""
+    """The collectives by mesh axis; None if the group of any is unknown."""
     axes: dict[str, list[Collective]] = defaultdict(list)
     for piece in collectives:
         if piece.group is None:
@@ -34,8 +34,9 @@ def collectives_by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> d
 
 
 def partition_step(step: Interval, activity: Activity, axes: Mapping[str, Sequence[Collective]], spans: Spans) -> dict[str, float]:
-    """Seconds of the step by part; they add up to it. ``spans`` are those of the host: ``data``, what it does at ``work``,
-    and ``hosts`` where it waits for its own update."""
+    """Seconds of the step by part; they add up to it. ``spans`` are the host's: reading ``data``, ``work`` (passes and update),
+    and ``hosts`` (waiting for a host update).
+    """
     left = RemainingTime(step)
     shares: dict[str, float] = defaultdict(float)
 
@@ -55,13 +56,13 @@ def partition_step(step: Interval, activity: Activity, axes: Mapping[str, Sequen
 
 
 def exposed_by_axis(axes: Mapping[str, Sequence[Collective]] | None, computation: Sequence[Interval]) -> dict[str, float] | None:
-    """Seconds in which nothing but collectives of one axis ran."""
+    """Seconds by axis in which only collectives of this axis ran; None if axes are unknown."""
     if axes is None:
         return None
-    return {axis: length(_alone(axis, axes, computation)) / 1e9 for axis in axes}
+    return {axis: length(_exposed(axis, axes, computation)) / 1e9 for axis in axes}
 
 
-def _alone(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Sequence[Interval]) -> list[Interval]:
+def _exposed(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Sequence[Interval]) -> list[Interval]:
     others = [piece.interval for other, pieces in axes.items() if other != axis for piece in pieces]
     return subtract([piece.interval for piece in axes[axis]], [*computation, *others])
 
@@ -69,22 +70,22 @@ def _alone(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Seq
 def pipeline_waits(
     axes: Mapping[str, Sequence[Collective]] | None, computation: Sequence[Interval]
 ) -> tuple[tuple[float, ...] | None, float | None]:
-    """Seconds that a rank of a pipeline spent in each send, receive and reduction over all ranks with nothing else running; and how
-    long the shortest of its sends and receives took. Empty without a pipeline, None where the axes are not known.
+    """Seconds that a pipeline rank spent in each send, receive and reduction over all ranks while nothing else ran; and the
+    duration of its shortest send or receive. Empty without a pipeline; None if the axes are unknown.
 
-    Each ends with the transfer itself. The last of a pipeline's ranks to come to it does not wait, so the shortest on any rank
-    tells how long a transfer takes.
+    Each wait ends with the transfer itself. The last rank to arrive does not wait, so the shortest duration over all ranks is
+    that of a transfer.
     """
     if axes is None or PIPELINE not in axes:
         return (None if axes is None else ()), None
     taken = [*computation, *(piece.interval for axis in axes if axis not in (PIPELINE, WORLD) for piece in axes[axis])]
     pieces = sorted(piece.interval for piece in (*axes[PIPELINE], *axes.get(WORLD, ())))
     shortest = min(end - begin for begin, end in (piece.interval for piece in axes[PIPELINE])) / 1e9
-    return tuple(seconds / 1e9 for seconds in _alone_in_turn(pieces, union(taken))), shortest
+    return tuple(seconds / 1e9 for seconds in _exposed_lengths(pieces, union(taken))), shortest
 
 
-def _alone_in_turn(pieces: Sequence[Interval], taken: Sequence[Interval]) -> Iterable[int]:
-    """What of each piece, sorted by their begins, is neither taken nor in a piece before it."""
+def _exposed_lengths(pieces: Sequence[Interval], taken: Sequence[Interval]) -> Iterable[int]:
+    """The length of each piece (sorted by begin) that is neither in ``taken`` nor in an earlier piece."""
     done, first = 0, 0
     for begin, end in pieces:
         begin = max(begin, done)

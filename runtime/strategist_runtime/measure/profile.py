@@ -1,7 +1,7 @@
-"""Figures of a profiled step: time of collectives, time in which nothing else ran, and peak memory.
+"""Figures of a profiled step: communication time, exposed communication time, and peak memory.
 
-Total communication is the union of the collectives' intervals; exposed is that union without the union of computation's. By axis
-of the mesh it is also without the collectives of the other axes.
+Communication is the union of the collectives' intervals. Exposed communication is that union without the computation; by mesh
+axis also without the collectives of other axes.
 """
 
 import time
@@ -21,13 +21,16 @@ from strategist_runtime.measure.collectives import Activity, Collective, on_devi
 from strategist_runtime.measure.intervals import length, subtract, union
 from strategist_runtime.measure.kernel_kinds import OPTIMIZER, interval, spans_of
 from strategist_runtime.measure.parts import AxisOf, collectives_by_axis, exposed_by_axis, partition_step, pipeline_waits
-from strategist_runtime.measure.spans import DATA, HOSTS, PASSES, STEP, UPDATE, span
+from strategist_runtime.measure.spans import DATA, HOST_UPDATE, PASSES, STEP, UPDATE, span
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Figures of one step. ``time`` by part adds up to it; None where the group of some collective is not known, as are the others
-    by axis. ``allocated_bytes`` is the most that was allocated above what lived before the step, ``moment`` when that was."""
+    """Figures of one step.
+
+    ``time`` by part adds up to the step. Figures by axis, and ``time``, are None if the group of any collective is unknown.
+    ``allocated_bytes`` is the peak above the memory before the step; ``moment`` is the pass and module of the peak.
+    """
 
     step_seconds: float
     communication_seconds: float
@@ -45,11 +48,11 @@ class Profile:
 
 
 OnTrace = Callable[[Any], None]
-"""What becomes of the profiler itself, which can write its trace."""
+"""Callback that gets the profiler, for example to write its trace."""
 
 
 def profiled(step: Callable[[], object], device: torch.device, axis_of: AxisOf = str, on_trace: OnTrace | None = None) -> Profile:
-    """Runs ``step`` once under the profiler; ``axis_of`` the description of a process group is the axis that it lies along."""
+    """Runs ``step`` once under the profiler; ``axis_of`` maps the description of a process group to its mesh axis."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     with profile(activities=activities, profile_memory=True) as profiler:
         begin = time.perf_counter()
@@ -73,7 +76,7 @@ def _read(
     when, allocated = memory.peak(points)
     spans = {
         "data": spans_of(events, DATA),
-        "hosts": spans_of(events, HOSTS),
+        "hosts": spans_of(events, HOST_UPDATE),
         "work": spans_of(events, PASSES, UPDATE, OPTIMIZER),
     }
     (whole,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _host(event))

@@ -2,21 +2,21 @@
 
 from torch.profiler import record_function as span
 
-__all__ = ["AGAIN", "DATA", "HOSTS", "MARK", "PASSES", "STEP", "UPDATE", "span"]
+__all__ = ["DATA", "HOST_UPDATE", "MODULE_PREFIX", "PASSES", "RECOMPUTE", "STEP", "UPDATE", "span"]
 
 STEP = "strategist:step"
 DATA = "strategist:data"
 PASSES = "strategist:passes"
-"""Forward and backward passes of all micro-batches, with what is reduced meanwhile."""
+"""Forward and backward passes of all micro-batches, including the reductions within them."""
 
 UPDATE = "strategist:update"
-"""Clipping and the optimizer's step."""
+"""Gradient clipping and the optimizer's step."""
 
-AGAIN = "strategist:again"
-"""A forward pass that is done again outside of autograd's engine."""
+RECOMPUTE = "strategist:again"
+"""A forward pass that is recomputed outside of autograd's engine."""
 
-HOSTS = "strategist:hosts"
-"""Waiting for an update that the host makes beside the passes."""
+HOST_UPDATE = "strategist:hosts"
+"""Waiting for optimizer updates on the host that run concurrently with the passes."""
 
-MARK = "strategist:at:"
-"""Before a module's name: its forward or backward pass begins."""
+MODULE_PREFIX = "strategist:at:"
+"""Prefix of a module's name, at the begin of its forward or backward pass."""

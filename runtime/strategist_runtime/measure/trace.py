@@ -1,7 +1,7 @@
 """Files that ``--trace`` writes for each rank: the profiled step for Perfetto or Chrome, and memory over time.
 
-``rank-<r>.trace.json`` is the profiler's. On CUDA ``rank-<r>.memory.pickle`` opens in pytorch.org/memory_viz with the stack of each
-allocation. ``rank-<r>.memory.json`` is a counter that Perfetto draws, on every device.
+``rank-<r>.trace.json`` is the profiler's trace. On CUDA ``rank-<r>.memory.pickle`` has the stack of each allocation, for
+pytorch.org/memory_viz. ``rank-<r>.memory.json`` is a counter for Perfetto, on every device.
 """
 
 import json
@@ -15,18 +15,18 @@ import torch
 from strategist.errors import FileError
 from strategist_runtime.compat import profile as compat_profile
 
-LARGEST_HISTORY = 1_000_000
-"""Allocations and frees that a snapshot holds."""
+MAX_HISTORY = 1_000_000
+"""Most allocations and frees in a snapshot."""
 
 
 def write_profile(folder: Path, rank: int, profiler: Any) -> None:
-    """The profiler's own trace."""
+    """Writes the profiler's trace."""
     _made(folder)
     profiler.export_chrome_trace(str(folder / f"rank-{rank}.trace.json"))
 
 
 def write_memory_curve(folder: Path, rank: int, static_bytes: int, points: Sequence[tuple[int, int]]) -> None:
-    """Bytes allocated over the step, as events of a counter; times in microseconds, as the format has it."""
+    """Writes the bytes allocated over the step as counter events; times in microseconds, as the format requires."""
     begin = points[0][0] if points else 0
     events = [
         {
@@ -41,12 +41,12 @@ def write_memory_curve(folder: Path, rank: int, static_bytes: int, points: Seque
 
 @contextmanager
 def device_memory(device: torch.device, folder: Path | None, rank: int) -> Iterator[None]:
-    """Within, the CUDA allocator notes what it does; the snapshot is written at the end."""
+    """Context in which the CUDA allocator records its operations; the snapshot is written at its end."""
     if folder is None or device.type != "cuda":
         yield
         return
     _made(folder)
-    compat_profile.record_memory_history(LARGEST_HISTORY)
+    compat_profile.record_memory_history(MAX_HISTORY)
     try:
         yield
         compat_profile.dump_memory_snapshot(str(folder / f"rank-{rank}.memory.pickle"))

@@ -1,7 +1,7 @@
-"""How much each collective carries, counted where torch calls it; and how long each kind took, by axis of the mesh.
+"""Bytes of each collective, counted where torch calls it, and its time, by mesh axis and kind of collective.
 
-The size of a call is the larger of what goes in and what comes out on one rank, as nccl-tests counts it: the whole gathered
-tensor of an all-gather, the whole input of a reduce-scatter.
+The size of a call is the larger of input and output on one rank, as in nccl-tests: the whole gathered tensor of an all-gather,
+the whole input of a reduce-scatter.
 """
 
 from collections import Counter, defaultdict
@@ -22,23 +22,23 @@ from strategist_runtime.measure.collectives import POINT_TO_POINT, Collective
 from strategist_runtime.measure.intervals import Interval, length, subtract, union
 from strategist_runtime.measure.parts import AxisOf
 
-NAMES = {
+COLLECTIVE_NAMES = {
     "allreduce": "all_reduce", "reducescatter": "reduce_scatter", "allgather": "all_gather", "alltoall": "all_to_all",
     "broadcast": "broadcast", "sendrecv": "send_recv", "gather": "gather", "scatter": "scatter", "reduce": "reduce",
     "send": "send", "recv": "recv", "barrier": "barrier",
 }  # fmt: skip
-"""What part of a name, without case and underscores, tells the collective; longer ones first."""
+"""Collectives by a part of their name, lower case without underscores; longer parts first."""
 
 
 def plain_name(name: str) -> str:
     """``all_gather`` for ``_allgather_base_``, ``gloo:all_gather`` and ``ncclDevKernel_AllGather_RING_LL``."""
     letters = "".join(letter for letter in name.lower() if letter.isalpha())
-    return next((plain for part, plain in NAMES.items() if part in letters), name)
+    return next((plain for part, plain in COLLECTIVE_NAMES.items() if part in letters), name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveCall:
-    """One call of a collective: its group as torch describes it, its plain name, and the bytes of its message."""
+    """One call of a collective: torch's description of its group, its plain name, and the bytes of its message."""
 
     group: str
     name: str
@@ -46,9 +46,10 @@ class CollectiveCall:
 
 
 class CollectiveCounter(DispatchMode):
-    """Context that counts every collective, also those of the backward pass. It slows a step, so it runs in an extra step.
+    """Context that counts every collective, including those of the backward pass. It slows a step down, so it is used in an extra
+    step.
 
-    FlexAttention, which carries nothing, gives zeros there: uncompiled it would hold all scores at once.
+    FlexAttention, which does not communicate, returns zeros in it: uncompiled it would materialise all scores.
     """
 
     supports_higher_order_operators = True
@@ -58,7 +59,7 @@ class CollectiveCounter(DispatchMode):
         self.calls: list[CollectiveCall] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs the operator; a DTensor's is seen again as that of its parts."""
+        """Runs and counts the operator; an operator on DTensors is dispatched again on their shards."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         if isinstance(func, HigherOrderOperator):
@@ -67,7 +68,7 @@ class CollectiveCounter(DispatchMode):
         group = compat_profile.group_of_call(func, args)
         if group is not None:
             size = max(map(_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
-            pair = compat_profile.IN_PAIRS.get(func)
+            pair = compat_profile.PAIRED_COLLECTIVES.get(func)
             self.calls += [CollectiveCall(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (
                 2 if pair else 1
             )
@@ -79,9 +80,9 @@ def _bytes(argument: Any) -> int:
 
 
 def with_torch_names(collectives: Sequence[Collective], calls: Sequence[CollectiveCall]) -> list[Collective]:
-    """Collectives under the names by which torch called them, where a group has as many of one as of the other.
+    """Collectives with the names of torch's calls, for groups with as many collectives as calls.
 
-    Gloo runs a reduce-scatter as an all-reduce and notes it as one. The calls of a group are served in their order.
+    Gloo runs, and records, a reduce-scatter as an all-reduce. The calls of a group run in order.
     """
     asked: dict[str, list[str]] = defaultdict(list)
     for call in calls:
@@ -109,7 +110,7 @@ class _Row:
 def traffic(
     axes: Mapping[str, Iterable[Collective]], calls: Iterable[CollectiveCall], computation: Sequence[Interval], axis_of: AxisOf
 ) -> tuple[Traffic, ...]:
-    """What each kind of collective took and carried along each axis, on this rank."""
+    """Calls, bytes and time of each kind of collective along each axis, on this rank."""
     rows: dict[tuple[str, str], _Row] = defaultdict(_Row)
     for call in calls:
         if call.name != "barrier":
@@ -134,8 +135,9 @@ def traffic(
 
 
 def count_collectives(step: Callable[[], object], device: torch.device) -> list[CollectiveCall]:
-    """The collectives of a step, run for this alone. Dynamo compiles nothing within such a mode, so compiled layers run as they are
-    written, which calls the same collectives."""
+    """The collectives of a step that runs for this purpose only. Dynamo does not compile within such a mode, so compiled layers
+    run eagerly, with the same collectives.
+    """
     with set_stance("force_eager"), CollectiveCounter() as meter:
         step()
         synchronize(device)

@@ -1,1 +1,1 @@
-"""The decoder that a trial trains, and weights that do not depend on how it is laid out."""
+"""The native decoder that a trial trains: layers, attention, experts, loss, LoRA and NF4."""

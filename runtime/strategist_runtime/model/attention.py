@@ -13,10 +13,10 @@ from strategist_runtime.model.attention_sinks import SinkCore
 
 
 class Core(nn.Module):
-    """Attention itself, without the matmuls around it: what context parallelism shares out. It has no parameters."""
+    """Attention without the matmuls around it: the module that context parallelism distributes. It has no parameters."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
-        """[B, N, T, D]; causal where there is no mask."""
+        """[B, N, T, D]; causal if there is no mask."""
         return fused_attention(query, key, value) if mask is None else masked_attention(query, key, value, mask)
 
 
@@ -38,7 +38,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, metadata: AttentionMetadata) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (-1, self.head_size)) for part in (self.query(x), self.key(x), self.value(x))
-        )  # [B, T, N, D]; under tensor parallelism N counts this rank's heads
+        )  # [B, T, N, D]; under tensor parallelism N is the number of this rank's heads
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if metadata.rotary is not None:

@@ -15,14 +15,14 @@ from strategist_runtime.model.rotary import Rotary
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMetadata:
-    """``positions`` [T] or [B, T] count from the beginning of each document; ``rotary`` holds the tables of the same tokens.
+    """Positions, rotary tables and masks of a micro-batch's tokens.
 
-    Rotary tables count from the beginning of the sequence instead: only how far apart two tokens are changes attention, and no
-    token sees another document, so both ways of counting train the same, and one table serves all rows. ``mask`` is None for
-    causal attention over whole sequences, for which there are kernels without one; ``windowed`` is that of layers in which a
-    token sees the latest ones only.
+    ``positions`` [T] or [B, T] count from the beginning of each document; ``rotary`` has the tables of the same tokens. Rotary
+    tables count from the beginning of the sequence instead: attention depends only on the distance of two tokens, and no token
+    sees another document. So the results are the same, and one table serves all rows. ``mask`` is None for causal attention over
+    whole sequences, for which the kernels need none; ``windowed`` is the mask of layers with sliding-window attention.
 
-    No tensor and no module, as ``Rotary``.
+    Like ``Rotary``, deliberately no tensor and no module.
     """
 
     rotary: Rotary | None
@@ -32,9 +32,12 @@ class AttentionMetadata:
 
 
 class MetadataBuilder:
-    """Metadata of a part of a model. ``order`` [S] is that in which the ranks of a sequence, this one being number ``rank`` of
-    ``ranks``, hold its tokens one after the other; ``masked`` asks for a mask where a kernel could do without; with a
-    ``window`` below S some layers see so many tokens only."""
+    """Builds the attention metadata of a part of a model.
+
+    ``order`` [S] is the order in which the context-parallel ranks hold the tokens of a sequence, one rank after the other; this
+    rank is ``rank`` of ``ranks``. ``masked`` requests a mask even where a kernel needs none. ``window``: number of tokens that
+    layers with sliding-window attention see; no effect if 0 or at least S.
+    """
 
     def __init__(
         self, rotary: Rotary | None, order: Tensor, *, rank: int = 0, ranks: int = 1, masked: bool = False, window: int = 0
@@ -49,7 +52,9 @@ class MetadataBuilder:
         self.plain = AttentionMetadata(rotary=self.tables, positions=self._own(self.order), mask=plain, windowed=windowed)
 
     def of(self, documents: Tensor | None = None, order: Tensor | None = None) -> AttentionMetadata:
-        """Metadata of rows with these ``documents`` [B, S], whose tokens lie in this ``order`` [B, S] where each has its own."""
+        """Metadata of rows with ``documents`` [B, S]; ``order`` [B, S] is the token order of each row, None if all have the
+        common one.
+        """
         if documents is None:
             return self.plain
         placed = self.order.expand_as(documents) if order is None else order
@@ -61,23 +66,24 @@ class MetadataBuilder:
         return AttentionMetadata(rotary=tables, positions=positions, mask=mask, windowed=windowed)
 
     def tensors(self) -> Iterator[Tensor]:
-        """What it keeps between steps, except masks."""
+        """The tensors that the builder keeps between steps, except masks."""
         for tables in {id(tables): tables for tables in (self.whole, self.tables) if tables is not None}.values():
             yield from (tables.cos, tables.sin)
 
     def on(self, device: torch.device) -> "MetadataBuilder":
-        """Those of the same part whose layers compute on another device than their weights lie on."""
+        """The builder of the same part for another device: that of the computation, if weights are stored elsewhere."""
         rotary = None if self.whole is None else self.whole.on(device)
         masked = self.plain.mask is not None
         return MetadataBuilder(rotary, self.order.to(device), rank=self.rank, ranks=self.ranks, masked=masked, window=self.window)
 
     def _own(self, whole: Tensor) -> Tensor:
-        """This rank's part of what is said of each token of a sequence."""
+        """This rank's part of a tensor whose last dimension is the tokens of the sequence."""
         return whole.chunk(self.ranks, dim=-1)[self.rank]
 
     def _masked(self, documents: Tensor, order: Tensor, window: int = 0) -> compat_context.Mask:
-        """Mask of visible keys: ``documents`` and ``order`` [B, S] of the keys, as they lie; this rank's queries are a part of
-        them."""
+        """Mask of visible keys. ``documents`` and ``order`` [B, S] are those of the keys, in the order in which ranks hold them;
+        this rank's queries are a part of them.
+        """
         (rows, keys), queries = order.shape, order.shape[1] // self.ranks
         first = self.rank * queries
 
@@ -90,7 +96,7 @@ class MetadataBuilder:
 
 
 def within_documents(documents: Tensor) -> Tensor:
-    """How far each token is from the first one of its document, [B, S]."""
+    """The distance of each token from the first token of its document, [B, S]."""
     here = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]

@@ -1,4 +1,5 @@
-"""Attention sinks: a score a head that takes its share of each softmax and gives no value (arXiv 2309.17453, 2508.10925).
+"""Attention sinks: a learned score per head that takes part in each softmax and contributes no value (arXiv 2309.17453,
+2508.10925).
 
 Shapes: B sequences, T tokens, N heads of this rank, D elements of a head.
 """
@@ -13,19 +14,19 @@ from strategist_runtime.compat.context import Mask
 from strategist_runtime.compat.dtensor import local
 from strategist_runtime.compat.kernels import fused_attention
 
-WIDER = 8
-"""Elements that a head gets for the sink's score: one is needed, and kernels want multiples of 8."""
+PADDING = 8
+"""Elements added to a head for the sink's score: one is needed, but kernels need multiples of 8."""
 
 
 class SinkCore(nn.Module):
-    """Attention itself, with a learned score for each head beside those of the keys."""
+    """Attention without the matmuls around it, with a learned sink score for each head."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.sinks = nn.Parameter(torch.empty(heads))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
-        """[B, N, T, D]; causal where there is no mask."""
+        """[B, N, T, D]; causal if there is no mask."""
         scores = local(self.sinks)
         if isinstance(mask, BlockMask):
             return compat_context.masked_attention_with_sinks(query, key, value, mask, scores)
@@ -34,18 +35,18 @@ class SinkCore(nn.Module):
             mixed = fused_attention(query, key, value)
         else:
             mixed = compat_context.masked_attention(query, key, value, F.pad(mask, (1, 0, 1, 0), value=True))
-        return mixed[:, :, 1:, :-WIDER]
+        return mixed[:, :, 1:, :-PADDING]
 
 
 def _with_sink(query: Tensor, key: Tensor, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with a token before the first, whose key meets each query in an element of its own and whose value is 0.
+    """Prepends a sink token: its key meets each query in an extra element, which yields the sink's score, and its value is 0.
 
-    So the fused kernels, which know no sinks, do the work; what the token itself attends to is thrown away.
+    So fused kernels without support for sinks can be used; the output of the sink token itself is dropped.
     """
     rows, _, tokens, width = query.shape
-    wider = width + WIDER
-    query = query * (wider / width) ** 0.5  # kernels divide by the square root of the width that they see
+    wider = width + PADDING
+    query = query * (wider / width) ** 0.5  # kernels divide scores by the square root of the padded width
     meeting = (scores * wider**0.5).to(query.dtype)[None, :, None, None].expand(rows, -1, tokens, 1)
-    query = F.pad(torch.cat((query, meeting), dim=-1), (0, WIDER - 1, 1, 0))
+    query = F.pad(torch.cat((query, meeting), dim=-1), (0, PADDING - 1, 1, 0))
     first = F.one_hot(torch.tensor(width, device=key.device), wider).to(key.dtype).expand(rows, key.shape[1], 1, -1)
-    return query, torch.cat((first, F.pad(key, (0, WIDER))), dim=2), F.pad(value, (0, WIDER, 1, 0))
+    return query, torch.cat((first, F.pad(key, (0, PADDING))), dim=2), F.pad(value, (0, PADDING, 1, 0))

@@ -1,4 +1,4 @@
-"""A decoder of the shape that a plan names, whole or a stage of it (arXiv 2302.13971, Radford et al. 2019).
+"""A decoder of a given shape, whole or one pipeline stage of it (arXiv 2302.13971, Radford et al. 2019).
 
 Shapes: B sequences, T tokens, H hidden elements, V tokens of the vocabulary.
 """
@@ -19,7 +19,9 @@ from strategist_runtime.model.norms import norm_of
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec:
-    """What one stage holds of a model: ``layers``, and at its ends the embedding, or the last norm and the head."""
+    """The parts of a model in one stage: ``layers`` by their number; the embedding in the first stage; the last norm and the
+    head in the last.
+    """
 
     layers: Sequence[int]
     embedding: bool = True
@@ -30,7 +32,7 @@ class NumberedLayers(Protocol):
     """Layers by their number in the whole model, as a string."""
 
     def values(self) -> Iterable[nn.Module]:
-        """All that are here, first to last."""
+        """All layers of the stage, first to last."""
 
     def __getitem__(self, number: str) -> nn.Module: ...
 
@@ -38,7 +40,7 @@ class NumberedLayers(Protocol):
 
 
 class ParallelizableModel(nn.Module):
-    """Interface that the parallelism techniques need of every model, native or external."""
+    """Interface that the parallelism techniques need from every model, native or external."""
 
     stage_spec: StageSpec
     layers: NumberedLayers
@@ -46,16 +48,17 @@ class ParallelizableModel(nn.Module):
     arithmetic: Callable[[], AbstractContextManager[None]]
 
     def tie(self) -> None:
-        """Makes one parameter of what was one; after each step that replaces parameters."""
+        """Ties shared parameters again; to be called after each operation that replaces parameters."""
         raise NotImplementedError
 
 
 class Decoder(ParallelizableModel):
-    """The model, or a stage of it: tokens [B, T] (hidden [B, T, H] after the first stage) to logits [B, T, V] (hidden before the
-    last one). Build it on the meta device; ``metadata_builder`` come with the weights. Names are those of the whole model.
+    """The model, or a stage of it: tokens [B, T] to logits [B, T, V]; after the first stage the input, before the last one the
+    output is hidden states [B, T, H].
 
-    ``arithmetic`` gives the context in which the forward pass computes, ``around`` that of one layer, by its number and with what
-    it sees.
+    Build it on the meta device; ``metadata_builder`` is set together with the weights. Parameter names are those of the whole
+    model. ``arithmetic`` returns the context of the forward pass; ``around`` the context of one layer, given its number, module
+    and metadata.
     """
 
     metadata_builder: MetadataBuilder
@@ -77,13 +80,14 @@ class Decoder(ParallelizableModel):
         self.tie()
 
     def tie(self) -> None:
-        """Makes the head share the embedding's weight, where the shape ties them and both are here; again after each step that
-        replaces parameters."""
+        """Makes the head share the embedding's weight if the shape ties them and both are in this stage; to be called after each
+        operation that replaces parameters.
+        """
         if self.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
     def forward(self, x: Tensor, documents: Tensor | None = None, order: Tensor | None = None) -> Tensor:
-        """``documents`` and ``order`` are what ``Batch`` says of these rows."""
+        """``documents`` and ``order`` are the fields of ``Batch`` for these rows."""
         metadata = self.metadata_builder.of(documents, order)
         with self.arithmetic():
             if self.embedding is not None:
@@ -97,19 +101,19 @@ class Decoder(ParallelizableModel):
 
 
 def no_layer_context(_number: int, _layer: nn.Module, _scene: AttentionMetadata) -> AbstractContextManager[None]:
-    """Around the layers of a model of which nothing is asked."""
+    """The default context of a layer: none."""
     return nullcontext()
 
 
 def plain_names(parts: Iterable[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters of all parts of a model by the names that they have in a whole one without wrappers."""
+    """The parameters of all parts of a model, by their names in the whole model without wrappers."""
     for part in parts:
         for name, parameter in part.named_parameters():
             yield plain_name(name), parameter
 
 
 def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tuple[str, Tensor]]:
-    """The buffers that belong to a model's weights, by such names."""
+    """The routers' balance biases: buffers that belong to a model's weights, by their plain names."""
     if shape.moe is not None and shape.moe.router_balance_bias:
         for name, buffer in (named for part in parts for named in part.named_buffers()):
             if name.endswith("router.balance_bias"):
@@ -117,11 +121,11 @@ def balance_biases(parts: Iterable[nn.Module], shape: ModelShape) -> Iterator[tu
 
 
 def plain_name(name: str) -> str:
-    """The name of a parameter or a module without those of wrappers around it."""
+    """The name of a parameter or a module without the names of its wrappers."""
     return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module without the wrapper that computes it again."""
+    """The module without its activation checkpointing wrapper."""
     inside: nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
     return inside

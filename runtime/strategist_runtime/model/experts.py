@@ -1,7 +1,7 @@
-"""Mixture of experts (arXiv 1701.06538): each token goes through a few of many feed-forwards, and through shared ones.
+"""Mixture of experts (arXiv 1701.06538): each token is routed to a few of many feed-forwards, and goes through the shared ones.
 
-Shapes: B sequences, T tokens, H hidden elements, E experts of this rank, F elements inside an expert, K experts of a token,
-M = rows, one for each visit of a token to an expert.
+Shapes: B sequences, T tokens, H hidden elements, E experts of this rank, F intermediate elements of an expert, K experts of a
+token, M rows, one for each pair of a token and an expert.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,15 @@ from strategist_runtime.model.router import Router
 
 Home = Callable[[Tensor], Tensor]
 Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Home]]
-"""Rows by expert and how many each has, to those of the experts here, how many each has, and the way home for what they became."""
+"""Takes rows sorted by expert and the number of rows of each. Returns the rows of the local experts, their numbers, and the
+function that returns the results to the ranks of their tokens.
+"""
 
 
 def host_counts(counts: Tensor, total: int) -> Any:
-    """``counts`` on the host; the last dimension counts ``total`` rows. Where tensors have no values each count is an even share:
-    a simulation knows nothing of how unevenly experts are visited."""
+    """``counts`` on the host; their last dimension sums to ``total`` rows. In a simulation, where tensors have no values, all
+    counts are equal: the real load of experts is unknown.
+    """
     if has_values(counts):
         return counts.tolist()
     places = counts.shape[-1]
@@ -40,10 +43,11 @@ def local_exchange(rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
 
 
 class Experts(nn.Module):
-    """The routed experts of this rank, their matrices stacked.
+    """The routed experts of this rank, with stacked matrices.
 
-    ``grouped`` multiplies all in one kernel; each expert's rows are padded to a multiple of ``alignment``. Gradients are multiplied
-    by ``gradient_factor``. ``pieces`` ranks hold a part of each expert's inside, and sum up what comes out.
+    ``grouped``: one kernel for all experts. ``alignment``: the rows of each expert are padded to a multiple of it.
+    ``gradient_factor``: factor on gradients. ``pieces``: number of ranks that each hold a part of every expert's intermediate
+    size; their outputs are summed.
     """
 
     def __init__(self, shape: ModelShape) -> None:
@@ -64,11 +68,11 @@ class Experts(nn.Module):
         self.pieces = 1
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """``rows`` [M, H] of the first expert, the second, ...; ``counts`` [E] of each."""
+        """``rows`` [M, H], sorted by expert; ``counts`` [E] is the number of rows of each."""
         places = None
         if self.alignment > 1:
             rows, counts, places = _padded(rows, counts, self.alignment)
-        together = self.grouped and len(rows) > 0  # the kernel of torch 2.13 has no gradient of no rows
+        together = self.grouped and len(rows) > 0  # torch 2.13's kernel has no gradient for zero rows
         multiply = partial(_grouped if together else _one_by_one, counts=counts)
         up = multiply(rows, self._held(self.up), bias=self._held(self.up_bias))
         if self.gate is None:
@@ -92,9 +96,9 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """[B, T, H] to [B, T, H], in layer ``index`` of the whole model.
+    """A mixture of experts, [B, T, H] to [B, T, H], in layer ``index`` of the whole model.
 
-    ``exchange`` brings the rows of this rank's tokens to where their experts are.
+    ``exchange`` sends the rows of this rank's tokens to the ranks of their experts.
     """
 
     def __init__(self, shape: ModelShape, index: int) -> None:
@@ -109,7 +113,7 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         routing = self.router(x)
-        order = routing.experts.flatten().argsort(stable=True)  # of visits, by expert
+        order = routing.experts.flatten().argsort(stable=True)  # sorts pairs of token and expert by expert
         rows = x.flatten(0, 1).index_select(0, order // routing.experts.shape[1])
         rows, counts, home = self.exchange(rows, routing.counts)
         results = home(self.experts(rows, counts)).index_select(0, order.argsort())
@@ -119,20 +123,22 @@ class MixtureOfExperts(nn.Module):
 
 
 def _one_by_one(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
-    """[M, in] to [M, out] by ``weights`` [E, out, in], a matmul for each expert, with rows or without."""
+    """[M, in] to [M, out] by ``weights`` [E, out, in]: a matmul for each expert, also for those without rows."""
     biases = [None] * len(weights) if bias is None else bias.unbind()
     parts = rows.split(host_counts(counts, len(rows)))
     return torch.cat([F.linear(part, weight, of_one) for part, weight, of_one in zip(parts, weights.unbind(), biases, strict=True)])
 
 
 def _grouped(rows: Tensor, weights: Tensor, *, counts: Tensor, bias: Tensor | None) -> Tensor:
-    """The same in one kernel."""
+    """[M, in] to [M, out] by ``weights`` [E, out, in] in one kernel."""
     results = grouped_matmul(rows, weights, counts.cumsum(0, dtype=torch.int32))
     return results if bias is None else results + bias.repeat_interleave(counts, dim=0, output_size=len(rows))
 
 
 def _padded(rows: Tensor, counts: Tensor, alignment: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows with zeros between, so that each expert's begin at a multiple of ``alignment``; their counts; where each row is."""
+    """The rows, zero-padded so that each expert's begin at a multiple of ``alignment``; the padded counts; and the new place of
+    each row.
+    """
     wanted = (counts + alignment - 1) // alignment * alignment
     shift = (wanted - counts).cumsum(0) - (wanted - counts)
     places = torch.arange(len(rows), device=rows.device) + shift.repeat_interleave(counts, output_size=len(rows))
@@ -141,7 +147,7 @@ def _padded(rows: Tensor, counts: Tensor, alignment: int) -> tuple[Tensor, Tenso
 
 
 class _WithFactor(torch.autograd.Function):
-    """A weight as it is, with its gradient times ``factor``."""
+    """Identity on a weight; multiplies its gradient by ``factor``."""
 
     @staticmethod
     def forward(context: Any, weight: Tensor, factor: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""The dense feed-forward: gated (SwiGLU, arXiv 2002.05202), or two matrices with GELU between (arXiv 1606.08415)."""
+"""The dense feed-forward: gated (SwiGLU, arXiv 2002.05202), or two matrices with GELU between them (arXiv 1606.08415)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """``width`` elements wide inside: the layer's own, or that of the experts that every token visits."""
+    """A feed-forward with ``width`` intermediate elements: that of a dense layer, or the shared experts of a mixture."""
 
     def __init__(self, shape: ModelShape, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values of all heads unfold from one latent (arXiv 2405.04434, section 2.1).
+"""Multi-head latent attention: keys and values of all heads are projected from one latent (arXiv 2405.04434, section 2.1).
 
 Shapes: B sequences, T tokens, N heads of this rank.
 """
@@ -14,12 +14,15 @@ from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.rotary import score_correction
 
 LATENT_EPSILON = 1e-6
-"""Of the norms of latents, whatever the others have (modeling_deepseek.py of deepseek-ai/DeepSeek-V3)."""
+"""Epsilon of the norms of latents, independent of the model's other norms (modeling_deepseek.py of deepseek-ai/DeepSeek-V3)."""
 
 
 class LatentAttention(nn.Module):
-    """Causal attention over the heads of this rank; a head's queries and keys have a part without positions, then a rotary one,
-    which the keys of all heads share. Under tensor parallelism latents are whole on each rank."""
+    """Causal latent attention over the heads of this rank.
+
+    The queries and keys of a head have a part without positions, then a rotary part; all heads share the keys' rotary part.
+    Under tensor parallelism latents are replicated.
+    """
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -53,6 +56,6 @@ class LatentAttention(nn.Module):
         turned = metadata.rotary.turn(local_share(shared).unsqueeze(-2))
         key = torch.cat((plain, turned.expand(*plain.shape[:-1], -1)), dim=-1)
 
-        value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels want values as wide as keys
+        value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels need values as wide as keys
         mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), metadata.mask)
         return self.output(mixed[..., : sizes.value_head_size].transpose(1, 2).flatten(2))

@@ -1,4 +1,4 @@
-"""One layer of a decoder: attention, and the feed-forward of its place."""
+"""One layer of a decoder: attention, and the layer's feed-forward (dense, or a mixture of experts)."""
 
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
 
 
 class Layer(nn.Module):
-    """One decoder layer, norms before."""
+    """One decoder layer with pre-normalisation."""
 
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The loss of a micro-batch: cross entropy, as its share of the step's mean."""
+"""The loss of a micro-batch: cross entropy, as its share of the mean over the step."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -11,11 +11,12 @@ from strategist_runtime.model.loss_scale import LossScale
 
 
 class Loss:
-    """Logits [B, T, V] and targets [B, T] to the sum over tokens, divided by ``tokens``, those of this rank in a step.
+    """Cross entropy of logits [B, T, V] and targets [B, T] in fp32: the sum over tokens divided by ``tokens``, the number of this
+    rank's tokens in a step.
 
-    The sum over the micro-batches is this rank's part, and the mean of those over all data ranks the mean over the global batch.
-    Where no target is ignored, every micro-batch has equally many tokens, and ``tokens`` need not be set. In fp32 whatever the
-    logits are in. ``scale`` is there for fp16.
+    The sum over the micro-batches is the loss of this rank; the mean over all data ranks is the mean over the global batch. If
+    no target is ignored, all micro-batches have equally many tokens and ``tokens`` may stay None. ``scale`` is set for fp16
+    only.
     """
 
     tokens: float | None = None
@@ -33,5 +34,5 @@ class Loss:
         return loss if self.scale is None else self.scale.applied(loss)
 
     def context(self) -> AbstractContextManager[None]:
-        """Around forward and backward passes: with it logits stay sharded over tp through the loss."""
+        """Context of forward and backward passes; with loss parallelism logits stay sharded over tp through the loss."""
         return loss_parallel() if self.parallel else nullcontext()

@@ -7,17 +7,19 @@ import torch
 from torch import Tensor
 
 INITIAL, GROWTH, BACKOFF, GROWTH_STEPS = 2.0**16, 2.0, 0.5, 2000
-"""Defaults of torch.amp.GradScaler: the first scale, by what it grows and shrinks, and steps without overflow until it grows."""
+"""Defaults of torch.amp.GradScaler: initial scale, factors by which it grows and shrinks, and steps without overflow before it
+grows.
+"""
 
-LEAST = 1.0
-"""A gradient that overflows at this scale is no matter of scaling (DeepSpeed: min_loss_scale)."""
+MIN_SCALE = 1.0
+"""Smallest scale: a gradient that overflows at this scale has another cause (DeepSpeed: min_loss_scale)."""
 
 
 class LossScale:
-    """By what gradients are multiplied in the backward pass.
+    """The factor on gradients in the backward pass.
 
-    torch's GradScaler reads every gradient to look for infinities, and sees those of this rank. The norm of the whole gradient,
-    which all ranks know anyway, tells the same, so they decide alike wherever its pieces lie.
+    torch's GradScaler checks every gradient of this rank for infinities. Here the norm of the whole gradient, which all ranks
+    compute anyway, shows the same, so all ranks decide alike however gradients are sharded.
     """
 
     def __init__(self) -> None:
@@ -25,19 +27,21 @@ class LossScale:
         self.good_steps = 0
 
     def applied(self, loss: Tensor) -> Tensor:
-        """The loss as it is, whose gradients are scaled."""
+        """The loss with its value unchanged and its gradients scaled."""
         scaled: Tensor = _Scaled.apply(loss, self.value)
         return scaled
 
     def update(self, grad_norm: float) -> bool:
-        """After a step with this norm: whether it overflowed, at a scale that could still be smaller; the step is then skipped."""
+        """Adapts the scale after a step with this gradient norm. True if the step overflowed and the scale could still be
+        reduced; the step must then be skipped.
+        """
         if math.isfinite(grad_norm):
             self.good_steps += 1
             if self.good_steps == GROWTH_STEPS:
                 self.value, self.good_steps = self.value * GROWTH, 0
             return False
-        spare = self.value > LEAST
-        self.value, self.good_steps = max(self.value * BACKOFF, LEAST), 0
+        spare = self.value > MIN_SCALE
+        self.value, self.good_steps = max(self.value * BACKOFF, MIN_SCALE), 0
         return spare
 
 

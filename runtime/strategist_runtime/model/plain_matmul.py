@@ -1,12 +1,13 @@
-"""Parameters that a module multiplies with its own tokens by plain matmuls, in any layout."""
+"""Local use of DTensor parameters in plain matmuls, with correct gradients."""
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 
 def local_parameter(parameter: Tensor) -> Tensor:
-    """What this rank holds of a parameter. Where all ranks hold the same, the gradient that comes back is this rank's share of a
-    sum: each sees other tokens, or another part of what they become."""
+    """This rank's shard of a parameter. Where a parameter is replicated, its gradient is this rank's partial sum, since each
+    rank has other tokens or another part of their computation.
+    """
     if not isinstance(parameter, DTensor):
         return parameter
     shares = [Partial() if isinstance(placement, Replicate) else placement for placement in parameter.placements]

@@ -1,4 +1,4 @@
-"""Rotary positions (arXiv 2104.09864), and how models made for short texts stretch them."""
+"""Rotary positions (arXiv 2104.09864), and their scaling to sequences longer than those of pretraining."""
 
 import math
 from copy import copy
@@ -12,8 +12,8 @@ from strategist.contract.model import ModelShape, RopeScaling
 class Rotary:
     """Cosines and sines of the rotary positions, [T, D/2] or [B, T, D/2] each, always in fp32.
 
-    Deliberately no tensor and no module: FSDP2 casts the tensors that it sees in a layer's arguments to bf16, which has too few
-    digits for positions. ``interleaved``: a pair is two neighbours, else (i, i + D/2).
+    Deliberately no tensor and no module: FSDP2 casts the tensors among a layer's arguments to bf16, which is too imprecise for
+    positions. ``interleaved``: a pair is two adjacent elements, otherwise (i, i + D/2).
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Rotary:
     ) -> None:
         frequencies = theta ** -(torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
         if scaling is not None:
-            frequencies = _stretched(frequencies, head_size, theta, scaling)
+            frequencies = _scaled_frequencies(frequencies, head_size, theta, scaling)
         angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), frequencies)
         magnitude = _magnitude(scaling)
         self.cos, self.sin, self.interleaved = angles.cos() * magnitude, angles.sin() * magnitude, interleaved
@@ -39,21 +39,24 @@ class Rotary:
         return there
 
     def on(self, device: torch.device) -> "Rotary":
-        """The same tables on a device."""
+        """Moves the tables to a device, in place."""
         there = copy(self)
         there.cos, there.sin = self.cos.to(device), self.sin.to(device)
         return there
 
     def turn(self, x: Tensor) -> Tensor:
-        """``x`` [B, T, N, D] with each pair turned by its position's angle. Pairs of neighbours come out as halves, which
-        changes no score, as queries and keys both do."""
+        """``x`` [B, T, N, D] with each pair rotated by the angle of its position. Interleaved pairs are returned as halves;
+        scores do not change, since queries and keys are permuted alike.
+        """
         first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else x.float().chunk(2, dim=-1)
         cos, sin = self.cos.unsqueeze(-2), self.sin.unsqueeze(-2)
         return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
 
 
 def rotary_of(shape: ModelShape, seq_len: int, device: torch.device) -> Rotary | None:
-    """The tables for a shape; None where positions are learned. DeepSeek's code pairs neighbours, the others halves."""
+    """The tables of a shape; None if positions are learned. Models with latent attention (DeepSeek) use interleaved pairs, all
+    others halves.
+    """
     if shape.learned_positions:
         return None
     size = shape.mla.rope_head_size if shape.mla else shape.head_size
@@ -61,18 +64,20 @@ def rotary_of(shape: ModelShape, seq_len: int, device: torch.device) -> Rotary |
 
 
 def score_correction(shape: ModelShape) -> float:
-    """What DeepSeek's stretched models multiply scores by beside 1 / sqrt(head size) (arXiv 2405.04434, section 3.1.4)."""
+    """The factor on attention scores, besides 1 / sqrt(head size), of DeepSeek's models with YaRN scaling (arXiv 2405.04434,
+    section 3.1.4).
+    """
     scaling = shape.rope_scaling
     return _yarn_magnitude(scaling.factor, scaling.magnitude_all) ** 2 if scaling and scaling.magnitude_all else 1.0
 
 
 def _yarn_magnitude(factor: float, weight: float = 1.0) -> float:
-    """Equation 22 of arXiv 2309.00071, weighed."""
+    """Equation 22 of arXiv 2309.00071, with a weight on its logarithm."""
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _magnitude(scaling: RopeScaling | None) -> float:
-    """By what cosines and sines are multiplied."""
+    """The factor on cosines and sines."""
     if scaling is None or scaling.kind != "yarn":
         return 1.0
     if scaling.attention_factor:
@@ -82,8 +87,10 @@ def _magnitude(scaling: RopeScaling | None) -> float:
     return _yarn_magnitude(scaling.factor)
 
 
-def _stretched(frequencies: Tensor, size: int, theta: float, scaling: RopeScaling) -> Tensor:
-    """[D/2] frequencies; those that turn often over the original positions stay, slow ones are divided by the factor."""
+def _scaled_frequencies(frequencies: Tensor, size: int, theta: float, scaling: RopeScaling) -> Tensor:
+    """Scaled frequencies [D/2]: high ones, with many turns over the original positions, stay; low ones are divided by the
+    factor; those between are interpolated.
+    """
     slow = frequencies / scaling.factor
     if scaling.kind == "llama3":
         turns = scaling.original_positions * frequencies / (2 * math.pi)
@@ -102,5 +109,5 @@ def _stretched(frequencies: Tensor, size: int, theta: float, scaling: RopeScalin
 
 
 def _dimension(turns: float, size: int, theta: float, scaling: RopeScaling) -> float:
-    """The pair that turns so often over the original positions (arXiv 2309.00071, section 3.2)."""
+    """The (fractional) pair that makes ``turns`` turns over the original positions (arXiv 2309.00071, section 3.2)."""
     return size * math.log(scaling.original_positions / (turns * 2 * math.pi)) / (2 * math.log(theta))

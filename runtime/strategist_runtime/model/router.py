@@ -1,5 +1,5 @@
-"""Which experts a token visits and what each says: softmax (Mixtral, arXiv 2401.04088), or sigmoid in groups of experts with a bias
-that only steers the choice (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+"""Routing of tokens to experts, and the weights of their outputs: softmax (Mixtral, arXiv 2401.04088), or sigmoid in groups of
+experts with a bias that affects the choice only (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
 
 Shapes: B sequences, T tokens, H hidden elements, E experts, K experts of a token.
 """
@@ -16,13 +16,15 @@ from strategist.contract.model import ModelShape
 from strategist_runtime.model.loss_scale import LossScale
 from strategist_runtime.model.plain_matmul import local_parameter
 
-BEST_OF_GROUP = 2
-"""A group of experts is as good as its so many best ones together."""
+GROUP_SCORE_EXPERTS = 2
+"""The score of a group of experts is the sum over this number of its best ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """The experts of each token and their weights in its sum, [B x T, K] each; ``counts`` [E] is how many tokens visit each."""
+    """The ``experts`` of each token and their ``weights``, [B x T, K] each; ``counts`` [E] is the number of tokens of each
+    expert.
+    """
 
     experts: Tensor
     weights: Tensor
@@ -30,11 +32,11 @@ class Routing:
 
 
 class Router(nn.Module):
-    """Scores in fp32, the best K.
+    """Chooses the K experts with the best scores for each token, in fp32.
 
-    ``balance_loss`` is what the auxiliary loss of a micro-batch counts in the loss of a step; 0 leaves it out. ``loss_scale`` is
-    that of the step's loss in fp16. ``sequence_groups`` hold the other tokens of the same sequences. ``balance_bias`` and ``load``,
-    the visits of each expert since it was last changed, are no parameters:
+    ``balance_loss``: factor of a micro-batch's auxiliary loss in the loss of the step; 0 turns it off. ``loss_scale``: that of
+    the step's loss in fp16. ``sequence_groups``: process groups with the other tokens of the same sequences. ``balance_bias``
+    and ``load`` (tokens of each expert since the last change of the bias) are buffers;
     ``strategist_runtime.parallel.expert_balance`` changes them.
     """
 
@@ -58,7 +60,7 @@ class Router(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else local_parameter(self.bias).float()
             logits = F.linear(x.float(), local_parameter(self.weight).float(), bias)
-        learns = torch.is_grad_enabled()  # an evaluation is not counted
+        learns = torch.is_grad_enabled()  # evaluation does not count towards the load
         scores = logits.sigmoid() if self.moe.router_score == "sigmoid" else logits.softmax(-1)
         with torch.no_grad():
             experts = self._chosen(scores + self.balance_bias)
@@ -75,24 +77,25 @@ class Router(nn.Module):
         return Routing(experts=experts.flatten(0, 1), weights=weights.flatten(0, 1) * self.moe.routed_scale, counts=counts.long())
 
     def hold_balance_on(self, device: torch.device) -> None:
-        """What routing counts and is steered by lives on ``device``, wherever the parameters do."""
+        """Moves ``balance_bias`` and ``load`` to ``device``, wherever the parameters are."""
         self.balance_bias, self.load = self.balance_bias.to(device), self.load.to(device)
 
     def _chosen(self, scores: Tensor) -> Tensor:
-        """The best K, [B, T, K], among those of the best groups."""
+        """The best K experts, [B, T, K], of the best groups."""
         if self.moe.router_groups > 1:
             grouped = scores.unflatten(-1, (self.moe.router_groups, -1))
-            best = grouped.topk(min(BEST_OF_GROUP, grouped.shape[-1]), dim=-1).values.sum(-1)
+            best = grouped.topk(min(GROUP_SCORE_EXPERTS, grouped.shape[-1]), dim=-1).values.sum(-1)
             kept = best.topk(self.moe.router_groups_per_token, dim=-1, sorted=False).indices
             barred = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, False)
             scores = grouped.masked_fill(barred[..., None], -torch.inf).flatten(-2)
         return scores.topk(self.moe.experts_per_token, dim=-1, sorted=False).indices
 
     def _unbalance(self, scores: Tensor, visits: Tensor) -> Tensor:
-        """The auxiliary loss of arXiv 2412.19437, equations 17 to 20, mean over sequences: 1 where all experts are visited alike.
+        """The auxiliary loss of arXiv 2412.19437, equations 17 to 20, mean over sequences; 1 if all experts have equal load.
 
-        Of each sequence for itself, so that it is the same however sequences are dealt to ranks and micro-batches. Where this rank
-        has a part of each, the visits are summed over the others, and the scores, a mean over its own tokens, are its share.
+        It is computed per sequence, so that it does not depend on how sequences are distributed over ranks and micro-batches. If
+        this rank has a part of each sequence, loads are summed over ``sequence_groups``; the scores, a mean over the rank's own
+        tokens, are its share.
         """
         with torch.no_grad():
             tokens = scores.shape[1]
@@ -106,7 +109,7 @@ class Router(nn.Module):
 
 
 class AddAuxiliaryLoss(torch.autograd.Function):
-    """Identity on ``x``; in the backward pass ``loss`` has a gradient as if it had been added to the loss of the step."""
+    """Identity on ``x``; in the backward pass ``loss`` gets the gradient that it would have as a term of the step's loss."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, loss: Tensor) -> Tensor:

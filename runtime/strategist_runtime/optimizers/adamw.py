@@ -1,4 +1,4 @@
-"""AdamW with its two moments in bf16 (arXiv 2412.19437, section 3.3.3)."""
+"""AdamW with both moments in bf16 (arXiv 2412.19437, section 3.3.3)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,14 +11,18 @@ from strategist_runtime.compat import kernels
 from strategist_runtime.compat.dtensor import local
 
 BETAS = (0.9, 0.95)
-"""DeepSeek-V3's (section 4.2). With torch's 0.999 a new square weighs less than bf16 can tell, and the mean would stand still."""
+"""DeepSeek-V3's betas (section 4.2). With torch's 0.999 a new square changes the mean by less than the precision of bf16, so it
+would never change.
+"""
 
-ELEMENTS = 2**24
-"""Of the tensors whose moments are in fp32 at a time."""
+CHUNK_ELEMENTS = 2**24
+"""Most elements per update whose moments are in fp32 at the same time."""
 
 
 class AdamWBf16(torch.optim.AdamW):
-    """Moments are kept in bf16 and computed in fp32, a few tensors at a time; torch's kernels want them in the parameters' type."""
+    """Stores moments in bf16 and computes in fp32, a few tensors at a time; torch's kernels need moments in the parameters'
+    type.
+    """
 
     def __init__(self, groups: Any, **settings: Any) -> None:
         super().__init__(groups, **{"betas": BETAS, **settings})
@@ -57,7 +61,7 @@ class AdamWBf16(torch.optim.AdamW):
     def _state(self, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
-            # Where torch's own kernels expect the count of steps.
+            # torch's fused kernels need the step count on the parameter's device.
             state["step"] = torch.zeros((), device=local(parameter).device if group["fused"] else None)
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
@@ -69,7 +73,7 @@ def _chunks(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     elements = 0
     for parameter in parameters:
         size = local(parameter).numel()
-        if chunk and elements + size > ELEMENTS:
+        if chunk and elements + size > CHUNK_ELEMENTS:
             yield chunk
             chunk, elements = [], 0
         chunk.append(parameter)

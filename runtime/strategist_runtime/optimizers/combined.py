@@ -10,7 +10,7 @@ Named = tuple[str, nn.Parameter]
 
 
 class CombinedOptimizer(torch.optim.Optimizer):
-    """Has the groups and the states of all its parts, the same objects, so that it is saved and loaded like one optimizer."""
+    """Shares the parameter groups and states of its parts (the same objects), so that it is saved and loaded like one optimizer."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
         self.parts = tuple(parts)
@@ -24,7 +24,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
             part.step()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """What was loaded becomes the parts' own."""
+        """Loads a state and shares it with the parts again."""
         super().__setstate__(state)
         self._share()
 

@@ -6,17 +6,17 @@ from torch import nn
 
 from strategist_runtime.model.decoder import plain_name
 
-HEADS = ("head", "lm_head")
-"""Modules that are the output projection; it counts as an embedding, whether it is tied to one or not."""
+HEAD_NAMES = ("head", "lm_head")
+"""Names of the output projection; it counts as an embedding, whether tied or not."""
 
 
 def no_decay_parameters(parts: Iterable[nn.Module], groups: Collection[str]) -> frozenset[str]:
-    """Plain names of the parameters in these groups, which are some of norms, biases and embeddings."""
+    """Plain names of the parameters in ``groups``: any of norms, biases and embeddings."""
     return frozenset(name for part in parts for group, name in _grouped(part) if group in groups)
 
 
 def _grouped(part: nn.Module) -> Iterator[tuple[str, str]]:
-    """The group and the plain name of each parameter that belongs to one; norms are recognised by the name of their class."""
+    """The group and the plain name of each parameter that belongs to a group; norms are recognised by their class name."""
     for path, module in part.named_modules():
         for name, _ in module.named_parameters(recurse=False):
             plain = plain_name(f"{path}.{name}")
@@ -24,5 +24,5 @@ def _grouped(part: nn.Module) -> Iterator[tuple[str, str]]:
                 yield "norms", plain
             elif name.endswith("bias"):
                 yield "biases", plain
-            elif isinstance(module, nn.Embedding) or path.rpartition(".")[2] in HEADS:
+            elif isinstance(module, nn.Embedding) or path.rpartition(".")[2] in HEAD_NAMES:
                 yield "embeddings", plain

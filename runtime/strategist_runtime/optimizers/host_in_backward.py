@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strategist_runtime.measure.spans import HOSTS, span
+from strategist_runtime.measure.spans import HOST_UPDATE, span
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.host_optimizer import HostOptimizer
 from strategist_runtime.optimizers.in_backward import InBackward
 
 
 class HostInBackward(InBackward):
-    """One thread updates, in the order in which gradients arrive, during the backward pass; the end of the step waits for it.
+    """A thread runs the updates during the backward pass, in the order in which gradients arrive; the end of the step waits for it.
 
-    A parameter whose gradient is whole is not read any more in this step, so it may change.
+    A parameter may change once its gradient is complete: the step does not read it any more.
     """
 
     def __init__(self, parts: Sequence[HostOptimizer], copies: Collection[nn.Parameter] = ()) -> None:
@@ -32,9 +32,9 @@ class HostInBackward(InBackward):
         self.finish()
 
     def finish(self) -> None:
-        """Ends the step: waits for the thread, whose first error is raised here, and has devices wait for their parameters."""
+        """Ends the step: waits for the thread, raises its first error, and makes the device wait for its updated parameters."""
         updates, self.updates = self.updates, []
-        with span(HOSTS):
+        with span(HOST_UPDATE):
             for update in updates:
                 update.result()
         for part in self.hosts:
@@ -50,17 +50,19 @@ class HostInBackward(InBackward):
             part.adopt()
 
     def beside(self, work: Callable[[], None]) -> None:
-        """Has the thread do it, after what it was given before."""
+        """Queues work for the thread."""
         self.updates.append(self.thread.submit(work))
 
     def squared_norm_share(self) -> Tensor:
-        """As the others'; what is counted on the host has been counted then."""
+        """As in ``InBackward``, after waiting for the gradients that the thread counts."""
         for update in self.updates:
             update.result()
         return super().squared_norm_share()
 
     def _count(self, parameter: nn.Parameter) -> None:
-        """A gradient that FSDP2 copies to the host may still be on its way: the thread that waits for it counts it."""
+        """Adds a gradient to the norm, unless FSDP2 copies it to the host: the copy may be in progress, so the thread that waits
+        for it counts it.
+        """
         if not self.host_of[parameter].there:
             super()._count(parameter)
 

@@ -1,4 +1,6 @@
-"""Optimizer states in host memory, and the update there (ZeRO-Offload, arXiv 2101.06840): gradients go, parameters come back."""
+"""Optimizer states and updates in host memory (ZeRO-Offload, arXiv 2101.06840): gradients are copied to the host, parameters
+back.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +16,12 @@ from strategist_runtime.parallel.copy_streams import Copy, Lane
 
 
 class HostOptimizer(torch.optim.Optimizer):
-    """Its groups are the device's parameters, its states those of ``inner``, which updates twins of them on the host.
+    """An optimizer whose groups have the device's parameters and whose states are those of ``inner``, which updates their twins on
+    the host.
 
-    A gradient travels as soon as it is reduced, beside the backward pass that goes on; the device's copy stays for the norm.
-    ``lanes`` to the host and back may be shared with others. Parameters that are ``there`` already, as FSDP2 keeps them, have
-    twins in the same memory.
+    A gradient is copied as soon as it is reduced, during the backward pass; the device's copy stays for the norm. ``lanes`` are
+    the copy streams to the host and back, possibly shared. ``there``: FSDP2 keeps the parameters in host memory already; their
+    twins then share that memory.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class HostOptimizer(torch.optim.Optimizer):
         self.changes: dict[nn.Parameter, int] = {}
 
     def attach(self, reductions: int) -> None:
-        """Sends gradients from now on as soon as the last of the step's ``reductions`` is done, instead of at its end."""
+        """Makes each gradient be sent after the last of its ``reductions`` in a step, instead of at the end of the step."""
 
         def send_last(parameter: nn.Parameter) -> None:
             self.arrived[parameter] += 1
@@ -56,7 +59,7 @@ class HostOptimizer(torch.optim.Optimizer):
             parameter.register_post_accumulate_grad_hook(send_last)
 
     def receive(self) -> Iterable[nn.Parameter]:
-        """The twins, once every gradient has come to them."""
+        """The twins, after all gradients have been copied to them."""
         for parameter, twin in self.twins.items():
             if parameter.grad is not None and parameter not in self.copies:
                 self.send(parameter)
@@ -72,7 +75,7 @@ class HostOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def update(self) -> None:
-        """A step that any thread may take: parameters are then on their way to the device."""
+        """Runs the update, in any thread, and starts the copies of the parameters to the device."""
         self.receive()
         self._refresh()
         for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
@@ -95,13 +98,13 @@ class HostOptimizer(torch.optim.Optimizer):
         self.adopt()
 
     def adopt(self) -> None:
-        """States that were loaded belong on the host."""
+        """Moves loaded states to the host and gives them to the inner optimizer."""
         for parameter, twin in self.twins.items():
             if parameter in self.state:
                 self.inner.state[twin] = self.state[parameter] = dict(_on_host(self.state[parameter]))
 
     def _refresh(self) -> None:
-        """Copies parameters again that changed outside of the optimizer, as when weights were loaded."""
+        """Copies parameters to their twins again if they changed outside of the optimizer, for example by loading weights."""
         for parameter, twin in self.twins.items():
             if self.there:
                 update_alias(twin, parameter)
@@ -109,7 +112,7 @@ class HostOptimizer(torch.optim.Optimizer):
                 local(twin).copy_(local(parameter))
 
     def send(self, parameter: nn.Parameter) -> None:
-        """Begins a gradient's way to the host."""
+        """Starts the copy of a gradient to the host."""
         assert parameter.grad is not None
         if self.there:
             self.copies[parameter] = self.down.there(local(parameter.grad))

@@ -1,4 +1,4 @@
-"""Optimizer in the backward pass: updates each parameter when its gradient is ready, then frees that (arXiv 2306.09782)."""
+"""Optimizer in the backward pass: updates each parameter when its gradient is ready, then frees the gradient (arXiv 2306.09782)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,8 +17,11 @@ from strategist_runtime.parallel.comm_hooks import Hook
 
 
 class InBackward(CombinedOptimizer):
-    """An optimizer for each parameter. The norm of the whole gradient is summed up on the way, too late to clip by it; ``copies``
-    of parameters count once."""
+    """A separate optimizer for each parameter.
+
+    The norm of the whole gradient is summed up during the backward pass, so it is known too late for clipping. ``copies``:
+    parameters that are copies of others and do not count in the norm.
+    """
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer], copies: Collection[nn.Parameter] = ()) -> None:
         super().__init__(parts)
@@ -30,8 +33,9 @@ class InBackward(CombinedOptimizer):
         self.arrived: Counter[nn.Parameter] = Counter()
 
     def attach(self, parts: Iterable[nn.Module], reduce: Hook, reductions: int = 1) -> None:
-        """Acts from now on: after FSDP2's reduction of a gradient, and after ``reduce``, DDP's of a bucket; of a step's
-        ``reductions`` of one parameter after the last."""
+        """Registers hooks that update a parameter after the last of its ``reductions`` in a step: FSDP2's of a gradient, or
+        ``reduce``, DDP's of a bucket.
+        """
         self.reductions = reductions
         for part in parts:
             if isinstance(part, DistributedDataParallel):
@@ -43,7 +47,9 @@ class InBackward(CombinedOptimizer):
                     parameter.register_post_accumulate_grad_hook(self.arrive)
 
     def arrive(self, parameter: nn.Parameter) -> None:
-        """A gradient is reduced; earlier ones of the step are in it."""
+        """Called after each reduction of a gradient, which includes earlier ones of the step; the last one updates the
+        parameter.
+        """
         self.arrived[parameter] += 1
         if self.arrived[parameter] == self.reductions:
             del self.arrived[parameter]
@@ -51,7 +57,7 @@ class InBackward(CombinedOptimizer):
 
     @torch.no_grad()
     def update(self, parameter: nn.Parameter) -> None:
-        """Takes the step of one parameter and frees its gradient."""
+        """Updates one parameter and frees its gradient."""
         self._count(parameter)
         self._step(parameter)
 
@@ -65,9 +71,9 @@ class InBackward(CombinedOptimizer):
         parameter.grad = None
 
     def squared_norm_share(self) -> Tensor:
-        """This rank's share of what the last backward pass has updated by, as ``gradients.squared_norm_share`` counts it.
+        """This rank's share of the squared gradient norm of the last backward pass, as in ``gradients.squared_norm_share``.
 
-        The rest is updated first: what some of the step's micro-batches did not use.
+        Parameters that some micro-batches of the step did not use are updated first.
         """
         rest, self.arrived = self.arrived, Counter()
         for parameter in rest:
@@ -91,7 +97,9 @@ class InBackward(CombinedOptimizer):
 
     @contextmanager
     def on_one_stream(self, device: torch.device) -> Iterator[None]:
-        """A future's callbacks come on streams of a pool, each of which would keep the memory of what is made there."""
+        """Context that runs a future's callback on one stream. Callbacks are called on streams of a pool, and each of these
+        would keep the memory allocated on it.
+        """
         if device.type != "cuda":
             yield
             return

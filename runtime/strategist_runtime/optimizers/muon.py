@@ -1,4 +1,4 @@
-"""Muon (arXiv 2502.16982): torch's own, which on shards would exchange them in each of its iterations."""
+"""Muon (arXiv 2502.16982): torch's own, without a collective in each iteration for sharded matrices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ from strategist_runtime.compat.dtensor import whole_matrices
 
 
 class Muon(torch.optim.Muon):
-    """A matrix that lies in pieces is gathered once a step, in bf16, and each rank keeps its own piece of what comes out.
+    """Gathers a sharded matrix once per step, in bf16; each rank keeps its own shard of the result.
 
-    torch's is right on DTensors too, with 11 to 32 collectives for each matrix.
+    torch's Muon is correct on DTensors too, but with 11 to 32 collectives per matrix.
     """
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The optimizers, each one kernel (fused) or one per operation (foreach) over many parameters."""
+"""The plan's optimizer, with one kernel (fused) or one per operation (foreach) over many parameters."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,9 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """What an optimizer is made of: ``name`` and ``kernel`` as a plan has them, and the names of parameters that do not decay."""
+    """The settings of an optimizer: ``name`` and ``kernel`` as in a plan; ``undecayed`` are the names of parameters without
+    weight decay.
+    """
 
     name: str
     kernel: str
@@ -41,7 +43,7 @@ class OptimizerConfig:
     undecayed: frozenset[str] = frozenset()
 
     def groups(self, named: Iterable[Named]) -> list[dict[str, Any]]:
-        """Parameter groups: by weight decay, and by mesh, since parameters on different meshes cannot share one kernel call."""
+        """Parameter groups by weight decay, and by mesh, since parameters on different meshes cannot share a kernel call."""
         found: dict[tuple[object, bool], list[nn.Parameter]] = defaultdict(list)
         for name, parameter in named:
             mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
@@ -55,7 +57,9 @@ class OptimizerConfig:
 def make_optimizer(
     named: Iterable[Named], plan: Plan, settings: TrialSettings, undecayed: frozenset[str] = frozenset()
 ) -> torch.optim.Optimizer:
-    """The plan's optimizer over the parameters that are trained, where and when it updates them; ``undecayed`` by name."""
+    """The plan's optimizer of the trained parameters, on the device or the host, after or in the backward pass. ``undecayed``:
+    names of parameters without weight decay.
+    """
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     knobs, options, name = plan.candidate.knobs, plan.candidate.options, plan.workload.optimizer
     usual = 0.0 if name == "sgd" else WEIGHT_DECAY
@@ -76,7 +80,7 @@ def make_optimizer(
 
 
 def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], torch.optim.Optimizer], plan: Plan) -> InBackward:
-    """An optimizer for each parameter. What hosts update has a thread beside the backward pass; streamed stages bring their own."""
+    """An optimizer in the backward pass, on the device or (with offload) on the host, where a thread runs the updates."""
     offload, pinned = plan.candidate.knobs.offload, plan.candidate.options.pin_memory
     heads = [parameter for name, parameter in trained if name == "head.weight" and plan.model.tied_embeddings]
     if offload not in ("optimizer", "all"):
@@ -88,7 +92,9 @@ def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], tor
 
 
 def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: Plan) -> None:
-    """Has an optimizer act outside of its step: update in the backward pass, send gradients away there, find float8's scales."""
+    """Registers an optimizer's hooks outside of its step: updates in the backward pass, gradients sent to the host, float8
+    scales after the step.
+    """
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     if knobs.float8_all_gather:
         from strategist_runtime.adapters import torchao  # optional dependency
@@ -108,9 +114,10 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
 
 
 def scale_gradients(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Multiplies what the next step takes; nothing where the backward pass has taken it.
+    """Multiplies the gradients of the next step by ``factor``; no effect on an optimizer in the backward pass, which has used them
+    already.
 
-    torch's fused AdamW does so as it reads its gradients: a pass over them less, and on hosts a sixth of the update's time.
+    torch's fused AdamW scales gradients as it reads them: one pass fewer, and on hosts a sixth of the update's time.
     """
     if isinstance(optimizer, InBackward):
         return
@@ -126,7 +133,9 @@ def scale_gradients(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 def _scale_in_kernel(optimizer: torch.optim.AdamW, factor: float) -> None:
-    """As ``torch.amp.GradScaler`` does: the kernel divides by a number on its device."""
+    """Sets the kernel's ``grad_scale``, as ``torch.amp.GradScaler`` does: the kernel divides gradients by this number on its
+    device.
+    """
     device = local(next(_parameters(optimizer))).device
     optimizer.grad_scale = None if factor == 1.0 else torch.full((), 1 / factor, device=device)  # type: ignore[attr-defined]
 
@@ -136,14 +145,16 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
 
 
 def _optimizer(named: Sequence[Named], *, recipe: OptimizerConfig) -> torch.optim.Optimizer:
-    """``muon`` is for the matrices of layers, AdamW for the rest (arXiv 2502.16982)."""
+    """One optimizer for these parameters; ``muon`` uses Muon for the matrices of layers and AdamW for all others (arXiv
+    2502.16982).
+    """
     if recipe.name != "muon":
         return _elementwise(named, recipe)
     matrices = [pair for pair in named if pair[0].startswith("layers.") and pair[1].dim() == 2]
     others = [pair for pair in named if not (pair[0].startswith("layers.") and pair[1].dim() == 2)]
     parts: list[torch.optim.Optimizer] = []
     if matrices:
-        # Without a group by mesh: torch.optim.Muon takes one matrix after the other.
+        # No groups by mesh: torch.optim.Muon updates one matrix after the other.
         rate, decay = recipe.learning_rate, recipe.weight_decay
         parts.append(Muon([matrix for _, matrix in matrices], lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
@@ -152,7 +163,7 @@ def _optimizer(named: Sequence[Named], *, recipe: OptimizerConfig) -> torch.opti
 
 
 def _elementwise(named: Sequence[Named], recipe: OptimizerConfig) -> torch.optim.Optimizer:
-    """``adamw`` (arXiv 1711.05101), with states in bf16 or 8 bits too, or ``sgd`` without momentum, so without state."""
+    """``adamw`` (arXiv 1711.05101), also with states in bf16 or 8 bits; or ``sgd`` without momentum, and so without states."""
     groups, kernel = recipe.groups(named), recipe.kernel
     if recipe.name == "sgd":  # torch has no fused one for DTensors
         return torch.optim.SGD(groups, lr=recipe.learning_rate, foreach=kernel != "for_loop")

@@ -1,7 +1,8 @@
-"""Activation offload: activations are kept in host memory until the backward pass (arXiv 1602.08124), layer by layer.
+"""Activation offload: saved activations are stored in host memory until the backward pass (arXiv 1602.08124), layer by layer.
 
-What a layer saves goes to the host as soon as it is saved and comes back one layer ahead of its turn, on streams of their own; a
-tensor that several operations save goes once. Weights, of which autograd saves views and casts, stay where they are.
+A tensor is copied to the host as soon as autograd saves it, and back one layer before the backward pass needs it, on separate
+streams. A tensor that several operations save is copied once. Weights stay on the device, including the views and casts of them
+that autograd saves.
 """
 
 from collections.abc import Iterator
@@ -22,19 +23,21 @@ from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
 
-LEAST_BYTES = {"cuda": 1 << 18, "cpu": 0}
-"""Below this starting a copy takes longer than the copy."""
+MIN_BYTES = {"cuda": 1 << 18, "cpu": 0}
+"""Smallest tensor to offload, by device type: for smaller ones the launch of a copy takes longer than the copy."""
 
 
-PLAIN = (Tensor, nn.Parameter)
-"""What has memory of its own; other kinds of tensors stay."""
+PLAIN_TENSORS = (Tensor, nn.Parameter)
+"""Tensor classes that own their memory; tensors of other classes are not offloaded."""
 
 
 class OffloadedTensor:
-    """One saved tensor: on the device, or on the host, and from ``fetch`` on being copied back. Only autograd refers to it."""
+    """One saved tensor: on the device, or on the host and, after ``fetch``, being copied back. Only autograd holds a strong
+    reference.
+    """
 
     def __init__(self, tensor: Tensor, away: Copy | None) -> None:
-        self.source = StorageWeakRef(tensor.untyped_storage())  # while it is there, no other storage has its address
+        self.source = StorageWeakRef(tensor.untyped_storage())  # while it exists, no other storage gets this address
         self.here = tensor if away is None else None
         self.away, self.back = away, None if away is not None else Copy(tensor=tensor)
 
@@ -49,8 +52,11 @@ class OffloadedTensor:
 
 @dataclass(kw_only=True, eq=False)
 class OffloadBuffer:
-    """What one layer saves in one forward pass. ``before`` is that of the layer before it, which backward runs next;
-    ``stays``: it is the last layer of the model, which backward runs at once."""
+    """The saved tensors of one layer in one forward pass.
+
+    ``before`` is the buffer of the previous layer, which backward runs next. ``stays``: tensors stay on the device, since the
+    layer is the last of the model and backward starts with it.
+    """
 
     owner: "OffloadBuffers"
     before: "OffloadBuffer | None"
@@ -62,12 +68,12 @@ class OffloadBuffer:
     begun: bool = False
 
     def pack(self, tensor: Tensor) -> "Tensor | OffloadedActivation":
-        """What autograd holds instead of a tensor that it saves."""
+        """The pack hook: the object that autograd holds instead of a saved tensor."""
         mine = wait_for_local(tensor)
         if (
-            (type(mine) not in PLAIN and has_values(mine))
+            (type(mine) not in PLAIN_TENSORS and has_values(mine))
             or mine.device != self.owner.device
-            or mine.nbytes < LEAST_BYTES[mine.device.type]
+            or mine.nbytes < MIN_BYTES[mine.device.type]
         ):
             return tensor
         if self._stays_there(tensor, mine):
@@ -80,8 +86,10 @@ class OffloadBuffer:
         return OffloadedActivation(buffer=self, kept=kept, wrapped=wrap_like(tensor))
 
     def begin(self) -> None:
-        """The layer's turn in backward: what is not here comes, and the layer's before it. Then the host waits for the turn before
-        this one, so that no more than three layers' activations are on the device."""
+        """Begins the layer's backward pass: fetches its tensors and those of the previous layer. Before that, the host waits
+        until the device has finished all but the latest layer in backward, so that the activations of at most three layers
+        are on the device.
+        """
         if not self.begun:
             self.begun = True
             self.owner.turns.begin()
@@ -94,18 +102,20 @@ class OffloadBuffer:
             kept.fetch(self.owner.incoming)
 
     def send(self, tensor: Tensor) -> Copy:
-        """Begins the copy to the host."""
-        into = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU, to be apart
+        """Starts the copy to the host."""
+        into = torch.empty_like(tensor) if self.owner.outgoing.stream is None else None  # on CPU: separate memory, as on a device
         copy = self.owner.outgoing.to_host(tensor, into)
         self.sent = copy.done
         return copy
 
     def _stays_there(self, tensor: Tensor, mine: Tensor) -> bool:
-        """Weights, and what all layers see."""
+        """Whether the tensor stays on the device: weights, and tensors that all layers share."""
         return _address(mine) in self._resident() or _is_cast_weight(tensor)
 
     def _resident(self) -> set[int]:
-        """Where the layer's parameters and buffers lie now: FSDP2 gathers and frees while the layer runs."""
+        """Current addresses of the layer's parameters and buffers and of shared metadata; not cached, since FSDP2 gathers and
+        frees parameters meanwhile.
+        """
         rotary = self.metadata.rotary
         shared = [
             self.metadata.positions,
@@ -121,7 +131,9 @@ class OffloadBuffer:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadedActivation:
-    """A place on a shelf; ``wrapped`` makes of a rank's part what was saved."""
+    """The object that autograd holds for an offloaded tensor; ``wrapped`` turns the local shard into the kind of tensor that was
+    saved.
+    """
 
     buffer: OffloadBuffer
     kept: OffloadedTensor
@@ -135,7 +147,7 @@ class OffloadedActivation:
 
 
 def unpack(saved: "Tensor | OffloadedActivation") -> Tensor:
-    """What was saved, on the device again."""
+    """The unpack hook: the saved tensor, on the device."""
     return saved.unpack() if isinstance(saved, OffloadedActivation) else saved
 
 
@@ -152,7 +164,9 @@ class OffloadBuffers:
 
     @contextmanager
     def around(self, number: int, layer: nn.Module, metadata: AttentionMetadata) -> Iterator[None]:
-        """Around one layer's forward pass. The host waits until the layer before the one before has sent all."""
+        """Context of one layer's forward pass. The host first waits until the layer two before this one has been copied to the
+        host.
+        """
         before = None if number == self.first else self.current
         if before is not None and before.before is not None and before.before.sent is not None:
             before.before.sent.synchronize()
@@ -161,24 +175,24 @@ class OffloadBuffers:
             yield
 
     def pack(self, tensor: Tensor) -> "Tensor | OffloadedActivation":
-        """For what a layer saves without telling autograd."""
+        """The pack hook of the current layer, for tensors that are saved without autograd's hooks."""
         assert self.current is not None
         return self.current.pack(tensor)
 
 
 def offload_activations(model: Decoder, buffers: OffloadBuffers) -> None:
-    """Has what the layers of ``model`` save wait on the host."""
+    """Makes the layers of ``model`` store what autograd saves on the host."""
     model.around = partial(OffloadBuffers.around, buffers)
 
 
 def _address(tensor: Tensor) -> int:
-    """Where it lies; in a simulation, where nothing lies anywhere, what stands for its memory."""
+    """The address of a tensor's memory; in a simulation, where tensors have none, the identity of its storage."""
     storage = tensor.untyped_storage()
     return storage.data_ptr() if has_values(tensor) else StorageWeakRef(storage).cdata
 
 
 def _is_cast_weight(tensor: Tensor) -> bool:
-    """Whether it is a parameter, or one in another type or turned, as autocast makes them."""
+    """Whether the tensor is a parameter, or a cast or transposed one, as autocast makes them."""
     if isinstance(tensor, nn.Parameter):
         return True
     node = tensor.grad_fn

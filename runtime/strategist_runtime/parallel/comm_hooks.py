@@ -14,27 +14,31 @@ from strategist_runtime.precision import DTYPES, reduce_dtype
 Hook = Callable[[dist.GradBucket], torch.futures.Future[Tensor]]
 
 POWERSGD_RANK = 4
-"""As plans are priced with (arXiv 1905.13727, section 5)."""
+"""Rank of PowerSGD's matrices; the cost model assumes the same (arXiv 1905.13727, section 5)."""
 
-FULL_STEPS = 2
-"""Steps in which PowerSGD sends whole gradients: the fewest that torch allows, since DDP forms its buckets anew after the first."""
+UNCOMPRESSED_STEPS = 2
+"""Steps in which PowerSGD reduces uncompressed gradients: the fewest that torch allows, since DDP rebuilds its buckets after the
+first.
+"""
 
 
 def comm_hook(plan: Plan) -> Hook:
-    """Reduces a bucket as the plan says: its values in the future are those of all ranks."""
+    """The plan's hook: starts the reduction of a bucket and returns a future with the values of all ranks."""
     kind = plan.candidate.knobs.comm_hook
     if kind == "powersgd":
-        return partial(powerSGD_hook, PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=FULL_STEPS))
+        return partial(
+            powerSGD_hook, PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=UNCOMPRESSED_STEPS)
+        )
     return partial(_mean_in, reduce_dtype(plan) if kind == "none" else DTYPES[kind])
 
 
 def call(hook: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The hook that DDP gets, with the real one as its state: DDP reads annotations, which partials have none of."""
+    """The hook that DDP gets, with the real one as its state: DDP checks annotations, which partials lack."""
     return hook(bucket)
 
 
 def _mean_in(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Reduces in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
+    """Averages a bucket over the ranks in ``dtype``; torch's own bf16 hook refuses builds without CUDA."""
     buffer = bucket.buffer()
     sent = buffer.to(dtype).div_(dist.get_world_size())
     work = dist.all_reduce(sent, async_op=True)

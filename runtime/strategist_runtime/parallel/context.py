@@ -1,4 +1,4 @@
-"""Context parallelism: ranks share sequences, each with a slice of every one (arXiv 2310.01889, 2407.21783)."""
+"""Context parallelism: each rank has a slice of every sequence (arXiv 2310.01889, 2407.21783)."""
 
 from dataclasses import replace
 
@@ -14,8 +14,11 @@ from strategist_runtime.model.decoder import Decoder
 
 
 class Context:
-    """What the ranks of ``mesh`` share. The loss is the mean over a rank's tokens, equally many on each, and FSDP2 averages over
-    these ranks, too; nothing else is left to bring together."""
+    """Context parallelism over ``mesh``: token order, attention and batches.
+
+    The loss needs no reduction here: it is the mean over a rank's tokens, all ranks have equally many, and FSDP2 averages
+    gradients over these ranks as well.
+    """
 
     def __init__(self, plan: Plan, mesh: DeviceMesh, device: torch.device) -> None:
         self.mesh, self.options = mesh, plan.candidate.options
@@ -26,19 +29,19 @@ class Context:
         self.order = compat_context.head_tail_order(tokens, self.ranks, device) if balanced else follow
 
     def share(self, model: Decoder) -> None:
-        """Has the slices of each layer's queries meet all keys."""
+        """Makes each layer's attention compute this rank's queries against the keys of all ranks."""
         for layer in model.layers.values():
             attention = layer.get_submodule("attention")
             core = getattr(attention, "sinks", None) or attention.get_submodule("core")
             compat_context.parallelize_attention(core, self.mesh, self.options.cp_attention, self.options.cp_rotate)
 
     def metadata_builder(self, whole: MetadataBuilder) -> MetadataBuilder:
-        """Those of this rank's slices."""
+        """The builder of attention metadata for this rank's slices."""
         masked = self.options.cp_attention == "flex"
         return MetadataBuilder(whole.tables, self.order, rank=self.rank, ranks=self.ranks, masked=masked, window=whole.window)
 
     def cut(self, rows: Batch) -> Batch:
-        """This rank's slice of each row. Documents are known whole: keys of other slices have theirs."""
+        """This rank's slice of each row. ``documents`` stay whole, since masks also need those of the keys of other ranks."""
         order = self.order.expand_as(rows.tokens) if rows.documents is None else self._orders(rows.documents)
         moved = None if self.options.cp_load_balance == "none" else order
         tokens, targets = (part.clone() for part in compat_context.shard_sequence(self.mesh, [rows.tokens, rows.targets], moved))
@@ -46,7 +49,7 @@ class Context:
         return replace(rows, tokens=tokens, targets=targets, order=order if own else None)
 
     def _orders(self, documents: Tensor) -> Tensor:
-        """The order of each row, [rows, S]."""
+        """The token order of each row, [rows, S]."""
         if self.options.cp_load_balance != "per_document":
             return self.order.expand_as(documents)
         rows = [shareable_lengths(row, 2 * self.ranks) for row in documents]
@@ -54,9 +57,10 @@ class Context:
 
 
 def shareable_lengths(documents: Tensor, parts: int) -> list[int]:
-    """The lengths of a row's documents [S] with each end moved down to a multiple of ``parts``, so that each has equal parts.
+    """The lengths of a row's documents [S], with each end rounded down to a multiple of ``parts``, so that each splits into equal
+    parts.
 
-    Whom a token sees is the mask's to say, so a share may hold a few tokens of the next document.
+    A part may contain a few tokens of the next document; the mask still separates documents.
     """
     ends = (torch.nonzero(documents[1:] != documents[:-1]).flatten() + 1) // parts * parts
     places = torch.tensor([0, *ends.unique().tolist(), len(documents)])

@@ -1,4 +1,6 @@
-"""Copies between device and host beside computation: a CUDA stream of their own; on CPU, where both are one, nothing is copied."""
+"""Copies between device and host that overlap with computation, on their own CUDA streams; on CPU, where both are one, nothing
+is copied.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,80 +12,82 @@ from torch import Tensor
 
 
 class Cuda:
-    """What is asked of a CUDA device; a simulation has the same (``simulate/virtual_streams.py``)."""
+    """The stream operations of a CUDA device; ``simulate/virtual_streams.py`` has the same interface for simulations."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def stream(self) -> torch.cuda.Stream:
-        """A new one."""
+        """A new stream."""
         return torch.cuda.Stream(self.device)
 
     def current(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream(self.device)
 
     def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[None]:
-        """Within, operations are asked for on ``stream``."""
+        """Context in which operations are launched on ``stream``."""
         return torch.cuda.stream(stream)
 
     def keep(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
-        """Has the memory of a tensor of another stream wait, when it is freed, for what ``stream`` does with it so far."""
+        """Delays the reuse of a freed tensor's memory until ``stream`` has finished its current work (``record_stream``)."""
         tensor.record_stream(stream)
 
     def host_memory(self, like: Tensor) -> Tensor:
-        """Page-locked."""
+        """Pinned host memory of the size and type of ``like``."""
         return torch.empty_like(like, device="cpu", pin_memory=True)
 
     def copied(self, tensor: Tensor) -> Tensor:
-        """A copy on the device of what lies on the host, under way on the current stream."""
+        """An asynchronous copy of a host tensor to the device, on the current stream."""
         return tensor.to(self.device, non_blocking=True)
 
 
 STREAMS: dict[str, Callable[[torch.device], Any]] = {"cuda": Cuda}
-"""By the kind of a device."""
+"""Stream operations by device type."""
 
 
 def streams_of(device: torch.device) -> Any:
-    """Those of a device; None where there are none."""
+    """The stream operations of a device; None for a device without streams."""
     make = STREAMS.get(device.type)
     return None if make is None else make(device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
-    """A tensor that may still be under way; ``done`` is None where nothing travels. ``apart`` from what was copied it has memory
-    that may serve the next copy."""
+    """A tensor whose copy may still be in progress. ``done`` is the event of its end; None if nothing is being copied.
+    ``apart``: the copy has its own memory, which later copies may reuse.
+    """
 
     tensor: Tensor
     done: Any = None
     apart: bool = False
 
     def on_device(self) -> Tensor:
-        """The tensor for what the current stream does from here on."""
+        """The tensor; the current stream waits for its copy."""
         if self.done is not None:
             streams = streams_of(self.tensor.device)
             here = streams.current()
             here.wait_event(self.done)
-            streams.keep(self.tensor, here)  # its memory belongs to the copies' stream
+            streams.keep(self.tensor, here)  # its memory was allocated on the copy stream
         return self.tensor
 
     def on_host(self) -> Tensor:
-        """The tensor for this thread, once it has arrived."""
+        """The tensor; the calling thread waits for its copy."""
         if self.done is not None:
             self.done.synchronize()
         return self.tensor
 
 
 class CopyThrottle:
-    """Holds the host back, which would ask for the copies of all turns at once: when it begins one, the device has done all but the
-    one before."""
+    """Limits how far the host runs ahead of the device: by one turn, for example a layer. Otherwise it would launch the copies
+    of all turns at once.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.streams = streams_of(device)
         self.begun: Any = None
 
     def begin(self) -> None:
-        """A turn begins; what was asked for until the turn before began is done."""
+        """Begins a turn; waits until the device has done everything that was launched before the previous turn began."""
         if self.streams is not None:
             before, self.begun = self.begun, self.streams.current().record_event()
             if before is not None:
@@ -91,14 +95,14 @@ class CopyThrottle:
 
 
 class Lane:
-    """One direction of copies, in the order of asking."""
+    """One direction of copies, executed in launch order on one stream."""
 
     def __init__(self, device: torch.device) -> None:
         self.streams = streams_of(device)
         self.stream = None if self.streams is None else self.streams.stream()
 
     def to_host(self, tensor: Tensor, into: Tensor | None = None) -> Copy:
-        """Copies what the current stream will have computed into page-locked memory, that of ``into`` where given."""
+        """Copies a tensor to pinned memory, or to ``into`` if given, after the current stream has computed it."""
         if self.stream is None:
             return Copy(tensor=tensor.detach() if into is None else into.copy_(tensor))
         target = self.streams.host_memory(tensor) if into is None else into
@@ -109,7 +113,7 @@ class Lane:
             return Copy(tensor=target, done=self.stream.record_event(), apart=True)
 
     def to_device(self, source: Copy) -> Copy:
-        """Copies what has come, or will have come, to the host."""
+        """Copies a tensor to the device, after its own copy to the host has ended."""
         if self.stream is None:
             return source
         with self.streams.on(self.stream):
@@ -119,11 +123,11 @@ class Lane:
             return Copy(tensor=tensor, done=self.stream.record_event())
 
     def there(self, tensor: Tensor) -> Copy:
-        """What lies on the host, where the current stream may still be copying it."""
+        """A tensor on the host as a ``Copy``; the current stream may still be writing it."""
         return Copy(tensor=tensor, done=None if self.stream is None else self.streams.current().record_event())
 
     def onto(self, target: Tensor, source: Tensor) -> None:
-        """Copies the host's ``source`` over the device's tensor; a later reader must join first."""
+        """Copies ``source`` (host) into ``target`` (device); call ``join`` before ``target`` is read."""
         if self.stream is None:
             target.copy_(source)
             return
@@ -131,6 +135,6 @@ class Lane:
             target.copy_(source, non_blocking=True)
 
     def join(self) -> None:
-        """What the current stream does from here on comes after all copies so far."""
+        """Makes the current stream wait for all copies so far."""
         if self.stream is not None:
             self.streams.current().wait_stream(self.stream)

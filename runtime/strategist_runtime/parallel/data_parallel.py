@@ -1,4 +1,4 @@
-"""Data parallelism: FSDP2 and HSDP (arXiv 2304.11277), or DDP (arXiv 2006.15704) where nothing is sharded."""
+"""Data parallelism: FSDP2 and HSDP (arXiv 2304.11277), or DDP (arXiv 2006.15704) if nothing is sharded."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,10 +23,11 @@ from strategist_runtime.precision import fsdp_policy, reduce_dtype, stored_dtype
 
 
 def shard(model: ParallelizableModel, plan: Plan, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None) -> None:
-    """FSDP2 on each layer, its experts apart where they have a mesh of their own, then on the root: embedding, last norm and head.
+    """Applies FSDP2 to each unit of layers, then to the root (embedding, last norm and head); experts are separate FSDP modules if
+    they have their own mesh.
 
-    The root keeps its gathered parameters through the step unless told otherwise, as torch does by default: its head is the last
-    module of the forward pass and the first of the backward pass.
+    With ``reshard_root`` unset the root keeps its gathered parameters through the step, as torch does by default: its head is
+    the last module of the forward pass and the first of the backward pass.
     """
     options = plan.candidate.options
     layers = list(model.layers.values())
@@ -46,7 +47,7 @@ def shard(model: ParallelizableModel, plan: Plan, mesh: DeviceMesh, expert_mesh:
 
 
 def _shard_experts(model: ParallelizableModel, mesh: DeviceMesh, plan: Plan) -> None:
-    """Cuts whole experts apart where ``mesh`` divides them, else each expert in even pieces."""
+    """Shards whole experts if the size of ``mesh`` divides their number, otherwise the parameters of each expert."""
     placement = partial(_experts_or_even, ranks=mesh.size(-1))
     for mixture in mixtures(model):
         fully_shard(
@@ -61,7 +62,7 @@ def _shard_experts(model: ParallelizableModel, mesh: DeviceMesh, plan: Plan) -> 
 
 
 def _offload_policy(plan: Plan) -> OffloadPolicy:
-    """Whether shards lie in host memory, and in pages that a device can copy from by itself."""
+    """FSDP2's offload policy: whether shards are stored in host memory, and whether that memory is pinned (CUDA only)."""
     if plan.candidate.knobs.offload != "all":
         return OffloadPolicy()
     return CPUOffloadPolicy(pin_memory=plan.candidate.options.pin_memory and plan.cluster.device.kind == "cuda")
@@ -72,17 +73,20 @@ def _experts_or_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
 
 
 def _prefetch(units: list[list[FSDPModule]], ahead: int) -> None:
-    """Has each unit gather the next ``ahead`` ones in forward, and those before it in backward; by itself FSDP2 gathers one."""
-    heads = [unit[0] for unit in units]  # one state serves all modules of a unit
+    """Makes each unit prefetch the all-gathers of the next ``ahead`` units in forward, and of the previous ones in backward;
+    FSDP2 alone prefetches one.
+    """
+    heads = [unit[0] for unit in units]  # all modules of a unit share one FSDP state
     for index, head in enumerate(heads):
         head.set_modules_to_forward_prefetch(heads[index + 1 : index + 1 + ahead])
         head.set_modules_to_backward_prefetch(heads[max(0, index - ahead) : index][::-1])
 
 
 def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
-    """The longest dimension that ``ranks`` divide, the first of equals; None, which is the first dimension, where they divide none.
+    """Placement over the longest dimension that ``ranks`` divides (the first of equal ones); None, FSDP2's default of dimension 0,
+    if there is none.
 
-    torch cuts other dimensions than the first in even pieces only.
+    torch shards dimensions other than the first in equal parts only.
     """
     lengths = local_part(parameter)[0].shape
     even = [dimension for dimension, length in enumerate(lengths) if length % ranks == 0]
@@ -90,7 +94,7 @@ def _largest_even(parameter: nn.Parameter, ranks: int) -> Shard | None:
 
 
 def replicate(model: ParallelizableModel, plan: Plan) -> nn.Module:
-    """DDP over all ranks; the model must have its weights, since the reducer's buckets are made here."""
+    """Wraps the model in DDP over all ranks. The model must have its weights already: the reducer makes its buckets here."""
     options = plan.candidate.options
     wrapped = DistributedDataParallel(
         model,
@@ -103,15 +107,17 @@ def replicate(model: ParallelizableModel, plan: Plan) -> nn.Module:
     )
     knobs = plan.candidate.knobs
     as_they_are = knobs.comm_hook == "none" and reduce_dtype(plan) is stored_dtype(plan)
-    if not (as_they_are or knobs.optimizer_in_backward):  # which brings a hook of its own around this one
+    if not (as_they_are or knobs.optimizer_in_backward):  # in_backward registers its own hook around this one
         wrapped.register_comm_hook(comm_hook(plan), call)
     return wrapped
 
 
 @contextmanager
 def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]:
-    """Around one micro-batch's forward and backward: its gradients meet those of the other data ranks, or wait unsharded for the
-    last one. Parameters that are not resharded after the forward pass then wait gathered, too."""
+    """Context of one micro-batch's forward and backward passes: gradients are reduced over the data-parallel ranks, or with
+    ``no_sync`` accumulate unreduced until the ``last`` micro-batch. Parameters with ``reshard_after_forward=False`` then stay
+    gathered as well.
+    """
     knobs = plan.candidate.knobs
     wanted = last or not knobs.no_sync
     if isinstance(model, FSDPModule):
@@ -126,14 +132,16 @@ def gradient_sync(model: nn.Module, plan: Plan, *, last: bool) -> Iterator[None]
 
 
 def reshard(parts: Iterable[nn.Module]) -> None:
-    """Frees gathered parameters that a forward pass without a backward pass leaves."""
+    """Frees the gathered parameters that remain after a forward pass without a backward pass."""
     for module in (module for part in parts for module in part.modules()):
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def _reshard_after_forward(plan: Plan) -> bool | int:
-    """Resharding between the two halves of a split backward pass would lose gradients; with one shard the knob says nothing."""
+    """FSDP2's ``reshard_after_forward``; False for zero-bubble schedules, since resharding between the two halves of a split
+    backward pass would lose gradients.
+    """
     knobs = plan.candidate.knobs
     if knobs.pp_schedule in ZERO_BUBBLE and plan.candidate.layout.pp > 1:
         return False

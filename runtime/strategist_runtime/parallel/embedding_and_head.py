@@ -13,8 +13,8 @@ from strategist_runtime.model.decoder import plain_names
 class EmbeddingAndHead:
     """Tied embedding and head on different stages: each has a copy of the weight, and summed gradients keep the copies equal.
 
-    ``pairs`` are the ranks with the first and with the last stage of each pipeline, ranks that hold both as one. Every rank must
-    make it, at the same time.
+    ``pairs`` are the ranks of the first and of the last stage of each pipeline; both may be one rank. All ranks must construct
+    it at the same time, since it makes process groups.
     """
 
     def __init__(self, parts: Iterable[nn.Module], pairs: Sequence[tuple[int, int]], device: torch.device) -> None:
@@ -25,10 +25,10 @@ class EmbeddingAndHead:
         self.device = device
 
     def sum_gradients(self) -> None:
-        """After the passes of all micro-batches."""
+        """Sums the gradients of the two copies; to be called after the passes of all micro-batches."""
         pieces = [local(copy.grad) for copy in self.copies if copy.grad is not None]
         if self.group is not None and pieces:
-            on_device = pieces[0].to(self.device)  # streamed stages have theirs on the host
+            on_device = pieces[0].to(self.device)  # gradients of streamed stages are on the host
             dist.all_reduce(on_device, group=self.group)
             pieces[0].copy_(on_device)
         elif len(pieces) > 1:

@@ -1,4 +1,6 @@
-"""Balance of experts: by a bias that steers the choice only (arXiv 2408.15664), or by an auxiliary loss, scaled as the other is."""
+"""Load balance of experts: by a bias that affects routing only (arXiv 2408.15664), or by an auxiliary loss, which has the step's
+loss scale.
+"""
 
 from collections.abc import Iterable
 
@@ -11,21 +13,21 @@ from strategist_runtime.model.loss_scale import LossScale
 from strategist_runtime.parallel.experts import mixtures
 
 BALANCE_RATE = 0.001
-"""By how much the bias of an expert changes in a step; the paper's best."""
+"""Change of an expert's bias in a step; the paper's best value."""
 
 
 def scale_auxiliary_losses(parts: Iterable[nn.Module], scale: LossScale | None) -> None:
-    """Their gradients add to those of the step's loss, so all have the same scale."""
+    """Gives auxiliary losses the loss scale of the step, since their gradients add to those of its loss."""
     for part in parts:
         for layer in mixtures(part):
             layer.router.loss_scale = scale
 
 
 def balance_experts(optimizer: torch.optim.Optimizer, parts: Iterable[nn.Module], plan: Plan, device: torch.device) -> None:
-    """Where the plan balances by biases, has them changed after every step of the optimizer, by how the step's tokens chose.
+    """Changes the balance biases after every optimizer step, by the loads of the step, if the plan balances by ``bias``.
 
-    All ranks together count the visits, whichever layers and tokens they have; that some count the same tokens, or twice where a
-    layer is computed again, is no matter, since only more or less than the mean counts.
+    Loads are summed over all ranks, whatever layers and tokens these have. Ranks may count the same tokens, or count twice where
+    a layer is recomputed: only the comparison with the mean matters.
     """
     if plan.model.moe is None or plan.candidate.options.expert_balance != "bias":
         return

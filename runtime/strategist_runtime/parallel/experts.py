@@ -1,7 +1,7 @@
-"""Expert parallelism: each rank holds some of a layer's experts and gets the tokens that visit them (arXiv 2006.16668).
+"""Expert parallelism: each rank holds some of a layer's experts and receives the tokens that are routed to them (arXiv 2006.16668).
 
-Experts unfold from dp_shard x cp x tp. With ``etp`` as wide as tp each expert is split over tp, whose ranks have all tokens of a
-sequence; with ``etp`` 1 they share the tokens out instead, and each of them is a rank of its own to ``ep``.
+The ranks of ``ep`` are taken from dp_shard x cp x tp. With ``etp`` equal to tp, each expert is split over tp, whose ranks have
+all tokens of a sequence. With ``etp`` 1, the ranks of tp split the tokens instead, and each counts as a separate rank of ``ep``.
 """
 
 from collections.abc import Iterator
@@ -27,13 +27,14 @@ from strategist_runtime.compat.groups import all_to_all, all_to_all_rows
 from strategist_runtime.mesh import EXPERT, Meshes
 from strategist_runtime.model.experts import Experts, Home, MixtureOfExperts, host_counts
 
-INSIDE = {"gate": 1, "up": 1, "down": 2, "gate_bias": 1, "up_bias": 1}
-"""The dimension of each stacked parameter that counts the elements inside an expert; what ``etp`` splits."""
+INNER_DIMENSION = {"gate": 1, "up": 1, "down": 2, "gate_bias": 1, "up_bias": 1}
+"""The dimension of each stacked parameter that ``etp`` shards: the intermediate size of an expert."""
 
 
 def apply_expert_parallel(model: nn.Module, plan: Plan, meshes: Meshes) -> None:
-    """Lays out the experts of every layer that has any, tells them how a plan wants them multiplied and balanced, and shares out
-    their tokens."""
+    """Applies the plan to every mixture of experts: shards the experts, sets their matmul and balance options, and splits their
+    tokens over tp.
+    """
     layout, options = plan.candidate.layout, plan.candidate.options
     for layer in mixtures(model):
         experts, router = layer.experts, layer.router
@@ -42,26 +43,26 @@ def apply_expert_parallel(model: nn.Module, plan: Plan, meshes: Meshes) -> None:
             router.balance_loss = router.moe.balance_coefficient / (plan.accumulation * layout.tp)
         router.sequence_groups = tuple(_sequence_groups(layout, meshes))
         if meshes.experts is not None:
-            _deal_out(experts, meshes.experts)
+            _distribute_parameters(experts, meshes.experts)
         if layout.ep > 1:
             layer.exchange = AllToAll(_group(meshes.experts, EXPERT))
         if meshes.expert_data is not None:
             experts.gradient_factor = layout.tp / (layout.ep * layout.etp)
         experts.pieces = layout.etp
         if meshes.tensor is not None:
-            _share_out(layer, plan, meshes.tensor)
+            _parallelize_over_tp(layer, plan, meshes.tensor)
 
 
 def mixtures(model: nn.Module) -> Iterator[MixtureOfExperts]:
-    """The layers' feed-forwards that are mixtures of experts, in the order of the model."""
+    """The mixtures of experts of a model, in the order of its layers."""
     return (module for module in model.modules() if isinstance(module, MixtureOfExperts))
 
 
 class AllToAll:
-    """The exchange of rows between ranks that hold an equal number of experts each; ``group`` in the order of experts.
+    """Exchanges rows between ranks that hold equally many experts each; the ranks of ``group`` are in the order of experts.
 
-    How many rows each rank sends to which expert travels first, and to the host, which sizes the buffers. Backward passes take the
-    same way in the other direction. A rank without rows takes part.
+    The number of rows that each rank sends to each expert is exchanged first, and copied to the host, which sizes the buffers.
+    The backward pass makes the reverse exchange. A rank without rows takes part as well.
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -69,7 +70,7 @@ class AllToAll:
 
     def __call__(self, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Home]:
         ranks = self.group.size()
-        coming = all_to_all(counts, self.group)  # [source x expert here]
+        coming = all_to_all(counts, self.group)  # [source rank x local expert]
         sent, received = host_counts(torch.stack((counts, coming)).unflatten(1, (ranks, -1)).sum(-1), len(rows))
         arrived = _exchanged(rows, received, sent, self.group)
         here = torch.arange(counts.numel() // ranks, device=rows.device)
@@ -85,17 +86,17 @@ def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: dist.P
     return all_to_all_rows(rows, received, sent, group)
 
 
-def _deal_out(experts: Experts, mesh: DeviceMesh) -> None:
-    """Makes the parameters DTensors: experts over ``ep``, the elements inside each over ``etp``."""
+def _distribute_parameters(experts: Experts, mesh: DeviceMesh) -> None:
+    """Makes the parameters DTensors: experts sharded over ``ep``, the inside of each over ``etp``."""
     names = mesh.mesh_dim_names or ()
     for name, parameter in list(experts.named_parameters(recurse=False)):
-        inside = Shard(INSIDE[name]) if name in INSIDE else Replicate()
+        inside = Shard(INNER_DIMENSION[name]) if name in INNER_DIMENSION else Replicate()
         placements = [Shard(0) if axis == EXPERT else inside for axis in names]
         experts.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, placements)))
 
 
 def _sequence_groups(layout: Layout, meshes: Meshes) -> Iterator[dist.ProcessGroup]:
-    """Of the ranks that route other tokens of the same sequences."""
+    """Process groups of the ranks that route other tokens of the same sequences."""
     if meshes.context is not None:
         yield meshes.context.get_group()
     if meshes.tensor is not None and layout.etp == 1:
@@ -107,9 +108,10 @@ def _group(mesh: DeviceMesh | None, axis: str) -> dist.ProcessGroup:
     return mesh.get_group(axis)
 
 
-def _share_out(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
-    """What tensor parallelism makes of a mixture: a router on every rank; shared experts on every rank where tokens are shared out,
-    split like routed ones where each expert is."""
+def _parallelize_over_tp(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
+    """Applies tensor parallelism to a mixture: the router is replicated. Shared experts are replicated with ``etp`` 1, where tp
+    splits the tokens; otherwise they are split like routed ones.
+    """
     between = Shard(1) if plan.candidate.knobs.sequence_parallel else Replicate()
     router = layer.router
     for name, parameter in list(router.named_parameters(recurse=False)):
@@ -132,7 +134,7 @@ def _share_out(layer: MixtureOfExperts, plan: Plan, mesh: DeviceMesh) -> None:
 
 
 def _tokens_shared_out(between: Placement) -> ParallelStyle:
-    """Each rank of tp takes a part of every sequence, as it does already with sequence parallelism."""
+    """Gives each rank of tp a part of every sequence, as sequence parallelism does already."""
     return PrepareModuleInputOutput(
         input_layouts=(between,),
         desired_input_layouts=(Shard(1),),
@@ -144,7 +146,7 @@ def _tokens_shared_out(between: Placement) -> ParallelStyle:
 
 
 class ReplicatedTokens(ParallelStyle):
-    """Each rank of tp takes all tokens, and its results are its share of a sum; so is the gradient of what it took."""
+    """Gives each rank of tp all tokens; its outputs are partial sums, and so are the gradients of its inputs."""
 
     def __init__(self, between: Placement) -> None:
         self.between = between
@@ -166,8 +168,9 @@ class ReplicatedTokens(ParallelStyle):
 
 
 class ShardedTokens(ParallelStyle):
-    """Each rank has all parameters and takes its own part of every sequence, as rows of tokens: torch 2.11 multiplies no sequences
-    that are cut."""
+    """Replicated parameters; each rank takes its own part of every sequence, as rows of tokens: torch 2.11 has no matmul for
+    DTensors whose sequence dimension is sharded.
+    """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...], mesh: DeviceMesh) -> tuple[DTensor]:
@@ -180,7 +183,7 @@ class ShardedTokens(ParallelStyle):
 
 
 class ReplicatedInput(ParallelStyle):
-    """What all ranks have alike enters as one DTensor; the gradient that leaves is each rank's share."""
+    """Makes an input that is equal on all ranks one DTensor; the gradient that leaves is each rank's partial sum."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def before(_module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: the stages and the seven schedules of torch (arXiv 1811.06965, 2104.04473, 2401.10241)."""
+"""Pipeline parallelism: stages and torch's seven schedules (arXiv 1811.06965, 2104.04473, 2401.10241)."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -24,11 +24,11 @@ SCHEDULES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "looped_bfs": "LoopedBFS", "interleaved_1f1b": "Interleaved1F1B",
     "interleaved_zero_bubble": "InterleavedZeroBubble", "zbv_zero_bubble": "ZBVZeroBubble", "dual_pipe_v": "DualPipeV",
 }  # fmt: skip
-"""The knob's values as torch names its schedules."""
+"""Names of torch's schedules by the value of ``pp_schedule``."""
 
 
 def stage_specs(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
-    """What the stages of one rank of the pipeline hold, in the order of the model."""
+    """The stages of one pipeline rank, in the order of the model."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages
     ends = list(accumulate(plan.stage_layers, initial=0))
@@ -37,7 +37,7 @@ def stage_specs(plan: Plan, stage_rank: int) -> Iterator[StageSpec]:
 
 
 class Pipeline:
-    """The schedule of this rank: runs the forward and backward passes of all micro-batches of a step."""
+    """This rank's schedule: runs the forward and backward passes of all micro-batches of a step."""
 
     def __init__(self, parts: tuple[nn.Module, ...], plan: Plan, meshes: Meshes, device: torch.device, loss: Loss) -> None:
         assert meshes.pipeline is not None
@@ -55,10 +55,10 @@ class Pipeline:
         self.first, self.last = 0 in numbers, count - 1 in numbers
         self.plan, self.parts, self.loss, self.group, self.count = plan, dict(zip(numbers, parts, strict=True)), loss, group, count
         self.entering = {number: _examples(plan, number, count, device)[0] for number in numbers}
-        self.ends = EmbeddingAndHead(parts, _pairs(plan), device) if plan.model.tied_embeddings else None
+        self.ends = EmbeddingAndHead(parts, _first_and_last_ranks(plan), device) if plan.model.tied_embeddings else None
 
     def run(self, batch: Batch) -> Tensor:
-        """The mean loss of this rank's rows; 0 on ranks without the last stage. Gradients are then in the parameters."""
+        """The mean loss of this rank's rows; 0 on ranks without the last stage. Afterwards the parameters have their gradients."""
         losses: list[Tensor] = []
         targets = {"target": batch.targets, "losses": losses} if self.last else {}
         self.schedule.step(*((batch.tokens,) if self.first else ()), **targets, **batch.extras(), return_outputs=False)
@@ -69,8 +69,9 @@ class Pipeline:
         )
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The loss of this rank's rows, forward only; 0 on ranks without the last stage. Each stage takes all micro-batches,
-        outside of the schedule, which is prepared for backward passes."""
+        """The loss of this rank's rows, forward only; 0 on ranks without the last stage. Each stage runs all micro-batches,
+        without the schedule, whose buffers are made for backward passes.
+        """
         total, here, sent = torch.zeros((), device=batch.tokens.device), dict[tuple[int, int], Tensor](), []
         for number, part in self.parts.items():
             for index, rows in enumerate(batch.micro_batches(self.plan.candidate.knobs.micro_batch)):
@@ -84,12 +85,12 @@ class Pipeline:
                     y = y.contiguous()
                     sent.append((dist.isend(y, group=self.group, group_dst=peer), y))
         for work, _ in sent:
-            assert work is not None  # of a peer that is this rank
+            assert work is not None  # None only for a send to this rank itself
             work.wait()
         return total
 
     def _entering(self, number: int, index: int, here: dict[tuple[int, int], Tensor]) -> Tensor:
-        """What a stage gets of a micro-batch, from this rank or another."""
+        """The input of a stage for a micro-batch, from this rank or another."""
         if (number, index) in here:
             return here.pop((number, index))
         x = torch.empty_like(self.entering[number], requires_grad=False)
@@ -103,9 +104,10 @@ class Pipeline:
 
 
 def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What one micro-batch brings into a stage and takes out of it, as empty tensors: told, torch need not try a whole pass.
+    """Empty tensors like the input and the output of a stage for one micro-batch; with them torch needs no trial pass to infer
+    shapes.
 
-    Hidden states travel in the type that they are computed in; with autocast the sums of the residual stream stay in fp32.
+    Hidden states are sent in the compute type; with autocast the residual stream stays in fp32.
     """
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     tokens = workload.seq_len // layout.cp
@@ -118,8 +120,8 @@ def _examples(plan: Plan, stage: int, count: int, device: torch.device) -> tuple
     return entering if stage == 0 else empty, logits if stage == count - 1 else empty
 
 
-def _pairs(plan: Plan) -> list[tuple[int, int]]:
-    """The ranks with the first and with the last stage, of each of the pipelines side by side."""
+def _first_and_last_ranks(plan: Plan) -> list[tuple[int, int]]:
+    """The ranks of the first and of the last stage, for each of the parallel pipelines."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     count = layout.pp * knobs.pp_virtual_stages
     last = rank_of_stage(knobs.pp_schedule, layout.pp, count, count - 1)

@@ -1,9 +1,10 @@
-"""Streamed stages: all state lives in host memory, and stages travel to the devices one after the other (arXiv 2604.27085).
+"""Streamed stages: all state is stored in host memory, and stages are copied to the devices one after the other (arXiv 2604.27085).
 
-A stage is one layer, the embedding, or the head. Stages are dealt to the ranks in turn. Each is copied to its device once forward
-and once backward, serves all micro-batches of a round, and the next one is copied meanwhile. Between the two passes only a stage's
-inputs are kept, on the host; the backward pass computes the rest again. Gradients are summed on the device, in the type that they
-are reduced in, and go back to the host, where the optimizer works: after the passes, or beside them, stage by stage.
+A stage is one layer, the embedding, or the head. Stages are assigned to the ranks round-robin. A stage is copied to its device
+once for the forward and once for the backward pass, and processes all micro-batches of a round there; the next stage is copied
+meanwhile. Between the two passes only the inputs of a stage are kept, on the host; the backward pass recomputes everything else.
+Gradients are accumulated on the device in the reduction type, then copied to the host, where the optimizer runs: after the
+passes, or concurrently with them, stage by stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from strategist.contract.plan import Plan
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.compilation import compile_layers
 from strategist_runtime.data.batch import Batch
-from strategist_runtime.measure.spans import AGAIN, HOSTS, span
+from strategist_runtime.measure.spans import HOST_UPDATE, RECOMPUTE, span
 from strategist_runtime.mesh import Meshes
 from strategist_runtime.model import lora
 from strategist_runtime.model.decoder import Decoder, StageSpec
@@ -34,11 +35,12 @@ from strategist_runtime.precision import compute_dtype, model_dtype, reduce_dtyp
 
 Make = Callable[[Plan, StageSpec], Decoder]
 Fill = Callable[[Decoder, Plan, TrialSettings, torch.device], None]
-"""A stage without memory, and its first values, on some device."""
+"""``Make`` builds a stage without memory; ``Fill`` writes its initial weights on a device."""
 
 DOWN, UP = 0, 1
-"""Directions of messages: to a higher rank, and to a lower one. Each has a communicator of its own: over one for both, two ranks
-that send to each other would wait for each other."""
+"""Directions of messages: to a higher rank, and to a lower one. Each has its own communicator: with a shared one, two ranks that
+send to each other would deadlock.
+"""
 
 
 def stages(plan: Plan) -> list[StageSpec]:
@@ -50,7 +52,9 @@ def stages(plan: Plan) -> list[StageSpec]:
 
 
 def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, make: Make, fill: Fill) -> tuple[Decoder, ...]:
-    """The stages of one rank with their first weights, on the host; they turn positions on the device."""
+    """The stages of one rank with their initial weights, on the host. Rotary tables and the router's balance buffers are on the
+    device.
+    """
     found: list[Decoder] = []
     for stage_spec in stages(plan)[rank :: plan.candidate.layout.pp]:
         part = make(plan, stage_spec)
@@ -72,9 +76,10 @@ def parts(plan: Plan, rank: int, settings: TrialSettings, device: torch.device, 
 
 @dataclass(kw_only=True)
 class Stage:
-    """A module on the host, and while it is its turn its weights on the device.
+    """A module on the host, with a copy of its weights on the device while the stage runs.
 
-    ``stored`` are the weights as they travel, in the type that is computed in; ``sums`` the gradients on the device.
+    ``stored`` are the weights on the host in the compute type, as they are copied; ``weights`` their copies on the device;
+    ``sums`` the accumulated gradients on the device.
     """
 
     number: int
@@ -84,7 +89,7 @@ class Stage:
     sums: dict[str, Tensor] = field(default_factory=dict)
 
     def load(self, lane: Lane) -> None:
-        """Begins the copy to the device."""
+        """Starts the copy to the device, unless the stage is there."""
         if not self.weights:
             self.weights = {name: lane.to_device(Copy(tensor=tensor)) for name, tensor in self.stored.items()}
 
@@ -92,14 +97,14 @@ class Stage:
         self.weights, self.sums = {}, {}
 
     def forward(self, x: Tensor, part: Batch) -> Tensor:
-        """What the stage makes of a micro-batch; nothing is kept for a backward pass."""
+        """The stage's output for a micro-batch; nothing is saved for a backward pass."""
         weights = {name: copy.on_device() for name, copy in self.weights.items()}
         with torch.no_grad():
             result: Tensor = functional_call(self.module, weights, (x,), part.extras())
         return result
 
     def leaves(self) -> dict[str, Tensor]:
-        """The weights as autograd's leaves, those that are trained."""
+        """The weights on the device as autograd leaves; those that are trained require gradients."""
         trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
         return {name: copy.on_device().detach().requires_grad_(name in trained) for name, copy in self.weights.items()}
 
@@ -111,7 +116,7 @@ class Stage:
                 self.sums[name] = gradient.to(dtype)
 
     def refresh(self) -> None:
-        """After an update: what travels is what the optimizer has made of it."""
+        """Copies updated parameters into ``stored``, unless both share their memory."""
         for name, parameter in self.module.named_parameters():
             if key_of(self.stored[name].untyped_storage()) != key_of(parameter.untyped_storage()):
                 self.stored[name].copy_(parameter.data)
@@ -120,8 +125,8 @@ class Stage:
 class Streaming:
     """Runs the forward and backward passes of all micro-batches of a step on one rank.
 
-    ``update_at_once`` updates a parameter by its gradient. Where it is given, a thread beside the passes does so with each stage
-    whose last gradients have come back; a stage that is through is not used again in this step.
+    ``update_at_once`` updates a parameter by its gradient. If given, a background thread calls it for each stage as soon as the
+    last gradients of the stage are on the host; the step does not use that stage again.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class Streaming:
         numbers = range(self.rank, self.count, self.ranks)
         self.stages = [Stage(number=n, module=part, stored=self._stored(part)) for n, part in zip(numbers, parts, strict=True)]
         self.incoming, self.outgoing = Lane(device), Lane(device)
-        self.inputs = Lane(device)  # of micro-batches, which would wait for the weights of the next stage
+        self.inputs = Lane(device)  # inputs of micro-batches; on ``incoming`` they would wait for the weights of the next stage
         self.turns, self.micro_turns = CopyThrottle(device), CopyThrottle(device)
         directions = ("down", "up") if self.ranks > 1 else ()
         self.groups: list[dist.ProcessGroup] = [dist.new_group(group_desc=f"mesh_pp_{name}") for name in directions]
@@ -155,7 +160,7 @@ class Streaming:
         self.returned: dict[tuple[int, int], Copy] = {}
 
     def run(self, batch: Batch) -> Tensor:
-        """The mean loss of the rows; 0 on ranks without the head. Gradients are then in the host's parameters."""
+        """The mean loss of the rows; 0 on ranks without the head. Afterwards the parameters on the host have their gradients."""
         size = self.plan.candidate.knobs.micro_batch
         micro_batches = list(batch.micro_batches(size))
         total = torch.zeros((), device=self.device)
@@ -169,7 +174,7 @@ class Streaming:
             parameter.grad = gradient
         if self.ends is not None:
             self.ends.sum_gradients()
-        if self.update_at_once is not None:  # the rest: ends that are one weight
+        if self.update_at_once is not None:  # the rest: tied embedding and head
             for parameter in self.gradients:
                 self.update_at_once(parameter)
             self.refresh()
@@ -177,10 +182,12 @@ class Streaming:
         return total
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The mean loss of the rows, forward only; 0 on ranks without the head. A late update goes on meanwhile."""
+        """The mean loss of the rows, forward only; 0 on ranks without the head. An asynchronous optimizer step continues
+        meanwhile.
+        """
         micro_batches = list(batch.micro_batches(self.plan.candidate.knobs.micro_batch))
         total = torch.zeros((), device=self.device)
-        for stage, following in _in_turn(self.stages):
+        for stage, following in _with_following(self.stages):
             self._load(stage, following)
             self._forward(stage, micro_batches)
             if stage.number == self.count - 1:
@@ -192,7 +199,9 @@ class Streaming:
         return total
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Updates with the gradients in the parameters, and takes them away; a late update goes on beside the next step."""
+        """Runs the optimizer step and clears the gradients; with ``async_optimizer_step`` in the background, during the next
+        step's passes.
+        """
         if self.late and self.updater is not None:
             self.updating = [self.updater.submit(_update, optimizer)]
             return
@@ -201,8 +210,8 @@ class Streaming:
             self.refresh()
 
     def finish(self) -> None:
-        """Waits for updates that run beside passes; from now on the devices get their parameters."""
-        with span(HOSTS):
+        """Waits for optimizer updates in the background; later copies to the device have the new parameters."""
+        with span(HOST_UPDATE):
             for update in self.updating:
                 update.result()
         if self.updating and self.late:
@@ -210,13 +219,13 @@ class Streaming:
         self.updating = []
 
     def refresh(self) -> None:
-        """After an update of all stages."""
+        """Copies the updated parameters of all stages into the weights that are copied to the device."""
         for stage in self.stages:
             stage.refresh()
 
     def _stored(self, part: nn.Module) -> dict[str, Tensor]:
-        """Parameters in the type of computation, page-locked where a device will fetch them."""
-        late = self.plan.candidate.knobs.async_optimizer_step  # what travels must not change under way
+        """Parameters in the compute type, in pinned memory where a CUDA device copies them."""
+        late = self.plan.candidate.knobs.async_optimizer_step  # weights must not change while they are copied
         pinned = self.device.type == "cuda" and self.plan.candidate.options.pin_memory
         found = {}
         for name, parameter in part.named_parameters():
@@ -225,23 +234,23 @@ class Streaming:
         return found
 
     def _round(self, micro_batches: list[Batch], *, last: bool) -> Tensor:
-        for stage, following in _in_turn(self.stages):
+        for stage, following in _with_following(self.stages):
             self._load(stage, following)
             self._forward(stage, micro_batches)
-            if following is not None:  # the last one is the first of the way back
+            if following is not None:  # the last stage stays: the backward pass starts with it
                 stage.unload()
         total = torch.zeros((), device=self.device)
-        for stage, following in _in_turn(self.stages[::-1]):
+        for stage, following in _with_following(self.stages[::-1]):
             self._load(stage, following)
             total += self._backward(stage, micro_batches)
-            self._settle(last=last)  # of the stage before, meanwhile
+            self._settle(last=last)  # takes over the gradients of the stage before this one
             self._give_back(stage)
             stage.unload()
         self._settle(last=last)
         return total
 
     def _load(self, stage: Stage, following: Stage | None) -> None:
-        """Begins the copy of a stage and of the one that follows it, when that before the last one has left the device."""
+        """Starts the copies of a stage and of the following one, once the device has finished the stage before the previous one."""
         self.turns.begin()
         stage.load(self.incoming)
         if following is not None:
@@ -251,13 +260,13 @@ class Streaming:
         for index, part in enumerate(micro_batches):
             self.micro_turns.begin()
             x = part.tokens if stage.number == 0 else self._input(stage, index, part.tokens)
-            if stage.number < self.count - 1:  # the head goes forward when it goes backward
+            if stage.number < self.count - 1:  # the head's forward pass runs together with its backward pass
                 self._pass_on(stage.number + 1, index, stage.forward(x, part), self.kept)
 
     def _input(self, stage: Stage, index: int, tokens: Tensor) -> Tensor:
-        """What the stage before made of a micro-batch; it is kept for the way back."""
+        """The input of a stage for a micro-batch; it is kept on the host for the backward pass."""
         key = (stage.number, index)
-        if key in self.kept:  # by a stage of this rank
+        if key in self.kept:  # produced by a stage of this rank
             return self.inputs.to_device(self.kept[key]).on_device()
         x = self._receive(stage.number - 1, tokens)
         self.kept[key] = self.outgoing.to_host(x)
@@ -270,8 +279,8 @@ class Streaming:
             self.micro_turns.begin()
             kept = None if stage.number == 0 else self.inputs.to_device(self.kept.pop((stage.number, index)))
             x = part.tokens if kept is None else kept.on_device().detach().requires_grad_()
-            head = stage.number == self.count - 1  # its first forward pass; the others had theirs
-            with nullcontext() if head else span(AGAIN):
+            head = stage.number == self.count - 1  # the head runs forward now; all others recompute
+            with nullcontext() if head else span(RECOMPUTE):
                 y = functional_call(stage.module, leaves, (x,), part.extras())
             if head:
                 y, coming = self.loss(y, part.targets), None
@@ -279,25 +288,27 @@ class Streaming:
             else:
                 coming = self._gradient(stage, index, y)
             inputs = ([] if kept is None else [x]) + list(trained.values())
-            found = list(torch.autograd.grad(y, inputs, coming)) if inputs else []  # a frozen embedding learns nothing
+            found = list(torch.autograd.grad(y, inputs, coming)) if inputs else []  # empty for a frozen embedding
             if kept is not None:
                 self._pass_on(stage.number - 1, index, found.pop(0), self.returned)
             stage.add(dict(zip(trained, found, strict=True)), reduce_dtype(self.plan))
-            del found  # else these gradients lie beside the next micro-batch's
+            del found  # otherwise they are alive together with the next micro-batch's gradients
         return total
 
     def _gradient(self, stage: Stage, index: int, like: Tensor) -> Tensor:
-        """Of the stage's output, from the stage behind it."""
+        """The gradient of a stage's output, from the following stage; ``like`` is the output."""
         if (copy := self.returned.pop((stage.number, index), None)) is not None:
             return self.inputs.to_device(copy).on_device()
         return self._received(stage.number + 1, torch.empty_like(like))
 
     def _give_back(self, stage: Stage) -> None:
-        """The sums of a round's gradients begin their way to the host."""
+        """Starts the copy of a round's accumulated gradients to the host."""
         self.given_back = stage, {name: self.outgoing.to_host(total) for name, total in stage.sums.items()}
 
     def _settle(self, *, last: bool) -> None:
-        """Gradients that went to the host are the parameters', those of later rounds added; of the ``last`` one they are whole."""
+        """Adds the gradients that were copied to the host to those of earlier rounds; after the ``last`` round they are
+        complete, and a stage may be updated.
+        """
         if self.given_back is None:
             return
         (stage, copies), self.given_back = self.given_back, None
@@ -306,13 +317,13 @@ class Streaming:
             gradient = copy.on_host().to(parameter.dtype)
             before = self.gradients.get(parameter)
             self.gradients[parameter] = gradient if before is None else before.add_(gradient)
-        ends = (0, self.count - 1) if self.ends is not None else ()  # whose gradients are still to be summed
+        ends = (0, self.count - 1) if self.ends is not None else ()  # tied embedding and head: their gradients are summed later
         if last and self.updater is not None and self.update_at_once is not None and stage.number not in ends:
             whole = {parameters[name]: self.gradients.pop(parameters[name]) for name in copies}
             self.updating.append(self.updater.submit(_update_stage, stage, whole, self.update_at_once))
 
     def _pass_on(self, to: int, index: int, value: Tensor, here: dict[tuple[int, int], Copy]) -> None:
-        """Hands a micro-batch's tensor to another stage, of this rank or another."""
+        """Hands a micro-batch's tensor to stage ``to``: through host memory on this rank, otherwise by a send."""
         peer = to % self.ranks
         if peer == self.rank:
             here[to, index] = self.outgoing.to_host(value)
@@ -353,6 +364,6 @@ def _update_stage(stage: Stage, gradients: dict[nn.Parameter, Tensor], update: C
     stage.refresh()
 
 
-def _in_turn(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:
-    """Each stage with the one that follows it."""
+def _with_following(row: Sequence[Stage]) -> Iterator[tuple[Stage, Stage | None]]:
+    """Each stage with the following one; None after the last."""
     yield from zip(row, [*row[1:], None], strict=True)

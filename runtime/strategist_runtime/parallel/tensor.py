@@ -1,4 +1,6 @@
-"""Tensor parallelism: columns then rows of each pair of matmuls (arXiv 1909.08053), sequence parallelism (arXiv 2205.05198)."""
+"""Tensor parallelism: the first matmul of each pair split by columns, the second by rows (arXiv 1909.08053); sequence
+parallelism (arXiv 2205.05198).
+"""
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -20,7 +22,9 @@ from strategist_runtime.model.experts import MixtureOfExperts
 
 
 def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, knobs: Knobs) -> None:
-    """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are whole, or sharded by sequence."""
+    """Splits heads, feed-forward and vocabulary over ``mesh``; between the blocks activations are replicated, or sharded by
+    sequence.
+    """
     between = Shard(1) if knobs.sequence_parallel else Replicate()
     if model.embedding is not None:
         model.embedding = VocabParallelEmbedding(model.embedding, mesh, between)
@@ -36,10 +40,11 @@ def apply_tensor_parallel(model: Decoder, mesh: DeviceMesh, shape: ModelShape, k
 
 
 class VocabParallelEmbedding(nn.Embedding):
-    """A share of an embedding's rows. Each rank looks up the tokens that it has, the others are zeros, and the sum is whole.
+    """An embedding whose rows are sharded over ``mesh``. Each rank looks up the tokens in its rows, fills in zeros for all others,
+    and the sum over ranks is the result.
 
-    Of what torch's ``RowwiseParallel`` does with an embedding the gradient has all rows on every rank, and stays so where FSDP2
-    postpones its reduction (docs/decisions/2026-11-21-embedding-gradient-under-tensor-parallelism.md).
+    torch's ``RowwiseParallel`` would give every rank a gradient of all rows, which stays that large while FSDP2 postpones its
+    reduction (docs/decisions/2026-11-21-embedding-gradient-under-tensor-parallelism.md).
     """
 
     def __init__(self, whole: nn.Embedding, mesh: DeviceMesh, between: Shard | Replicate) -> None:
@@ -59,7 +64,7 @@ class VocabParallelEmbedding(nn.Embedding):
 
 
 def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Knobs) -> dict[str, ParallelStyle]:
-    """Of what a stage holds besides its layers and embeddings."""
+    """Styles of a stage's last norm and head."""
     styles: dict[str, ParallelStyle] = {}
     if stage_spec.head:
         styles["head"] = ColwiseParallel(
@@ -73,7 +78,7 @@ def _outside_styles(stage_spec: StageSpec, between: Shard | Replicate, knobs: Kn
 
 
 def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str, ParallelStyle]:
-    """One gather before and one reduction after; the column matmuls share the gathered input."""
+    """Styles of attention: one all-gather before and one reduction after; the column-parallel matmuls share the gathered input."""
     styles: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
         "attention.query": ColwiseParallel(),
@@ -88,21 +93,21 @@ def _attention_styles(shape: ModelShape, between: Shard | Replicate) -> dict[str
     if shape.attention_sinks:
         styles["attention.core"] = HeadShardedParameters()
     if shape.qk_norm:
-        # Each rank normalises its own heads with the same weights, whose gradients must be summed over tp: heads are dim 2.
+        # Each rank normalises its own heads (dim 2) with the same weights, whose gradients must be summed over tp.
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
     return styles
 
 
 class ReplicatedParameters(ParallelStyle):
-    """Parameters that each rank has whole, for an input that each has whole."""
+    """Replicated parameters, for an input that is replicated as well."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return distribute_module(module, device_mesh)
 
 
 class HeadShardedParameters(ParallelStyle):
-    """Parameters of which each rank has those of its heads, used locally."""
+    """Parameters sharded by head (dimension 0); the module uses the local shard."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -111,7 +116,7 @@ class HeadShardedParameters(ParallelStyle):
 
 
 def _feed_forward_styles(module: nn.Module, between: Shard | Replicate) -> dict[str, ParallelStyle]:
-    """Those of a layer's feed-forward, by its kind; those of experts are in experts.py."""
+    """Styles of a layer's feed-forward; none for a mixture of experts, which experts.py parallelizes."""
     if isinstance(module, MixtureOfExperts):
         return {}
     styles: dict[str, ParallelStyle] = {

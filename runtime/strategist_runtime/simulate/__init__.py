@@ -1,1 +1,1 @@
-"""One rank of any cluster without the cluster: the same trainer on tensors without values, in a process group without peers."""
+"""Simulation of one rank of any cluster: the same trainer on tensors without values, in a process group without peers."""

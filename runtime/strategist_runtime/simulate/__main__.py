@@ -15,7 +15,7 @@ from strategist_runtime.process import leave
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes what the rank showed; what can't be simulated ends with one line and exit code 2."""
+    """Writes the simulated rank; for an unsupported plan it prints one line and exits with code 2."""
     parser = argparse.ArgumentParser(prog="strategist_runtime.simulate", description=__doc__)
     parser.add_argument("plan", type=Path, help="a plan as strategist writes it")
     parser.add_argument("--rank", type=int, required=True, help="the rank to stand in for")
@@ -35,17 +35,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRank:
-    # Here and not above: a plan that can't be read costs no import of torch.
+    # Imported here, so that a plan that cannot be read costs no import of torch.
     from strategist_runtime.simulate import unsupported, user_model
     from strategist_runtime.simulate.rank import simulate
 
-    warnings.simplefilter("ignore")  # torch warns again when the plan runs
-    logging.getLogger("torch").setLevel(logging.CRITICAL)  # what it logs of an error is said once, and shorter
+    warnings.simplefilter("ignore")  # torch repeats its warnings when the plan runs
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # errors are printed once, in one line
     try:
         return simulate(plan, rank, whole=whole, own=user_model.find_model_function(code) if code else None)
     except StrategistError:
         raise
-    except Exception as error:  # the border to torch, whose operators fail in any way where there are no values
+    except Exception as error:  # torch's operators can raise anything on tensors without values
         raise unsupported.unsupported_operator(error, plan, code) from error
 
 

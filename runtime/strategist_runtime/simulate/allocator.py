@@ -1,9 +1,9 @@
-"""What CUDA's caching allocator reserves for the tensors of a run: its rules, and a run's allocations replayed on them.
+"""Memory that CUDA's caching allocator reserves: its rules, and the replay of a run's allocations on them.
 
-Rules: c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp of torch 2.13, as it is without settings but
-``expandable_segments``. What another stream reads when it is freed serves again as late as it may (``readers``). Not modelled: what
-is not allocated through it (NCCL's buffers, CUDA's context), workspaces of cuBLAS, temporaries of CUDA's kernels that those of the
-CPU have not, and that cached segments are given back when a device is full.
+Rules: c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp of torch 2.13, without settings except
+``expandable_segments``. A block that another stream reads when it is freed is reused as late as possible (``stream_memory``).
+Not modelled: memory outside of the allocator (NCCL's buffers, CUDA's context), cuBLAS workspaces, temporaries that CUDA's
+kernels have and the CPU's have not, and the release of cached segments when a device is full.
 """
 
 from bisect import bisect_left, insort
@@ -12,25 +12,27 @@ from collections.abc import Set
 from strategist_runtime.simulate.timeline import Timeline
 
 MIB = 2**20
-LEAST = 512
-"""Of a block: every size is rounded up to a multiple of it."""
+BLOCK_MULTIPLE = 512
+"""Every block size is rounded up to a multiple of this."""
 
-SMALL = MIB
-"""Blocks up to this size come from segments of SMALL_SEGMENT."""
+SMALL_BLOCK_BYTES = MIB
+"""Blocks up to this size are allocated from segments of SMALL_SEGMENT."""
 
 SMALL_SEGMENT, MEDIUM_SEGMENT, SEGMENT_STEP = 2 * MIB, 20 * MIB, 2 * MIB
-MEDIUM = 10 * MIB
-"""Blocks below this size come from segments of MEDIUM_SEGMENT, larger ones from segments of their own, rounded to SEGMENT_STEP."""
+MEDIUM_BLOCK_BYTES = 10 * MIB
+"""Blocks below this size are allocated from segments of MEDIUM_SEGMENT; larger ones get their own segments, rounded up to
+SEGMENT_STEP.
+"""
 
-STEPS = 6
-"""Of a run, at most: nearly always the second already reserves nothing more."""
+MAX_STEPS = 6
+"""Most steps to replay; nearly always the second already reserves nothing more."""
 
-COMPUTE = 0
-"""The stream of every allocation of which nothing else is said."""
+COMPUTE_STREAM = 0
+"""The default stream of allocations."""
 
 
 class Block:
-    """A piece of a segment, between its neighbours there."""
+    """A part of a segment, linked to its neighbours (``before``, ``behind``)."""
 
     __slots__ = ("address", "before", "behind", "free", "pool", "size")
 
@@ -42,7 +44,7 @@ class Block:
 
 
 class Pool:
-    """The blocks of one stream that are small, or that are large. ``tail``: the last block where segments grow."""
+    """The small or the large blocks of one stream. ``tail``: the last block, if segments are expandable."""
 
     def __init__(self, *, small: bool, address: int) -> None:
         self.small, self.end = small, address
@@ -50,8 +52,9 @@ class Pool:
         self._free: list[tuple[int, int, Block]] = []
 
     def fitting(self, size: int) -> Block | None:
-        """Takes the smallest free block that is large enough, of equal ones the first; where a segment grows, its end only where
-        nothing else fits, for that could be of any size."""
+        """Removes and returns the smallest free block that is large enough (of equal ones the first), None if there is none. The
+        tail of an expandable segment is used only if no other block fits, since it can grow to any size.
+        """
         index = bisect_left(self._free, (size,))
         if index < len(self._free) - 1 and self._free[index][2] is self.tail:
             index += 1
@@ -66,30 +69,30 @@ class Pool:
 
 
 class Allocator:
-    """Memory of one device, cut into blocks."""
+    """Memory of one device, divided into blocks."""
 
     def __init__(self, *, expandable: bool = False) -> None:
         self.expandable = expandable
         self.allocated_bytes = self.reserved_bytes = 0
         self._pools: dict[tuple[int, bool], Pool] = {}
 
-    def allocate(self, size: int, stream: int = COMPUTE) -> Block:
-        """A block of at least ``size`` bytes, which is not 0."""
-        size = _up(size, LEAST)
-        small = size <= SMALL
+    def allocate(self, size: int, stream: int = COMPUTE_STREAM) -> Block:
+        """A block of at least ``size`` bytes; ``size`` must not be 0."""
+        size = _rounded_up(size, BLOCK_MULTIPLE)
+        small = size <= SMALL_BLOCK_BYTES
         pool = self._pools.get((stream, small))
-        if pool is None:  # pools lie far apart: growing segments never meet
+        if pool is None:  # addresses of pools are far apart, so that growing segments never meet
             pool = self._pools[stream, small] = Pool(small=small, address=len(self._pools) << 50)
         block = pool.fitting(size) or (self._grown(pool, size) if self.expandable else self._segment(pool, size))
         rest = block.size - size
-        if rest >= LEAST and (small or self.expandable or rest > SMALL):
+        if rest >= BLOCK_MULTIPLE and (small or self.expandable or rest > SMALL_BLOCK_BYTES):
             self._cut(block, size)
         block.free = False
         self.allocated_bytes += block.size
         return block
 
     def free(self, block: Block) -> None:
-        """Gives a block back, which joins free neighbours."""
+        """Frees a block and merges it with free neighbours."""
         self.allocated_bytes -= block.size
         pool = block.pool
         if (before := block.before) is not None and before.free:
@@ -101,17 +104,17 @@ class Allocator:
         pool.put(block)
 
     def _segment(self, pool: Pool, size: int) -> Block:
-        length = SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT if size < MEDIUM else _up(size, SEGMENT_STEP)
+        length = SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT if size < MEDIUM_BLOCK_BYTES else _rounded_up(size, SEGMENT_STEP)
         block = Block(pool, pool.end, length)
         pool.end += length
         self.reserved_bytes += length
         return block
 
     def _grown(self, pool: Pool, size: int) -> Block:
-        """The end of the pool's one segment, which grows by as much as is missing there."""
+        """The tail of the pool's expandable segment, grown by the missing bytes."""
         tail = pool.tail
         free_bytes = tail.size if tail is not None and tail.free else 0
-        length = _up(size - free_bytes, SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT)
+        length = _rounded_up(size - free_bytes, SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT)
         self.reserved_bytes += length
         pool.end += length
         if tail is not None and tail.free:
@@ -145,22 +148,22 @@ class Allocator:
         return first
 
 
-def _up(size: int, step: int) -> int:
+def _rounded_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
 def reserved_bytes(timeline: Timeline, *, expandable: bool = False) -> int:
-    """The most that the allocator reserves in a run of which ``timeline`` shows one step, after the first.
+    """Peak memory that the allocator reserves in a run; ``timeline`` is one step of it, after the first.
 
-    Replayed are what was there before that step but the optimizer's states; the step, in which they are made as its update begins
-    (also where parameters are updated in the backward pass, which makes them earlier), among blocks that activations left; and the
-    step again, until it reserves nothing more. Streams are those in which the step allocated; a block that is freed is free on its
-    own stream at once, as FSDP2 has it, which waits for events and records no streams, or after its delay.
+    Replays the allocations before that step except the optimizer's states; then the step, with the states allocated at the begin
+    of its update (also if parameters are updated in the backward pass, which makes them earlier), among blocks freed by
+    activations; then the step again, until it reserves nothing more. Allocations are on the streams of the step. A freed block
+    is free on its own stream at once, as with FSDP2, which waits for events and does not record streams; or after its delay.
     """
     run = _Run(timeline, expandable=expandable)
     run.begin()
     run.step()
-    for _ in range(STEPS - 1):
+    for _ in range(MAX_STEPS - 1):
         before = run.allocator.reserved_bytes
         run.step()
         if run.allocator.reserved_bytes == before:
@@ -169,7 +172,7 @@ def reserved_bytes(timeline: Timeline, *, expandable: bool = False) -> int:
 
 
 class _Run:
-    """Steps on one allocator, one after the other."""
+    """Replays steps on one allocator."""
 
     def __init__(self, timeline: Timeline, *, expandable: bool) -> None:
         self.allocator = Allocator(expandable=expandable)
@@ -184,7 +187,7 @@ class _Run:
         self._restore(self._held.keys() - self._states)
 
     def step(self) -> None:
-        """Runs the step from what lies between steps; the states may be missing until its update."""
+        """Replays the step from the state between steps; the optimizer's states may be missing until its update."""
         made = self._states <= self._bytes.keys()
         self._restore(self._held.keys() if made else self._held.keys() - self._states)
         streams, begin = self._timeline.streams, self._timeline.begin
@@ -193,7 +196,9 @@ class _Run:
                 self._restore(self._bytes.keys() | self._states)
                 made = True
             delay = self._timeline.delays.get(index, 0)
-            self._resize(number, self._bytes.get(number, 0) + change, streams.get(index, COMPUTE), index + delay if delay else 0)
+            self._resize(
+                number, self._bytes.get(number, 0) + change, streams.get(index, COMPUTE_STREAM), index + delay if delay else 0
+            )
             for block in self._waiting.pop(index, ()):
                 self.allocator.free(block)
         for block in [block for blocks in self._waiting.values() for block in blocks]:
@@ -201,15 +206,15 @@ class _Run:
         self._waiting.clear()
 
     def _restore(self, numbers: Set[int]) -> None:
-        """Frees what is not among them, and makes those that are missing."""
+        """Frees all storages except ``numbers``, and allocates those of ``numbers`` that are missing."""
         for number in [number for number in self._bytes if number not in numbers]:
             self._resize(number, 0)
         for number, size in self._held.items():
             if number in numbers and number not in self._bytes:
                 self._resize(number, size)
 
-    def _resize(self, number: int, size: int, stream: int = COMPUTE, until: int = 0) -> None:
-        """Gives a storage another block; its old one is free at once, or after the event ``until``."""
+    def _resize(self, number: int, size: int, stream: int = COMPUTE_STREAM, until: int = 0) -> None:
+        """Gives a storage another block; its old one is freed at once, or after the event ``until``."""
         old = self._blocks.pop(number, None)
         self._bytes.pop(number, None)
         if size:
@@ -221,7 +226,7 @@ class _Run:
 
 
 def _sizes(timeline: Timeline) -> dict[int, int]:
-    """Bytes of each storage that was there before the step."""
+    """Bytes of each storage that existed before the step."""
     sizes: dict[int, int] = {}
     for number, change, _ in timeline.events[: timeline.begin]:
         sizes[number] = sizes.get(number, 0) + change

@@ -1,4 +1,4 @@
-"""Simulated host memory: tensors that a plan keeps on the host do not count as device memory."""
+"""Simulated host memory: tensors that a plan keeps in host memory do not count as device memory."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,28 +13,28 @@ from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.training.trainer import Trainer
 
 HOST = "host"
-"""The part of what lives there; it is none of a device's memory."""
+"""The part of memory on the host; it does not count as device memory."""
 
-_born: list[str] = []
+_parts: list[str] = []
 
 
 def current_part() -> str:
-    """The part that tensors which are made now belong to; empty where that follows from the module that makes them."""
-    return _born[-1] if _born else ""
+    """The part of memory of new tensors; empty if it follows from the module that makes them."""
+    return _parts[-1] if _parts else ""
 
 
 @contextmanager
 def creating_part(part: str) -> Iterator[None]:
-    """Within, what is made belongs to ``part``."""
-    _born.append(part)
+    """Context in which new tensors belong to ``part``."""
+    _parts.append(part)
     try:
         yield
     finally:
-        _born.pop()
+        _parts.pop()
 
 
 def update_synchronously(trainer: Trainer) -> None:
-    """Updates beside the passes happen where they are asked for: other threads see no tensors without values."""
+    """Runs background updates in the calling thread, since the modes of a simulation do not apply to other threads."""
     if isinstance(trainer.optimizer, HostInBackward):
         trainer.optimizer.beside = lambda work: work()  # type: ignore[method-assign]
     if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.updater is not None:
@@ -42,7 +42,7 @@ def update_synchronously(trainer: Trainer) -> None:
 
 
 class SynchronousExecutor(ThreadPoolExecutor):
-    """Does what it is given at once."""
+    """An executor that runs submitted work at once, in the calling thread."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
         done: Future[Any] = Future()
@@ -51,14 +51,14 @@ class SynchronousExecutor(ThreadPoolExecutor):
 
 
 def host_optimizers(optimizer: torch.optim.Optimizer) -> tuple[HostOptimizer, ...]:
-    """The optimizers that are a host's."""
+    """The host optimizers that ``optimizer`` consists of; empty if it runs on the device."""
     if isinstance(optimizer, HostInBackward):
         return optimizer.hosts
     return (optimizer,) if isinstance(optimizer, HostOptimizer) else ()
 
 
 def update_on_host(optimizer: HostOptimizer) -> None:
-    """What a host's optimizer needs for an update lives there."""
+    """Makes temporaries of a host optimizer's update count as host memory."""
     step = optimizer.inner.step
 
     def there(*arguments: Any) -> Any:

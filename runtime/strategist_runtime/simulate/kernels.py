@@ -1,4 +1,4 @@
-"""CUDA-only kernels, replaced by ones with the same outputs and the same saved tensors."""
+"""Replacements of CUDA-only kernels, with the same outputs and the same saved tensors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Partial
 
 
 class _Norm(torch.autograd.Function):
-    """RMS norm in one kernel (``aten._fused_rms_norm``): keeps its input and one fp32 number a row."""
+    """RMS norm in one kernel (``aten._fused_rms_norm``): saves its input and one fp32 number per row."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def _rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | N
 
 @contextmanager
 def of_cuda() -> Iterator[None]:
-    """Within, modules find the kernels of CUDA."""
+    """Context in which modules call replacements of CUDA's kernels."""
     original = F.rms_norm
     F.rms_norm = _rms_norm
     try:

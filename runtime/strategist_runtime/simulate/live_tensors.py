@@ -1,4 +1,4 @@
-"""Live tensors of a step, followed storage by storage."""
+"""Live tensors of a step, tracked by storage."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from strategist_runtime.simulate.host_memory import HOST
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
-from strategist_runtime.simulate.virtual_streams import HOST as HOST_LINE, StreamOrder
+from strategist_runtime.simulate.virtual_streams import HOST_LINE as HOST_LINE, StreamOrder
 
 OPTIMIZER, LAYERS = "optimizer", "layers"
 AFTER_LAYERS = ("head", "loss")
@@ -26,25 +26,25 @@ COPY, CONSTANT = torch.ops.aten.copy_.default, torch.ops.aten.lift_fresh.default
 
 
 def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
-    """The memory in which tensors lie; those that are meant to have none lie nowhere."""
+    """The storages of tensors; meta tensors have none."""
     return (part.untyped_storage() for tensor in tensors for part in memory.inner_tensors(tensor) if not part.is_meta)
 
 
 def place_of(name: str) -> str:
-    """Where a module or a parameter belongs in any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
+    """The place of a module or parameter within any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
     path = name.split(".")
     return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
 
 
 class Live(DispatchMode):
-    """Follows the storages that operators make or resize within it."""
+    """Dispatch mode that tracks the storages that operators make or resize."""
 
     def __init__(self, races: Races | None = None, order: StreamOrder | None = None) -> None:
         super().__init__()
         self.races, self.order = races, order
         self._readers = StreamReaders(order) if order is not None and races is None else None
         self.timeline, self.flops, self.updating = Timeline(), 0, False
-        self.over = False  # what is freed after the step is no part of it
+        self.over = False  # frees after the step do not count
         self.module = self.place = ""
         self.host_bytes = self.host_peak_bytes = 0
         self._on_host: dict[int, int] = {}
@@ -54,17 +54,19 @@ class Live(DispatchMode):
         self._streams = {torch.cpu.current_stream(): 0}
 
     def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
-        """Counts what is there already."""
+        """Counts a tensor that exists already."""
         for storage in storages([tensor]):
             self._see(storage, StorageOrigin(part=part, module=module))
 
     @property
     def held_bytes(self) -> int:
-        """What lives on the device now."""
+        """Bytes that are live on the device now."""
         return sum(self._bytes.values())
 
     def copied(self, tensor: Tensor, waits: bool) -> Tensor:
-        """A copy where the tensor does not lie: of the host's on the device, of the device's on the host."""
+        """A copy in the other memory: of a host tensor on the device, of a device tensor on the host. ``waits``: the host waits
+        for it.
+        """
         there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
         with host_memory.creating_part("communication" if there else HOST):
             made = tensor.clone()
@@ -73,7 +75,7 @@ class Live(DispatchMode):
         return made
 
     def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
-        """Says what a tensor is, as the operator that made it could not know."""
+        """Sets the part of memory (and module) of an existing tensor, which did not follow from the operator that made it."""
         for storage in storages([tensor]):
             number = self._numbers.get(key_of(storage))
             if number is not None:
@@ -82,7 +84,7 @@ class Live(DispatchMode):
 
     @contextmanager
     def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
-        """Around a step: its operators, resizes, and the modules that are entered."""
+        """Context of a step: tracks its operators, its resizes, and the begin of modules' passes."""
         self.timeline.begin = len(self.timeline.events)
         if self._readers is not None:
             self._readers.follow(self.timeline)
@@ -93,8 +95,9 @@ class Live(DispatchMode):
         self.over = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs the operator and looks at what it made; what wraps tensors is seen again as what it does with them. There are no
-        values: a number that is read is 1."""
+        """Runs the operator and records its results; operators on tensor wrappers are dispatched again on the inner tensors.
+        Reading a number returns 1, since tensors have no values.
+        """
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
         if func is compat_simulate.SCALAR:
@@ -103,7 +106,7 @@ class Live(DispatchMode):
             return 1.0
         for gradient in compat_simulate.gradients_given(func, args):
             self.own(gradient, "gradients")
-        if func is compat_simulate.WAIT:  # gives back what it is given, and only where there are no values a copy
+        if func is compat_simulate.WAIT:  # returns its argument; only on tensors without values it would return a copy
             return args[0]
         given = {key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))}
         result = func(*args, **(kwargs or {}))
@@ -118,11 +121,11 @@ class Live(DispatchMode):
         return result
 
     def _is_of_host(self, operator: Any, given: set[int]) -> bool:
-        """Whether the host makes something of what lies there, or a constant."""
+        """Whether the host computes the result: all arguments are in host memory, or it is a constant."""
         return not host_memory.current_part() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
 
     def _look(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, given: set[int]) -> None:
-        """Tells of an operation: it runs on the current stream, or on the host where all that it works with lies there."""
+        """Passes an operation to ``races``: on the current stream, or on the host if all of its tensors are in host memory."""
         if operator.namespace == "prim" or operator is CONSTANT:
             return
         made = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
@@ -144,10 +147,12 @@ class Live(DispatchMode):
         self._see(storage, self._birth(""))
 
     def _birth(self, namespace: str) -> StorageOrigin:
-        """Recomputation runs in the backward pass with gradients enabled, as nothing else there does."""
+        """The origin of a new storage. Recomputation is recognised in the backward pass by enabled gradients, which no other
+        operation has there.
+        """
         if host_memory.current_part():
             part = host_memory.current_part()
-        elif namespace in compat_simulate.COMMUNICATING:
+        elif namespace in compat_simulate.COLLECTIVE_NAMESPACES:
             part = "communication"
         elif self.updating or not torch.is_grad_enabled():
             part = "temporaries"
@@ -200,14 +205,14 @@ class Live(DispatchMode):
         moment = self._moments.get((phase, module))
         if moment is None:
             moment = self._moments[phase, module] = Moment(phase=phase, module=module)
-        # On CPU streams do nothing, but FSDP2 enters them as it does those of a GPU.
+        # On CPU streams have no effect, but FSDP2 enters them as on a GPU.
         if stream := self._streams.setdefault(torch.cpu.current_stream(), len(self._streams)):
             self.timeline.streams[len(self.timeline.events)] = stream
         self.timeline.events.append((number, change, moment))
 
 
 def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """What models are made of at their top, and what their layers are made of."""
+    """The parts of models (embedding, layers, head), and the modules of each layer."""
     for name, module in memory.modules(parts):
         yield name, module
         if name.startswith(f"{LAYERS}."):

@@ -1,7 +1,9 @@
-"""Data races between streams: reads before a write has finished, writes before a read has finished, memory that is freed too early.
+"""Data races between streams: reads before a write has finished, writes before a read has finished, memory that is reused too
+early.
 
-What ``torch.cuda._sanitizer`` looks for on a device, and frees besides: CUDA's caching allocator gives a block that was freed to
-whatever asks next on the stream that it was made on, and another stream may still work with it, unless that was recorded.
+``torch.cuda._sanitizer`` checks the same on a device, except reuse: CUDA's caching allocator gives a freed block to the next
+allocation on the stream of its first one, and another stream may still use the block, unless that use was recorded
+(``record_stream``).
 """
 
 from collections import defaultdict
@@ -15,15 +17,17 @@ from torch import Tensor
 from strategist_runtime.compat.dispatch import accesses
 from strategist_runtime.compat.dtensor import key_of
 from strategist_runtime.measure import memory
-from strategist_runtime.simulate.virtual_streams import HOST, StreamOrder
+from strategist_runtime.simulate.virtual_streams import HOST_LINE, StreamOrder
 
 Use = tuple[int, int, str]
-"""The line, the number of the operation there, and its name."""
+"""An access: its line (stream or host), the number of the operation on the line, and the operation's name."""
 
 
 @dataclass(eq=False)
 class Traces:
-    """Accesses to a storage: its creation, the last write, and the reads since then, by stream."""
+    """Accesses to a storage: its creation, the last write, and the reads since then, by line. ``kept``: lines that its free
+    waits for.
+    """
 
     made_on: int
     written: Use
@@ -37,7 +41,7 @@ class Traces:
 
 @dataclass(eq=False)
 class Races:
-    """Looks at each operation as it is asked for; ``found`` says what may go wrong, each pair of operations once."""
+    """Checks each operation when it is launched; ``found`` are the possible races, each pair of operations once."""
 
     order: StreamOrder
     found: dict[str, None] = field(default_factory=dict)
@@ -47,8 +51,9 @@ class Races:
     def note(
         self, operator: Any, arguments: Sequence[Any], options: Mapping[str, Any], result: Any, *, line: int, waits: bool = False
     ) -> None:
-        """An operation on a line: it reads what it is given, and writes what it changes or makes; where it ``waits``, the host goes
-        on when it is over."""
+        """Records an operation on a line: it reads its arguments, and writes those that it changes and its results. ``waits``:
+        the host waits for it.
+        """
         use = (line, self.order.begin(line), str(operator))
         read, written = set[int](), set[int]()
         for value, changed in accesses(operator, arguments, options):
@@ -61,32 +66,32 @@ class Races:
         for key in written | made:
             self._write(key, use)
         if waits:
-            self.order.learn(HOST, self.order.known[line])
+            self.order.learn(HOST_LINE, self.order.known[line])
 
     def make(self, key: int, line: int) -> None:
-        """A storage has memory of its own from here on."""
+        """Records the allocation of a storage's memory."""
         self._reuse(line)
         self._traces[key] = Traces(made_on=line, written=(line, self.order.known[line].get(line, 0), "its allocation"))
 
     def forget(self, key: int) -> None:
-        """Memory of the host is gone: torch's page-locked memory waits for copies by itself."""
+        """Records the free of host memory; no check is needed, since torch's pinned memory waits for its copies."""
         self._traces.pop(key, None)
 
     def keep(self, tensor: Tensor, line: int) -> None:
-        """The tensor's memory waits for a line when it is freed."""
+        """Records that the free of a tensor's memory waits for a line (``record_stream``)."""
         for key in _keys(tensor):
             if key in self._traces:
                 self._traces[key].kept.add(line)
 
     def free(self, key: int) -> None:
-        """A storage is gone."""
+        """Records the free of a storage, with the accesses of other streams that its free does not wait for."""
         traces = self._traces.pop(key, None)
         if traces is None:
             return
-        self._freed[traces.made_on] += [use for use in traces.uses() if use[0] not in (HOST, traces.made_on, *traces.kept)]
+        self._freed[traces.made_on] += [use for use in traces.uses() if use[0] not in (HOST_LINE, traces.made_on, *traces.kept)]
 
     def _reuse(self, made_on: int) -> None:
-        """Something is made on a line, of memory that was freed there."""
+        """Checks an allocation on a line against all memory that was freed there before."""
         for line, number, name in self._freed.pop(made_on, ()):
             if not self.order.over(line, number, to=made_on):
                 self._tell(f"{name} on stream {line} may still use memory that stream {made_on} makes something else of")
@@ -119,7 +124,7 @@ class Races:
 
 
 def _line(number: int) -> str:
-    return "the host" if number == HOST else f"stream {number}"
+    return "the host" if number == HOST_LINE else f"stream {number}"
 
 
 def _keys(value: Any) -> set[int]:

@@ -33,11 +33,11 @@ from strategist_runtime.simulate.virtual_streams import StreamOrder, simulate_st
 from strategist_runtime.training.trainer import make_trainer
 
 DEVICE = torch.device("cpu")
-"""The only one on which torch's tensors without values go through autograd where no GPU is at hand."""
+"""The only device on which torch's tensors without values support autograd without a GPU."""
 
 
 class FakeTensorBuilder(NativeModelBuilder):
-    """Builds the native decoder where it will lie, with the layers that ``layers`` leaves of a stage; nothing gets first values."""
+    """Builds the native decoder on its device, with the layers of a stage that ``layers`` selects; parameters get no values."""
 
     def __init__(self, layers: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self._layers = layers
@@ -52,9 +52,11 @@ class FakeTensorBuilder(NativeModelBuilder):
 
 
 def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | None = None) -> SimulatedRank:
-    """What ``rank`` holds and exchanges in a step of ``plan``. The process stays that rank: call it once. ``whole``: every layer
-    and micro-batch is traced, also where a few of them show what all do. ``own`` takes the place of the plan's model, all of its
-    layers."""
+    """Memory and traffic of ``rank`` in a step of ``plan``. The process stays that rank: call it once.
+
+    ``whole``: traces every layer and micro-batch, even if a few of them represent all. ``own``: a user's model instead of the
+    plan's; all of its layers are traced.
+    """
     begin = time.perf_counter()
     unsupported.check(plan, own)
     asked, plan = plan, without_compiler(plan)
@@ -97,8 +99,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | Non
 
 
 def races(plan: Plan, rank: int) -> tuple[str, ...]:
-    """What operations of a step of ``rank`` on several streams of a GPU may do to each other, found without one. The process stays
-    that rank."""
+    """Possible data races between the streams of a GPU in a step of ``rank``, found without a GPU. The process stays that rank."""
     unsupported.check(plan, in_turn=True)
     pinned, plan = plan.candidate.options.pin_memory, without_compiler(plan)
     plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
@@ -116,15 +117,19 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
 
 
 def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
-    """Where a step of fewer micro-batches stands for many, what these keep is reserved besides. Layers alone come to 0.4 % of
-    the whole step (models of 8B and 70B, benchmarks/titan.py); with micro-batches, a small pipeline came out 5 % below it."""
+    """Reserved memory. If the timeline has fewer micro-batches than the step, the difference of both peaks is added.
+
+    Compared with tracing the whole step: 0.4 % off with fewer layers only (models of 8B and 70B, benchmarks/titan.py); with
+    fewer micro-batches a small pipeline came out 5 % too low.
+    """
     besides = peak_memory_bytes - found.timeline.peak_memory_bytes
     return besides + reserved_bytes(found.timeline, expandable=plan.candidate.options.expandable_segments)
 
 
 def without_compiler(plan: Plan) -> Plan:
-    """The plan without its compiler, which sees no tensors without values: layers run as they are written, which keeps more. Nor is
-    there memory whose pages could be locked."""
+    """The plan without compilation, which does not work on tensors without values: layers run eagerly and save more. Also
+    without pinned memory, which does not exist here.
+    """
     candidate = plan.candidate
     knobs = replace(candidate.knobs, compile=False)
     options = replace(candidate.options, fullgraph=False, async_tp=False, pin_memory=False)

@@ -1,5 +1,6 @@
-"""DDP's reducer for tensors without values, which torch's own, written in C++, does not take: the same buckets, filled, reduced and
-emptied at the same moments (arXiv 2006.15704)."""
+"""DDP's reducer for tensors without values, which torch's own (in C++) does not support: the same buckets, filled, reduced and
+emptied at the same times (arXiv 2006.15704).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ Hook = Callable[[Any, Any], torch.futures.Future[Tensor]]
 
 @dataclass(kw_only=True)
 class Bucket:
-    """The gradients of some parameters in one tensor; communication hooks ask it what they ask ``dist.GradBucket``."""
+    """The gradients of some parameters in one tensor; same interface for communication hooks as ``dist.GradBucket``."""
 
     number: int
     last: bool
@@ -50,7 +51,7 @@ class Bucket:
 
 
 class Reducer:
-    """What ``DistributedDataParallel`` asks of torch's; arguments in the order of its constructor."""
+    """Interface of torch's reducer, as far as ``DistributedDataParallel`` uses it; arguments in the order of its constructor."""
 
     def __init__(
         self,
@@ -79,11 +80,11 @@ class Reducer:
             parameter.register_post_accumulate_grad_hook(lambda parameter, index=index: self._arrive(index, parameter))
 
     def tensors(self) -> Iterator[Tensor]:
-        """What stays between steps: the buckets."""
+        """The buckets, which live between steps."""
         return (bucket.whole for bucket in self.buckets)
 
     def kept(self) -> Iterator[Tensor]:
-        """What a communication hook keeps between steps: PowerSGD the errors of its last reduction, and its matrices."""
+        """Tensors that a communication hook keeps between steps: PowerSGD's error feedback and its matrices."""
         for state in getattr(self.hook_state, "args", ()):
             if isinstance(state, PowerSGDState):
                 yield from (*state.error_dict.values(), *state.p_memory_dict.values(), *state.q_memory_dict.values())
@@ -92,19 +93,19 @@ class Reducer:
         self.hook, self.hook_state = hook, state
 
     def set_logger(self, _logger: object) -> None:
-        """Unused."""
+        """Does nothing."""
 
     def prepare_for_forward(self) -> None:
-        """Nothing is counted."""
+        """Does nothing."""
 
     def prepare_for_backward(self, _outputs: Sequence[Tensor]) -> None:
-        """The next gradients are to be reduced; without this call they wait in the parameters."""
+        """Makes the next backward pass reduce gradients; without this call they accumulate in the parameters."""
         self.expecting = True
         for bucket in self.buckets:
             bucket.missing = len(bucket.members)
 
     def rebuild_buckets(self) -> bool:
-        """Once, after a backward pass has shown in which order gradients come."""
+        """Rebuilds the buckets once, after a backward pass has shown the order of gradients. Returns whether it did."""
         if self.rebuilt or not self.arrived or (self.find_unused and not self.static):
             return False
         self.rebuilt = True
@@ -113,13 +114,15 @@ class Reducer:
         self._fill(assigned_to_buckets(inside, self.limits, sparse, self.arrived))
         return True
 
-    _rebuild_buckets = rebuild_buckets  # by which name DDP calls it
+    _rebuild_buckets = rebuild_buckets  # DDP's name for it
 
     def _set_static_graph(self) -> None:
         self.static = True
 
     def _delay_all_reduce(self) -> None:
-        """A static graph's first step reduces everything at its end; here it does as the later ones."""
+        """Does nothing: torch reduces everything at the end of a static graph's first step; here that step reduces like later
+        ones.
+        """
 
     def _set_optimizer_in_backward(self) -> None:
         self.copies_back = False
@@ -165,7 +168,7 @@ class Reducer:
 
     @torch.no_grad()
     def _finish(self) -> None:
-        """At the end of the backward pass gradients take what the buckets hold."""
+        """Copies the buckets into the gradients, at the end of the backward pass."""
         self.expecting = False
         for bucket in self.buckets:
             found, bucket.reduced = bucket.reduced, None

@@ -1,4 +1,4 @@
-"""What a step of many equal layers allocates and frees, event by event, from a step of fewer: its middle, repeated."""
+"""The timeline of a step of many equal layers, made from that of a step of fewer: its middle layers, repeated."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +10,15 @@ from strategist.contract.rank_observation import Moment
 from strategist_runtime.simulate.timeline import Timeline
 
 UPDATE = "optimizer"
-STAYING = ("parameters", "optimizer")
-"""Parts of memory of which every layer has its own before the step."""
+PERSISTENT_PARTS = ("parameters", "optimizer")
+"""Parts of memory that every layer has before the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiddleLayers:
-    """Traced ``layers`` of a stage, in order, and the ``first`` layer of two equal periods in their middle."""
+    """Traced ``layers`` of a stage in order, and the position ``first`` of the first of two equal periods in their middle; a
+    period has ``period`` layers.
+    """
 
     layers: Sequence[int]
     first: int
@@ -29,8 +31,9 @@ class _UnevenError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """Events of one moment without a break. ``stage`` and ``place`` say whose layer's they are (else -1), ``visit`` how many of its
-    runs came before."""
+    """Consecutive events of one moment. ``stage`` and ``place``: position of the layer (-1 if none); ``visit``: number of
+    earlier runs of the same module.
+    """
 
     events: Sequence[int]
     moment: Moment
@@ -41,16 +44,18 @@ class _Run:
 
 @dataclass(frozen=True, kw_only=True)
 class _Origin:
-    """Where a storage was first seen: the run, and how many others had been first seen there."""
+    """First appearance of a storage: the run, and the number of storages that first appeared in the run before it."""
 
     run: _Run
     ordinal: int
 
 
 def repeat_layers(timeline: Timeline, smaller: Timeline, middles: Sequence[MiddleLayers], times: int) -> Timeline:
-    """The timeline with the first period of each stage's ``middles`` so many times more. Of a copy's storages, each is that of the
-    layer as far away as it is for the original. ``smaller`` shows the same step with one period less, and thus what a period adds
-    to what is there before the step, and to the update. As it is where a layer of the middle does what copies cannot do as well.
+    """The timeline with the first period of each stage's ``middles`` repeated ``times`` more times.
+
+    In a copy, each storage is replaced by that of the layer at the same distance. ``smaller`` is the timeline of a step with one
+    period less; the difference shows what a period adds before the step and to the update. The timeline is returned unchanged if
+    a middle layer's events cannot be copied.
     """
     try:
         return _Repeating(timeline, smaller, middles, times).grown
@@ -80,9 +85,9 @@ class _Repeating:
             self._write(chunk, repeats)
 
     def _hold(self, smaller: Timeline) -> None:
-        """What further layers have before the step."""
-        more = _held(self.old)
-        more.subtract(_held(smaller))
+        """Adds the storages that further layers have before the step."""
+        more = _static_storages(self.old)
+        more.subtract(_static_storages(smaller))
         examples = {(self.old.births[number].part, size): number for number, size, _ in self.old.events[: self.old.begin]}
         moment = Moment(phase="forward")
         for token, count in more.items():
@@ -91,7 +96,7 @@ class _Repeating:
                 self.grown.events.append((len(self.grown.births) - 1, token[1], moment))
 
     def _chunks(self, runs: Sequence[_Run]) -> Iterator[list[_Run]]:
-        """Runs one by one, those of a whole period that is repeated together."""
+        """Single runs; consecutive runs of a period that is repeated form one chunk."""
         chunk: list[_Run] = []
         for run in runs:
             if chunk and (not self._repeats(run) or run.stage != chunk[0].stage):
@@ -111,7 +116,9 @@ class _Repeating:
         return middle.first <= run.place < middle.first + middle.period
 
     def _write(self, chunk: Sequence[_Run], repeats: Mapping[int, int]) -> None:
-        """A chunk and its copies: those of later layers come later, but in the backward pass, earlier."""
+        """Writes a chunk and its copies: copies for later layers come later in the forward pass, and earlier in the backward
+        pass.
+        """
         if not self._repeats(chunk[0]):
             self._write_once(chunk[0], repeats)
             return
@@ -123,7 +130,7 @@ class _Repeating:
                     self._note(index, self._number(number, run, copy), change, moment)
 
     def _write_once(self, run: _Run, repeats: Mapping[int, int]) -> None:
-        """What is no repeated layer's, block by block where further layers bring more of them."""
+        """Writes a run that is not repeated; its events in the update are repeated block by block for further layers."""
         events = iter(run.events)
         for first in events:
             block = [first, *islice(events, repeats.get(first, 1) - 1)]
@@ -137,7 +144,9 @@ class _Repeating:
                 self._repeat_update(block)
 
     def _copies_too(self, number: int, run: _Run) -> list[int]:
-        """The copies of a storage to which the same happens, since a run is neither their layer's nor that of one beside it."""
+        """The copies of a storage that get the same event, because the run belongs neither to their layer nor to a neighbouring
+        one.
+        """
         origin, copies = self.origins.get(number), range(1, self.times + 1)
         if origin is not None and self._repeats(origin.run) and not self._near(origin.run, run):
             return [self._copy(number, copy) for copy in copies]
@@ -149,7 +158,7 @@ class _Repeating:
         return origin is not None and origin.run.moment.phase == UPDATE
 
     def _repeat_update(self, block: Sequence[int]) -> None:
-        """Temporaries of the update of further layers."""
+        """Writes the temporaries of further layers in the update."""
         for copy in range(1, self.times + 1):
             for index in block:
                 number, change, moment = self.old.events[index]
@@ -158,7 +167,11 @@ class _Repeating:
                     self._note(index, self._copy(number, copy), change, moment)
 
     def _number(self, number: int, run: _Run, copy: int) -> int:
-        """The storage that a copy of a run means where the original means ``number``."""
+        """The storage in a copy of a run that corresponds to storage ``number`` in the original.
+
+        Raises:
+            _UnevenError: there is none.
+        """
         origin = self.origins.get(number)
         if origin is None or not self._near(origin.run, run):
             if copy:
@@ -181,7 +194,9 @@ class _Repeating:
         return self._copy(found, which)
 
     def _near(self, origin: _Run, run: _Run) -> bool:
-        """Whether both are of layers so near to each other that what one does with the other's storages is what any layer does."""
+        """Whether both runs are of layers at most a period apart, so that any layers at this distance use each other's storages
+        in the same way.
+        """
         return origin.stage == run.stage >= 0 and abs(origin.place - run.place) <= self.middles[run.stage].period
 
     def _copy(self, number: int, copy: int) -> int:
@@ -203,7 +218,7 @@ class _Repeating:
         self.grown.events.append((number, change, moment))
 
     def _update_repeats(self, smaller: Timeline, runs: Sequence[_Run]) -> dict[int, int]:
-        """Of the update's events, by the index of the first, how many in a row are there for one period more."""
+        """Blocks of the update's events that one period adds: the number of events by the index of the first."""
         mine = [index for run in runs if run.moment.phase == UPDATE for index in run.events]
         others = [change for _, change, moment in smaller.events[smaller.begin :] if moment.phase == UPDATE]
         matcher = SequenceMatcher(None, others, [self.old.events[index][1] for index in mine], autojunk=False)
@@ -227,7 +242,7 @@ def _runs(timeline: Timeline, middles: Sequence[MiddleLayers]) -> Iterator[_Run]
 
 
 def _origins(timeline: Timeline, runs: Sequence[_Run]) -> dict[int, _Origin]:
-    """Of the storages that were first seen in the step."""
+    """The origins of the storages that first appear within the step."""
     seen = {number for number, _, _ in timeline.events[: timeline.begin]}
     origins: dict[int, _Origin] = {}
     for run in runs:
@@ -241,7 +256,7 @@ def _origins(timeline: Timeline, runs: Sequence[_Run]) -> dict[int, _Origin]:
     return origins
 
 
-def _held(timeline: Timeline) -> Counter[tuple[str, int]]:
-    """Parts and sizes of what layers have before the step."""
+def _static_storages(timeline: Timeline) -> Counter[tuple[str, int]]:
+    """The number of storages of layers before the step, by part and size."""
     held = ((timeline.births[number].part, size) for number, size, _ in timeline.events[: timeline.begin])
-    return Counter(token for token in held if token[0] in STAYING)
+    return Counter(token for token in held if token[0] in PERSISTENT_PARTS)

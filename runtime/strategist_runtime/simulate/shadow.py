@@ -1,7 +1,7 @@
-"""One real rank of any cluster: its own tensors on one device, among peers that are not there.
+"""Shadow run: one real rank of any cluster, with its own tensors on one device and without peers.
 
-What collectives bring is not what peers would send, so losses and gradients mean nothing. Shapes, types, operators and lifetimes of
-tensors are those of the rank, and with them its computing time and its peak memory.
+Collectives do not return what peers would send, so losses and gradients are meaningless. Shapes, types, operators and lifetimes
+of tensors are those of the rank, and so are its compute time and its peak memory.
 """
 
 import torch
@@ -22,10 +22,10 @@ from strategist_runtime.training.trainer import StepResult, Trainer, make_traine
 
 
 class UncheckedTrainer(Trainer):
-    """Takes every step, whatever its figures are, and clips in every one where the settings clip at all."""
+    """A trainer whose steps are never skipped, and which clips in every step if the settings clip at all."""
 
     def reduced(self, loss: Tensor) -> StepResult:
-        """A loss of 0 and a norm above the limit, after the work of finding out both."""
+        """A loss of 0 and a norm above the limit, after the same work as in a real step."""
         super().reduced(loss)
         return StepResult(loss=0.0, grad_norm=2.0 * (self.settings.clip_norm or 1.0))
 
@@ -54,7 +54,7 @@ def run(plan: Plan, rank: int, settings: TrialSettings, recorder: Recorder) -> N
 
 
 def _check_memory(plan: Plan, device: torch.device) -> None:
-    """A smaller device would run out of memory where the plan's does not."""
+    """Refuses a device with less memory than the plan's, which would run out of memory where the plan's does not."""
     planned = plan.cluster.device
     if device.type == "cpu":
         return

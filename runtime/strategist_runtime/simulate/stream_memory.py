@@ -1,8 +1,8 @@
-"""Memory that other streams still read when it is freed: reused after the host knows that they have finished.
+"""Freed memory that other streams still read: it is reused once the host knows that they have finished.
 
-CUDA's caching allocator records an event on each of these streams and looks at it whenever it allocates; until then no allocation
-gets the block (``insert_events``, ``process_events`` in c10/cuda/CUDACachingAllocator.cpp). The host is taken to run ahead as far
-as what it waits for lets it, so what is reserved is the most that it can be.
+CUDA's caching allocator records an event on each of these streams and checks it at each allocation; until then the block is not
+reused (``insert_events``, ``process_events`` in c10/cuda/CUDACachingAllocator.cpp). The host is assumed to run ahead of the
+device as far as its waits allow, so reserved memory is an upper bound.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,9 @@ from strategist_runtime.simulate.virtual_streams import Known, StreamOrder
 
 @dataclass(eq=False)
 class StreamReaders:
-    """Streams that read each storage, by its key. ``waiting``: events that free memory, and what must finish first."""
+    """The streams that read each storage, by the storage's key. ``waiting``: free events, and what must finish before the memory
+    is reused.
+    """
 
     order: StreamOrder
     timeline: Timeline = field(default_factory=Timeline)
@@ -26,30 +28,30 @@ class StreamReaders:
     own: dict[int, int] = field(default_factory=dict)
 
     def follow(self, timeline: Timeline) -> None:
-        """From now on what is freed belongs to ``timeline``."""
+        """Makes later frees belong to ``timeline``."""
         self.timeline = timeline
         self.order.kept, self.order.synchronized = self.keep, self.synchronized
 
     def made(self, key: int) -> None:
-        """A storage belongs to the current stream."""
+        """Records that a storage was allocated on the current stream."""
         self.own[key] = self.order.current.line
 
     def keep(self, tensor: Tensor, line: int) -> None:
-        """A stream reads a tensor."""
+        """Records that a stream reads a tensor."""
         for part in memory.inner_tensors(tensor):
             key = key_of(part.untyped_storage())
             if self.own.get(key) != line:
                 self.lines.setdefault(key, set()).add(line)
 
     def freed(self, key: int) -> None:
-        """The last event of the timeline freed a storage."""
+        """Records that the last event of the timeline freed a storage."""
         self.own.pop(key, None)
         lines = self.lines.pop(key, None)
         if lines:
             self.waiting.append((len(self.timeline.events) - 1, {line: self.order.begin(line) for line in lines}))
 
     def synchronized(self) -> None:
-        """The host has learnt what is over."""
+        """Called when the host has waited: sets the delay of frees whose readers have finished."""
         known, still = self.order.known[0], []
         for index, needed in self.waiting:
             if all(known.get(line, 0) >= number for line, number in needed.items()):
@@ -59,7 +61,7 @@ class StreamReaders:
         self.waiting = still
 
     def end(self) -> None:
-        """The step is over, and the host has read what it brought."""
+        """Ends the step, in which the host reads results: all readers have finished."""
         for index, _ in self.waiting:
             self.timeline.delays[index] = len(self.timeline.events) - 1 - index
         self.waiting = []

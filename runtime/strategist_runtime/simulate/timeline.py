@@ -18,7 +18,7 @@ class StorageOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySnapshot:
-    """Memory peak of a moment: live bytes by part and by module."""
+    """Memory at the peak of a moment: live bytes by part and by module."""
 
     parts: Mapping[str, int]
     modules: Mapping[str, int]
@@ -30,10 +30,13 @@ class MemorySnapshot:
 
 @dataclass(kw_only=True)
 class Timeline:
-    """Storages by number, in the order in which they were seen. ``events``: the storage, by how many bytes it grew or shrank, and
-    the moment. The first ``begin`` of them are of what was there before the step. ``streams``: by an event's index its stream,
-    where it isn't the one that computes. ``delays``: by the index of an event that frees what another stream reads, after how many
-    more events that is surely over."""
+    """Allocations and frees of a step; storages are numbered in the order of their first appearance.
+
+    ``births``: origins, by storage number. ``events``: storage number, change of its size in bytes, and moment. The first
+    ``begin`` events are of storages that existed before the step. ``streams``: stream by index of the event, if it is not the
+    compute stream. ``delays``: by index of an event that frees a storage that another stream reads, the number of further events
+    until that stream has surely finished.
+    """
 
     births: list[StorageOrigin] = field(default_factory=list)
     events: list[tuple[int, int, Moment]] = field(default_factory=list)
@@ -46,7 +49,7 @@ class Timeline:
         return max(accumulate(change for _, change, _ in self.events), default=0)
 
     def instants(self) -> dict[Moment, MemorySnapshot]:
-        """Each moment's fullest instant, of equal ones the first."""
+        """The memory peak of each moment; the first of equal ones."""
         fullest = {event: moment for moment, event in self._fullest().items()}
         parts: Counter[str] = Counter()
         modules: Counter[str] = Counter()
@@ -61,7 +64,7 @@ class Timeline:
         return found
 
     def _fullest(self) -> dict[Moment, int]:
-        """By moment the index of the event after which the most lived."""
+        """The index of the event at the peak, by moment."""
         most: dict[Moment, tuple[int, int]] = {}
         now = 0
         for index, (_, change, moment) in enumerate(self.events):

@@ -1,25 +1,30 @@
-"""How much of a step has to be traced: the ends of each stage with a few of its equal layers, and a few of its micro-batches."""
+"""The part of a step that has to be traced: the first and last layers of each stage with a few of the equal layers between them,
+and a few micro-batches.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from strategist.contract.knobs import Candidate, Knobs
-from strategist.contract.pipeline_stages import AWAY_WINDOW
+from strategist.contract.pipeline_stages import RESIDENT_LAYERS
 from strategist.contract.plan import Plan
 from strategist_runtime.mesh import uses_fsdp
 from strategist_runtime.parallel.pipeline import stage_specs
 from strategist_runtime.simulate.extrapolation import StepSize
 from strategist_runtime.simulate.repeated_layers import MiddleLayers
 
-END = 2
-"""Layers at the end of a stage that are always traced, which see the next thing come."""
+END_LAYERS = 2
+"""Layers at the end of a stage that are always traced, since the module after them affects them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """Which layers of a plan's stages on one rank are traced: the first ``lead`` of each, its last, and of those between them whole
-    periods. ``whole`` and ``least`` are sizes as ``extended`` takes them, ``rounds`` micro-batches come together."""
+    """The traced layers of a plan's stages on one rank: the first ``lead`` of each stage, its last ones, and whole periods of those
+    between.
+
+    ``whole`` and ``least`` are sizes as in ``extrapolated``; micro-batches come in multiples of ``rounds``.
+    """
 
     period: int
     lead: int
@@ -29,33 +34,33 @@ class Reduction:
     stages: Sequence[Sequence[int]]
 
     def layers(self, stage: Sequence[int], size: StepSize) -> Sequence[int]:
-        """Those of a stage that a step of this size has."""
+        """The layers of a stage in a step of this size."""
         left_out = (self.whole.middle - size.middle) * self.period
         return (*stage[: self.lead], *stage[self.lead + left_out :])
 
     def middles(self, size: StepSize) -> list[MiddleLayers]:
-        """Of the stages, as a step of this size, of two periods at least, has them."""
+        """The middle layers of each stage in a step of this size, which must have at least two periods."""
         return [MiddleLayers(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
 
     def plan(self, plan: Plan, size: StepSize) -> Plan:
-        """The plan with as many micro-batches."""
+        """The plan with the micro-batches of this size."""
         rows = size.micro_batches * plan.candidate.knobs.micro_batch * plan.candidate.layout.data_ranks
         return replace(plan, workload=replace(plan.workload, global_batch=rows))
 
 
 def reduction(plan: Plan, stage_rank: int) -> Reduction:
-    """Of what ``stage_rank`` of the pipeline holds."""
+    """The reduction for the stages of pipeline rank ``stage_rank``."""
     options, knobs, moe = plan.candidate.options, plan.candidate.knobs, plan.model.moe
     period = math.lcm(
         options.layers_per_unit, 2 if knobs.recompute == "every_second_layer" else 1, max(plan.model.full_attention_every, 1)
     )
     stages = [stage_spec.layers for stage_spec in stage_specs(plan, stage_rank)]
     dense = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
-    ahead = options.prefetch_units * options.layers_per_unit + (AWAY_WINDOW if knobs.activation_offload else 0)
+    ahead = options.prefetch_units * options.layers_per_unit + (RESIDENT_LAYERS if knobs.activation_offload else 0)
     lead = dense + 1 + ahead
-    if replicas(plan.candidate):  # into how many buckets gradients go shows in no smaller model
+    if replicas(plan.candidate):  # the number of DDP's buckets cannot be derived from a smaller model
         lead = plan.model.layers
-    middle = max(min(len(stage) for stage in stages) - lead - max(END, ahead), 0) // period
+    middle = max(min(len(stage) for stage in stages) - lead - max(END_LAYERS, ahead), 0) // period
     least, rounds = _micro_batches(knobs, plan.candidate.layout.pp, plan.accumulation)
     return Reduction(
         period=period,
@@ -74,7 +79,9 @@ def replicas(candidate: Candidate) -> bool:
 
 
 def _micro_batches(knobs: Knobs, pp: int, count: int) -> tuple[int, int]:
-    """From how many on a step grows evenly, and in what rounds: a pipeline must have filled."""
+    """The number of micro-batches from which figures grow linearly (a pipeline must be full), and the multiples in which they
+    grow.
+    """
     if pp == 1:
         return 2, 1
     if knobs.pp_virtual_stages == 1:

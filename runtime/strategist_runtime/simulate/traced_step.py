@@ -19,7 +19,7 @@ from strategist_runtime.measure.traffic import CollectiveCounter, traffic
 from strategist_runtime.mesh import axis_of
 from strategist_runtime.model.decoder import plain_names
 from strategist_runtime.optimizers.in_backward import InBackward
-from strategist_runtime.parallel.comm_hooks import FULL_STEPS
+from strategist_runtime.parallel.comm_hooks import UNCOMPRESSED_STEPS
 from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.simulate.host_memory import HOST, creating_part, host_optimizers, update_on_host, update_synchronously
 from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, place_of
@@ -32,13 +32,14 @@ from strategist_runtime.training.profiling import tables
 from strategist_runtime.training.trainer import Trainer
 
 Kind = tuple[str, str]
-"""Of traffic: the axis and the collective."""
+"""Kind of traffic: mesh axis and collective."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What a step showed: the fullest instant of each moment; collectives by kind, how many and of how many bytes. ``timeline`` may
-    be that of a step of fewer layers or micro-batches."""
+    """Figures of a traced step: the memory peak of each moment, and calls and bytes of collectives by kind. ``timeline`` may be
+    that of a step of fewer layers or micro-batches.
+    """
 
     instants: Mapping[Moment, MemorySnapshot]
     calls: Mapping[Kind, int]
@@ -50,24 +51,26 @@ class Traced:
 
 
 def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | None = None) -> Traced:
-    """A step after the optimizer's states are there; ``races`` looks at its operations, on the streams of ``order``."""
+    """Traces a step after the optimizer's states have been made. ``races``, if given, checks its operations for data races on
+    the streams of ``order``.
+    """
     rows = trainer.batch(0)
     update_synchronously(trainer)
     live = Live(races, order)
     with compat_simulate.AnyNumber():
         _make_states(trainer)
         gc.collect()
-        _hold(live, trainer)
+        _count_static_tensors(live, trainer)
     between_steps_bytes = live.held_bytes
     for tensor in rows.tensors().values():
         live.hold(tensor, "activations")
     offload = on_host(trainer.plan)
-    gc.disable()  # nothing is freed later than its last use
+    gc.disable()  # reference counts free every tensor at its last use
     try:
         with CollectiveCounter() as meter, live.following(trainer.parts):
             with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
                 loss = trainer.accumulate(rows)
-            _own(live, trainer)
+            _classify_gradients(live, trainer)
             live.updating = True
             with creating_part(HOST) if offload == "all" and races is None else nullcontext():
                 trainer.update(loss)
@@ -85,13 +88,14 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
         flops=live.flops,
         between_steps_bytes=between_steps_bytes,
         host_bytes=live.host_peak_bytes,
-        timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the end of the trainer
+        timeline=replace(live.timeline, events=list(live.timeline.events)),  # without the frees at the end of the trainer
     )
 
 
 def stage(trainer: Trainer, order: StreamOrder) -> None:
-    """Does what torch's stager does before a state is written: copies it on the current stream, and waits for the device. Then the
-    host reads it."""
+    """Copies the state as torch's stager does before it is written: on the current stream, then waits for the device; then the
+    host reads the copies.
+    """
     copies = []
     for tensor in finished_state_of(trainer).values():
         for part in memory.inner_tensors(tensor):
@@ -104,15 +108,18 @@ def stage(trainer: Trainer, order: StreamOrder) -> None:
 
 
 def _make_states(trainer: Trainer) -> None:
-    """The first update makes the states; one that happens in the backward pass needs one, and so do reducers, which learn in what
-    order gradients come, and communication hooks, which keep what they compress with."""
+    """Makes the states that the first steps make.
+
+    An optimizer in the backward pass needs a whole step. So do DDP's reducers, which learn the order of gradients, and
+    communication hooks, which keep state for compression. Otherwise an update suffices.
+    """
     if isinstance(trainer.optimizer, InBackward) or reducers(trainer):
         knobs = trainer.plan.candidate.knobs
         rows = next(trainer.batch(0).micro_batches(knobs.micro_batch))
-        for _ in range(1 + (FULL_STEPS if knobs.comm_hook == "powersgd" else 0)):
+        for _ in range(1 + (UNCOMPRESSED_STEPS if knobs.comm_hook == "powersgd" else 0)):
             trainer.step(rows)
         for reducer in reducers(trainer):
-            reducer.rebuild_buckets()  # else the next forward pass does
+            reducer.rebuild_buckets()  # otherwise the next forward pass would
         return
     for parameter in trainer.parameters():
         if parameter.requires_grad:
@@ -122,12 +129,12 @@ def _make_states(trainer: Trainer) -> None:
 
 
 def on_host(plan: Plan) -> str:
-    """``offload`` of a plan whose devices have a memory of their own."""
+    """The plan's ``offload``; ``none`` for CPU devices, which have no separate memory."""
     return "none" if plan.cluster.device.kind == "cpu" else plan.candidate.knobs.offload
 
 
-def _hold(live: Live, trainer: Trainer) -> None:
-    """What lives between steps."""
+def _count_static_tensors(live: Live, trainer: Trainer) -> None:
+    """Counts the tensors that live between steps."""
     offload = on_host(trainer.plan)
     for place, parameter in _placed(trainer):
         live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", place)
@@ -152,12 +159,12 @@ def _hold(live: Live, trainer: Trainer) -> None:
 
 
 def reducers(trainer: Trainer) -> list[Reducer]:
-    """Those of DDP."""
+    """DDP's reducers."""
     return [cast(Reducer, part.reducer) for part in trainer.parts if isinstance(part, DistributedDataParallel)]
 
 
-def _own(live: Live, trainer: Trainer) -> None:
-    """What is known of tensors after the backward pass."""
+def _classify_gradients(live: Live, trainer: Trainer) -> None:
+    """Assigns gradients and FSDP2's tensors to their parts of memory, after the backward pass."""
     for part in trainer.parts:
         for module in part.modules():
             if isinstance(module, FSDPModule):
@@ -169,7 +176,7 @@ def _own(live: Live, trainer: Trainer) -> None:
 
 
 def _placed(trainer: Trainer) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by where they belong in any layer."""
+    """Parameters by their place within a layer (``place_of``)."""
     for part in trainer.parts:
         inner = part.module if isinstance(part, DistributedDataParallel) else part
         called = getattr(inner, "called", str)

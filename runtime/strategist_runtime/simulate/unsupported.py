@@ -1,4 +1,4 @@
-"""Features that a simulation cannot run, one line each; and replacements for those that it approximates."""
+"""Plans that a simulation cannot run, and notes on what it approximates, one line each."""
 
 import traceback
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from strategist_runtime.capability_external_model import limits
 from strategist_runtime.simulate.trace_reduction import replicas
 from strategist_runtime.simulate.user_model import OPTION, UserModel, place_of
 
-RUN = "run the plan (strategist run), or rely on its estimate (strategist plan)"
+ADVICE = "run the plan (strategist run), or rely on its estimate (strategist plan)"
 
 KNOBS = {
     "adapters/torchao.py": ("float8", "optimizer"),
@@ -31,23 +31,27 @@ KNOBS = {
     "compat/recompute.py": ("recompute", "saved_operations"),
     "simulate/reducer.py": ("comm_hook", "dp_replicate"),
 }
-"""The settings that have torch come through a file of this runtime."""
+"""The settings that lead torch into a file of this runtime."""
 
 
 def check(plan: Plan, own: UserModel | None = None, *, in_turn: bool = False) -> None:
-    """Raises InputError for what no trial would run, for what has to be seen with values, and for what other threads do; that may
-    be done ``in_turn``."""
+    """Refuses plans that no trial would run, and streamed stages, whose copies other threads make. ``in_turn``: these copies are
+    made in the calling thread, so streamed stages are allowed.
+
+    Raises:
+        InputError: the plan cannot be simulated.
+    """
     for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
         raise InputError.parsed(law, "correct the plan")
     if plan.candidate.knobs.offload == "streamed" and not in_turn:
         law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
-        raise InputError("offload streamed", law, RUN)
+        raise InputError("offload streamed", law, ADVICE)
 
 
 def _own_refusals(plan: Plan) -> Iterator[str]:
-    """Where the model is the user's own."""
+    """Reasons to refuse a plan with a user's model."""
     candidate = plan.candidate
-    knobs = replace(candidate.knobs, sequence_parallel=False)  # what is cut is the model's own to say
+    knobs = replace(candidate.knobs, sequence_parallel=False)  # the model's own tensor parallel plan decides
     yield from limits(replace(plan, candidate=replace(candidate, knobs=knobs)), "a model of your own")
     if plan.workload.train == "qlora":
         yield "train qlora: only layers of known models have 4-bit weights; choose train lora or full"
@@ -73,24 +77,25 @@ def notes(plan: Plan, own: UserModel | None = None) -> Iterator[str]:
 
 
 def overestimates_memory(plan: Plan) -> bool:
-    """Whether what is simulated keeps more than what would run."""
+    """Whether the simulation keeps more memory than a real run would."""
     return plan.candidate.knobs.compile or plan.candidate.knobs.recompute == "budget"
 
 
 def unsupported_operator(error: Exception, plan: Plan, reference: str = "") -> InputError:
-    """What torch can't do without values: the operator where the error names one, and the settings that lead there, or the line of
-    the user's own model, which ``reference`` names."""
+    """The error for an operation that torch cannot run on tensors without values: the operator, if the error names one, and the
+    settings that lead there, or the line of the user's model named by ``reference``.
+    """
     operator = getattr(error, "func", None)
     said = str(error).strip().splitlines() or [""]
     what = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {said[0]}"
     if place := place_of(error) if reference else "":
         law = f"could not be simulated ({what})"
         return InputError(f"{OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors")
-    return InputError(_blamed(error, plan), f"torch could not simulate it ({what})", RUN)
+    return InputError(_settings_of(error, plan), f"torch could not simulate it ({what})", ADVICE)
 
 
-def _blamed(error: Exception, plan: Plan) -> str:
-    """The settings of the innermost file of this runtime that says more than that a model runs."""
+def _settings_of(error: Exception, plan: Plan) -> str:
+    """The settings of the innermost file of this runtime in the traceback that ``KNOBS`` lists; the plan's id if there is none."""
     room = Path(__file__).resolve().parent.parent
     places = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
     files = [str(place.relative_to(room)) for place in reversed(places) if place.is_relative_to(room)]

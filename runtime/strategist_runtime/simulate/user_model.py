@@ -1,8 +1,8 @@
-"""A model of the user's own: ``MODULE:FUNCTION`` names a function without arguments that returns an ``nn.Module``, from token
-numbers [B, T] to logits [B, T, V]; or a tuple of it, its loss and its plan of tensor parallelism, of which the last may be missing.
+"""A user's model: ``MODULE:FUNCTION`` names a function without arguments that returns an ``nn.Module``, from token ids [B, T] to
+logits [B, T, V]; or a tuple of the module, its loss and its tensor parallel plan, without the last one or two if not needed.
 
-The loss takes what the module returns and the targets [B, T], and gives the mean of the micro-batch; None stands for cross entropy.
-The plan is what ``torch.distributed.tensor.parallel.parallelize_module`` takes: parallel styles by the names of modules.
+The loss takes the module's output and the targets [B, T], and returns the mean over the micro-batch; None is cross entropy. The
+tensor parallel plan is an argument of ``torch.distributed.tensor.parallel.parallelize_module``: parallel styles by module name.
 """
 
 import importlib
@@ -33,13 +33,13 @@ LossFunction = Callable[[Any, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class UserModel:
-    """The user's model function; it is called for each model that is built."""
+    """The user's model function; each build calls it."""
 
     reference: str
     function: Callable[[], Any]
 
     def made(self) -> tuple[nn.Module, LossFunction | None, Mapping[str, ParallelStyle]]:
-        """The module, its loss and its plan.
+        """The module, its loss and its tensor parallel plan.
 
         Raises:
             InputError: the function raises or returns something else.
@@ -60,7 +60,7 @@ class UserModel:
 
 
 def find_model_function(reference: str) -> UserModel:
-    """The function that ``MODULE:FUNCTION`` names, of a module that can be imported from the current folder.
+    """The function that ``MODULE:FUNCTION`` names; the module must be importable from the current folder.
 
     Raises:
         InputError: there is no such module or function, or importing it fails.
@@ -84,7 +84,7 @@ def find_model_function(reference: str) -> UserModel:
 
 
 class UserLoss(Loss):
-    """The loss that came with the module; in fp16 scaled as the usual one is."""
+    """The loss of the user's module, with loss scaling in fp16."""
 
     def __init__(self, plan: Plan, function: LossFunction) -> None:
         super().__init__(plan)
@@ -96,7 +96,7 @@ class UserLoss(Loss):
 
 
 class UserModelBuilder:
-    """Builds the module where its tensors have no values."""
+    """Builds the user's module on tensors without values."""
 
     def __init__(self, own: UserModel) -> None:
         self.own = own
@@ -104,7 +104,7 @@ class UserModelBuilder:
         self.function: LossFunction | None = None
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> ExternalModel:
-        """The whole module; ``stage_spec`` is all of it."""
+        """The whole module; ``stage_spec`` is always the whole model."""
         module, self.function, self.styles = self.own.made()
         stack = largest_list(module)
         if stack is None:
@@ -115,7 +115,7 @@ class UserModelBuilder:
         return ExternalModel(module, ".".join(filter(None, ("model", stack))))
 
     def split(self, model: ExternalModel, meshes: Meshes, plan: Plan) -> None:
-        """Tensor parallelism by the plan that came with the module."""
+        """Applies the module's own tensor parallel plan."""
         if meshes.tensor is not None:
             if not self.styles:
                 law = f"{self.own.reference} returned no plan of tensor parallelism"
@@ -124,19 +124,21 @@ class UserModelBuilder:
             model.tie()
 
     def fill(self, model: ExternalModel, plan: Plan, settings: TrialSettings, device: torch.device) -> None:
-        """It has been made where it lies, and has no values."""
+        """Does nothing: the module is on its device already, and has no values."""
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
-        """Those of the native decoder; nothing of another's is quantised."""
+        """The native decoder's; a user's model is never quantised."""
         return NativeModelBuilder().rows_of(plan, settings)
 
     def loss(self, plan: Plan) -> Loss:
-        """That of the module that was built."""
+        """The loss of the module that was built."""
         return Loss(plan) if self.function is None else UserLoss(plan, self.function)
 
 
 def place_of(error: Exception) -> str:
-    """File and line, innermost, that are neither ours nor torch's nor installed; empty where there are none."""
+    """File and line of the innermost frame in the user's code, that is outside of this package, torch and installed packages;
+    empty if there is none.
+    """
     ours, torchs = Path(__file__).resolve().parent.parent, Path(torch.__file__).parent  # torch may lie in another environment
     others = (ours, torchs, *map(Path, set(sysconfig.get_paths().values())))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -147,7 +149,7 @@ def place_of(error: Exception) -> str:
 
 
 def user_error(reference: str, error: Exception) -> InputError:
-    """The error of the user's code, in one line."""
+    """An error of the user's code, in one line."""
     said = (str(error).strip().splitlines() or [""])[0]
     place = place_of(error)
     law = f"raised {type(error).__name__}: {said}" + (f" ({place})" if place else "")

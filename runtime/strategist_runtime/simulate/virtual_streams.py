@@ -1,8 +1,8 @@
 """Virtual CUDA streams and events: the order between operations, without a device.
 
-Each stream, and the host, is a line of operations in the order of asking. A line knows of each other line how much of it is over
-(vector clocks, Lamport 1978, Fidge 1988): an operation comes after what its line knows of, and after what the host knew of when it
-was asked for. Waits pass on what the other line knew.
+Each stream, and the host, is a line of operations in launch order. A line knows how many operations of each other line have
+finished (vector clocks, Lamport 1978, Fidge 1988): an operation runs after everything that its line knows of, and that the host
+knew of at the launch. A wait passes on the knowledge of the other line.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,16 +18,20 @@ from strategist_runtime.parallel.copy_streams import STREAMS
 from strategist_runtime.simulate import host_memory as places
 from strategist_runtime.simulate.host_memory import creating_part
 
-HOST = 0
+HOST_LINE = 0
 """The line of the host."""
 
 Known = dict[int, int]
-"""Of each line, how many of its operations are over."""
+"""The number of finished operations, by line."""
 
 
 @dataclass(eq=False)
 class StreamOrder:
-    """The streams of one device. ``kept`` receives the streams that must finish before a tensor's freed memory is reused."""
+    """The streams of one device.
+
+    Callbacks: ``kept`` gets a tensor and a line that must finish before the tensor's freed memory is reused; ``synchronized`` is
+    called after the host has waited.
+    """
 
     known: list[Known] = field(default_factory=lambda: [{}])
     kept: Callable[[Tensor, int], None] = lambda tensor, line: None
@@ -41,33 +45,33 @@ class StreamOrder:
         return len(self.known) - 1
 
     def begin(self, line: int) -> int:
-        """An operation begins on a line; its number there."""
-        if line != HOST:
-            self.learn(line, self.known[HOST])
+        """Begins an operation on a line; returns its number there."""
+        if line != HOST_LINE:
+            self.learn(line, self.known[HOST_LINE])
         number = self.known[line].get(line, 0) + 1
         self.known[line][line] = number
         return number
 
     def learn(self, line: int, known: Known) -> None:
-        """What a line does from here on comes after all of ``known``."""
+        """Makes later operations of a line run after all operations in ``known``."""
         own = self.known[line]
         for other, number in known.items():
             own[other] = max(own.get(other, 0), number)
-        if line == HOST:
+        if line == HOST_LINE:
             self.synchronized()
 
     def wait_for_all(self) -> None:
-        """The host waits until the device has done all that was asked of it."""
-        for known in self.known[HOST + 1 :]:
-            self.learn(HOST, known)
+        """Makes the host wait for all launched operations of the device."""
+        for known in self.known[HOST_LINE + 1 :]:
+            self.learn(HOST_LINE, known)
 
     def over(self, line: int, number: int, *, to: int) -> bool:
-        """Whether operation ``number`` of ``line`` is over for what comes next on line ``to``."""
-        return self.known[to].get(line, 0) >= number or self.known[HOST].get(line, 0) >= number
+        """Whether operation ``number`` of ``line`` has finished before the next operation on line ``to``."""
+        return self.known[to].get(line, 0) >= number or self.known[HOST_LINE].get(line, 0) >= number
 
 
 class Stream:
-    """Has the methods of torch's streams that the runtime and FSDP2 call."""
+    """Interface of torch's streams, as far as the runtime and FSDP2 use it."""
 
     def __init__(self, order: StreamOrder) -> None:
         self.order, self.line = order, order.line()
@@ -84,11 +88,11 @@ class Stream:
         return event
 
     def synchronize(self) -> None:
-        self.order.learn(HOST, self.order.known[self.line])
+        self.order.learn(HOST_LINE, self.order.known[self.line])
 
 
 class Event:
-    """What was over when it was recorded."""
+    """The operations that had finished when the event was recorded."""
 
     def __init__(self, order: StreamOrder) -> None:
         self.order = order
@@ -96,22 +100,22 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         line = (stream or self.order.current).line
-        self.order.learn(line, self.order.known[HOST])
+        self.order.learn(line, self.order.known[HOST_LINE])
         self.known = dict(self.order.known[line])
 
     def wait(self, stream: Stream | None = None) -> None:
         (stream or self.order.current).wait_event(self)
 
     def synchronize(self) -> None:
-        self.order.learn(HOST, self.known)
+        self.order.learn(HOST_LINE, self.known)
 
     def query(self) -> bool:
-        """Nothing waits in vain."""
+        """Always True: events have always finished."""
         return True
 
 
 class SimulatedStreams:
-    """Has the methods of ``parallel.streams.Cuda``."""
+    """Same interface as ``parallel.copy_streams.Cuda``."""
 
     def __init__(self, order: StreamOrder) -> None:
         self.order = order
@@ -143,7 +147,7 @@ class SimulatedStreams:
 
 
 def simulate_streams() -> StreamOrder:
-    """Has what travels between device and host exist in both, as with a GPU, on streams that FSDP2 enters too. Not to be undone."""
+    """Makes copies between device and host real copies, as with a GPU, on virtual streams that FSDP2 uses too. Cannot be undone."""
     order = StreamOrder()
     device = SimulatedStreams(order)
     STREAMS["cpu"] = lambda _device: device
@@ -153,5 +157,5 @@ def simulate_streams() -> StreamOrder:
     }  # fmt: skip
     for name, by in replaced.items():
         setattr(torch.cpu, name, by)
-    activation_offload.LEAST_BYTES["cpu"] = activation_offload.LEAST_BYTES["cuda"]
+    activation_offload.MIN_BYTES["cpu"] = activation_offload.MIN_BYTES["cuda"]
     return order

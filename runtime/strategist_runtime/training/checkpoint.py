@@ -1,5 +1,5 @@
-"""The checkpoints of a training: all ranks write them through torch.distributed.checkpoint, in the steps of the protocol, and read
-them back under any plan.
+"""Checkpoints of a training: all ranks write them through torch.distributed.checkpoint, in the steps of ``checkpoint_protocol``,
+and load them under any plan.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,14 +33,14 @@ Source = tuple[Path, Training]
 
 @dataclass(frozen=True, kw_only=True)
 class Save:
-    """What one save writes: the ``state`` of this rank, as ``training`` describes it."""
+    """The content of one save: the ``state`` of this rank, and its description ``training``."""
 
     state: dict[str, Tensor]
     training: Training
     group: dist.ProcessGroup
 
     def write(self, folder: Path) -> Steps[None]:
-        """torch has all ranks write together, and each learn of the failure of any."""
+        """Writes this rank's files; torch has all ranks write together, and reports the failure of any rank to all."""
         yield partial(_write, self.state, dcp.FileSystemWriter(folder), self.group)
 
     def description(self, files: Mapping[str, int]) -> str:
@@ -52,10 +52,10 @@ class Save:
 
 
 class Checkpoints:
-    """The checkpoints of one session: where it begins, and what it leaves. Every rank makes one, and calls the same methods.
+    """Loads the checkpoint from which a session starts, and saves new ones. Every rank constructs one and calls the same methods.
 
-    Its collectives have a process group of their own, since they run beside those of a step. ``remark`` is called on the rank that
-    owns the folder with each line that people should read.
+    Its collectives have a separate process group, since they run concurrently with those of a step. ``remark`` is called on the
+    rank that owns the folder, with each line for the user.
     """
 
     def __init__(self, plan: Plan, settings: TrialSettings, remark: Callable[[str], None] = print) -> None:
@@ -71,10 +71,12 @@ class Checkpoints:
         self.unsaved: Training | None = None
 
     def source(self) -> Source | None:
-        """What the session goes on from: the newest of its own, after a restart, or what it was told to resume; one for all ranks.
+        """The checkpoint from which the session continues, the same on all ranks: the newest in its own folder (after a restart),
+        otherwise the one to resume; None for a new training.
 
         Raises:
-            StrategistError: there is none where one was named, it is damaged, or of something else; or another session saves there.
+            StrategistError: the checkpoint to resume does not exist, is damaged, or belongs to another model or workload; or
+                another session saves in the folder.
         """
         if self.settings.save:
             self.rank, found = self._drive(self.rank.begin(self._look))
@@ -98,16 +100,16 @@ class Checkpoints:
         return found
 
     def load(self, path: Path, training: Training, trainer: Trainer) -> Trainer:
-        """The trainer with the state of a checkpoint, wherever its pieces lie now.
+        """The trainer with the state of a checkpoint, however it is sharded now.
 
         Raises:
-            FileError: it is damaged.
+            FileError: the checkpoint is damaged.
         """
         reader = dcp.FileSystemReader(path)
         there = _metadata(reader, path)
         try:
             make_states(trainer, there)
-            # A last stage's copy of the embedding asks for the same name as the embedding, which this rank may hold as well.
+            # Two loads: a last stage's copy of the embedding has the same name as the embedding, which this rank may hold as well.
             for state in (state_of(trainer), copies_of(trainer)):
                 if missing := sorted(set(state) - set(there)):
                     raise FileError(path, f"holds no {missing[0]}: it is damaged, or of another model")
@@ -122,12 +124,13 @@ class Checkpoints:
         return replace(trainer, first_sample=training.samples - training.step * self.plan.workload.global_batch)
 
     def due(self, done: int) -> bool:
-        """Whether a checkpoint follows the step that is the ``done``-th."""
+        """Whether a checkpoint follows after ``done`` steps."""
         return bool(self.settings.save) and (done % self.every == 0 or done == self.settings.total_steps)
 
     def save(self, trainer: Trainer, done: int, evaluation_loss: float | None = None) -> None:
-        """Saves the state after ``done`` steps; returns before it is on disk where the plan saves asynchronously. A save that fails
-        is said, and a later one tries again."""
+        """Saves the state after ``done`` steps. If the plan saves asynchronously, it returns before the state is on disk. A
+        failed save is reported, and a later one tries again.
+        """
         self._save(trainer, self._description(trainer, done, evaluation_loss))
 
     def _save(self, trainer: Trainer, training: Training) -> None:
@@ -137,7 +140,7 @@ class Checkpoints:
             self.stager = reopened(self.stager)
             try:
                 state = cast(dict[str, Tensor], self.stager.stage(state))
-            except Exception as error:  # such as memory that is not there: peers must hear of it
+            except Exception as error:  # such as out of memory: peers must learn of it
                 problem = in_one_line(error)
         steps = self.rank.save(training.step, problem, Save(state=state, training=training, group=self.group))
         if self.writer is None:
@@ -146,13 +149,13 @@ class Checkpoints:
             self.begun = training, self.writer.submit(self._drive, steps)
 
     def finish(self) -> None:
-        """Waits until the save that was begun has ended."""
+        """Waits for the end of an asynchronous save."""
         begun, self.begun = self.begun, None
         if begun is not None:
             self._ended(begun[0], begun[1].result())
 
     def close(self, trainer: Trainer) -> None:
-        """The end of the session: what could not be saved last is tried once more, and others may save there.
+        """Ends the session: retries the last save if it failed, and releases the folder's lock.
 
         Raises:
             FileError: the last state is not saved.
@@ -197,10 +200,10 @@ class Checkpoints:
 
 
 def _write(state: dict[str, Tensor], writer: dcp.FileSystemWriter, group: dist.ProcessGroup) -> None:
-    """Writes what this rank has to, on disk when this returns.
+    """Writes this rank's files; they are on disk when it returns.
 
     Raises:
-        OSError: a rank could not.
+        OSError: a rank failed to write.
     """
     try:
         dcp.save(state, storage_writer=writer, process_group=group)
@@ -209,16 +212,16 @@ def _write(state: dict[str, Tensor], writer: dcp.FileSystemWriter, group: dist.P
 
 
 def _metadata(reader: dcp.FileSystemReader, path: Path) -> dict[str, Any]:
-    """Names in a checkpoint, and what torch says of them."""
+    """The tensors in a checkpoint: torch's metadata by name."""
     try:
         found: dict[str, Any] = reader.read_metadata().state_dict_metadata
-    except Exception as error:  # what a damaged pickle raises can be of any kind
+    except Exception as error:  # a damaged pickle can raise any exception
         raise FileError(path, f"cannot be read, it is damaged: {type(error).__name__}: {error}") from None
     return found
 
 
 def first_failure(error: CheckpointException) -> str:
-    """What the first rank to fail says, in one line."""
+    """The error of the first rank that failed, in one line."""
     for rank, (failure, _) in sorted(error.failures.items()):
         text = " ".join(str(failure).split())
         return f"rank {rank}: {type(failure).__name__}: {text}"

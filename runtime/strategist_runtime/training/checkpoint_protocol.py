@@ -47,50 +47,50 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveStep:
-    """A step that all ranks take together: each gives a value and gets the values of all, by rank."""
+    """A step that all ranks take together: each gives a value and gets the values of all ranks, in rank order."""
 
     value: Any
 
 
 Steps = Generator[CollectiveStep | Callable[[], Any], Any, T]
-"""Steps of one rank that come to a T: each is a call on the storage, or an agreement."""
+"""Steps of one rank with a result of type T; each is a call on the storage, or a ``CollectiveStep``."""
 
 
 class Storage(Protocol):
-    """What the protocol does to a file system. Every call may raise OSError, may be done twice, and may be the last of a rank."""
+    """File system operations of the protocol. Each may raise OSError, may be repeated, and may be the last before a rank dies."""
 
     def lock(self, folder: Path) -> None:
-        """Held until the process ends, or releases it; raises FileError while another session has it."""
+        """Locks the folder until the process ends or releases it. Raises FileError while another session holds the lock."""
 
     def make(self, folder: Path) -> None:
-        """With those above it; it may be there."""
+        """Makes a folder and its parents; it may exist."""
 
     def names(self, folder: Path) -> Sequence[str]:
-        """Of what lies in it."""
+        """Names of the entries of a folder."""
         ...
 
     def sizes(self, folder: Path) -> Mapping[str, int]:
-        """Bytes of each file in it."""
+        """Size in bytes of each file in a folder."""
         ...
 
     def write(self, path: Path, text: str) -> None:
-        """The whole file, on disk when this returns."""
+        """Writes the whole file; it is on disk when this returns."""
 
     def sync(self, folder: Path) -> None:
-        """Has the entries of the folder on disk."""
+        """Syncs the entries of a folder to disk."""
 
     def rename(self, path: Path, target: Path) -> None:
-        """A folder, at once, to where there is none."""
+        """Renames a folder atomically; ``target`` must not exist."""
 
     def exists(self, path: Path) -> bool: ...
 
     def remove(self, folder: Path) -> None:
-        """With all that it holds; it may be gone."""
+        """Removes a folder with its content; it may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One rank of a session, at a folder; its ``token`` is the owner's once the session has begun."""
+    """One rank of a session that saves in ``folder``; ``token`` is the owner's once the session has begun."""
 
     storage: Storage
     folder: Path
@@ -98,25 +98,26 @@ class Rank:
     token: str
 
     def begin(self, look: Callable[[], T]) -> Steps[tuple["Rank", T]]:
-        """The begin of a session: the rank as it goes on, and what the owner finds when it looks for a checkpoint.
+        """Begins a session. Returns the rank with the owner's token, and the owner's result of ``look``, which looks for a
+        checkpoint.
 
         Raises:
-            StrategistError: the folder cannot be written, another session saves there, or ``look`` said so. All ranks raise it.
+            StrategistError: the folder cannot be written, another session saves there, or ``look`` raised it. All ranks raise it.
         """
         token, found = yield from self._told(self._opened(look))
         return replace(self, token=token), found
 
     def ask(self, look: Callable[[], T]) -> Steps[T]:
-        """What the owner finds, of a session that saves nothing.
+        """The owner's result of ``look``, for a session that does not save.
 
         Raises:
-            StrategistError: ``look`` said so. All ranks raise it.
+            StrategistError: ``look`` raised it. All ranks raise it.
         """
         _, found = yield from self._told(_call(look))
         return found
 
     def _told(self, steps: Steps[T]) -> Steps[tuple[str, T]]:
-        """The owner's token, and what its steps come to."""
+        """The owner's token, and the result of its steps, on all ranks."""
         problem, found = (yield from _tried(steps)) if self.owner else ("", None)
         problem, token, found = (yield CollectiveStep(value=(problem, self.token, found)))[OWNER]
         if problem:
@@ -136,18 +137,18 @@ class Rank:
         return (yield from _call(look))
 
     def save(self, step: int, problem: str, content: "Content") -> Steps[str]:
-        """A save of the state after ``step`` steps: why it failed, empty where it is published, the same on all ranks.
+        """Saves the state after ``step`` steps. Returns why it failed, empty if it is published; the same on all ranks.
 
-        ``problem`` says why this rank has nothing to write, empty where it has.
+        ``problem`` is the reason why this rank has nothing to write, empty if it has.
         """
         final = self.folder / name_of(step)
         draft = self._partial(final)
         if self.owner and not problem:
             problem, _ = yield from _tried(_call(partial(self.storage.make, draft)))
-        if problem := _first((yield CollectiveStep(value=problem))):
+        if problem := _first_problem((yield CollectiveStep(value=problem))):
             return problem
         problem, _ = yield from _tried(self._written(draft, content))
-        problem = _first((yield CollectiveStep(value=problem)))
+        problem = _first_problem((yield CollectiveStep(value=problem)))
         if self.owner:
             problem = yield from self._settled(draft, final, problem, content)
         problem = (yield CollectiveStep(value=problem))[OWNER]
@@ -160,7 +161,7 @@ class Rank:
         yield partial(self.storage.sync, draft)
 
     def _settled(self, draft: Path, final: Path, problem: str, content: "Content") -> Steps[str]:
-        """Publishes what all have written, or removes what not all have."""
+        """Publishes the folder if all ranks have written, otherwise removes it; returns the problem, empty if published."""
         if not problem:
             problem, _ = yield from _tried(self._published(draft, final, content))
         if problem:
@@ -171,7 +172,7 @@ class Rank:
         description = content.description((yield partial(self.storage.sizes, draft)))
         yield partial(self.storage.write, draft / DESCRIPTION, description)
         yield partial(self.storage.sync, draft)
-        if (yield partial(self.storage.exists, final)):  # damaged, or published by a session that was cut off
+        if (yield partial(self.storage.exists, final)):  # damaged, or published by a session that lost its connection
             yield from self._removed(final)
         yield partial(self.storage.rename, draft, final)
         yield partial(self.storage.sync, self.folder)
@@ -181,7 +182,7 @@ class Rank:
             yield from self._removed(path)
 
     def _removed(self, path: Path) -> Steps[None]:
-        """A checkpoint is none any more at once; then its files go."""
+        """Removes a checkpoint: renames it first, so that it stops being one at once, then deletes its files."""
         aside = self._partial(path, "old-")
         yield partial(self.storage.rename, path, aside)
         yield partial(self.storage.remove, aside)
@@ -191,10 +192,10 @@ class Rank:
 
 
 class Content(Protocol):
-    """What one save writes."""
+    """The content of one save."""
 
     def write(self, folder: Path) -> Steps[None]:
-        """This rank's files, to disk."""
+        """Writes this rank's files to disk."""
         ...
 
     def description(self, files: Mapping[str, int]) -> str:
@@ -202,12 +203,12 @@ class Content(Protocol):
         ...
 
     def superseded(self) -> Sequence[Path]:
-        """The checkpoints that may go once this one is published."""
+        """The checkpoints to remove once this one is published."""
         ...
 
 
 def drive(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
-    """Takes all steps, one after the other; ``agree`` exchanges a value with all ranks."""
+    """Runs all steps in order and returns their result; ``agree`` exchanges a value with all ranks."""
     act: Callable[[], Any] = partial(next, steps)
     while True:
         try:
@@ -217,7 +218,7 @@ def drive(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
             return result
         try:
             act = partial(steps.send, agree(step.value) if isinstance(step, CollectiveStep) else step())
-        except Exception as error:  # what becomes of it is for the steps to say
+        except Exception as error:  # the steps decide how to handle it
             act = partial(steps.throw, error)
 
 
@@ -227,33 +228,33 @@ def _call(step: Callable[[], T]) -> Steps[T]:
 
 
 def _tried(steps: Steps[T]) -> Steps[tuple[str, T | None]]:
-    """What went wrong in one line, empty where nothing did; and the result."""
+    """The error of the steps in one line, empty if there is none; and their result."""
     try:
         return "", (yield from steps)
-    except Exception as error:  # whatever it is, peers wait for this rank where all agree
+    except Exception as error:  # any exception: peers wait for this rank at the next agreement
         return in_one_line(error), None
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error says, and of which kind it is where that is not plain."""
+    """An error's message in one line, with its type unless that is OSError or StrategistError."""
     text = " ".join(str(error).split())
     return text if isinstance(error, OSError | StrategistError) else f"{type(error).__name__}: {text}"
 
 
-def _first(problems: Sequence[str]) -> str:
-    """That of the first rank that has one."""
+def _first_problem(problems: Sequence[str]) -> str:
+    """The problem of the first rank that has one; empty if none has."""
     return next((f"rank {rank}: {problem}" for rank, problem in enumerate(problems) if problem), "")
 
 
 class Disk:
-    """A file system that ranks share. A session waits ``patience_seconds`` for the ranks of the one before to end."""
+    """A file system that all ranks share. ``lock`` waits up to ``patience_seconds`` for the previous session's ranks to end."""
 
     def __init__(self, patience_seconds: float = LOCK_SECONDS) -> None:
         self._patience_seconds = patience_seconds
         self._lock: int | None = None
 
     def lock(self, folder: Path) -> None:
-        """See :class:`Storage`; on a file system without locks there is none, and tokens keep sessions apart."""
+        """See :class:`Storage`; without effect on a file system without locks, where tokens keep sessions apart."""
         if self._lock is not None:
             return
         descriptor, patience = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic() + self._patience_seconds
@@ -273,7 +274,7 @@ class Disk:
             return
 
     def unlock(self) -> None:
-        """Gives back what :meth:`lock` took; the end of the process does as well."""
+        """Releases the lock; the end of the process does so as well."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -309,4 +310,4 @@ class Disk:
     def remove(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
-            shutil.rmtree(folder)  # says why it cannot
+            shutil.rmtree(folder)  # raises the reason

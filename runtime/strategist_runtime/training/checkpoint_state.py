@@ -1,7 +1,8 @@
-"""State of a rank by name: model and optimizer tensors, and buffers to load a checkpoint into.
+"""State of a rank by name: model and optimizer tensors, for saving and for loading a checkpoint.
 
-States go by the plain names of parameters, so another plan finds them again: ``model.<name>``, ``optimizer.<name>.<key>``. They lie
-where DTensor says. What PowerSGD still owes is no part of it: that belongs to the buckets of one layout, and begins anew.
+Names are those of the whole model, so that a run with another plan finds them: ``model.<name>``, ``optimizer.<name>.<key>``.
+Tensors are sharded as their DTensors say. PowerSGD's error feedback is not saved: it belongs to the buckets of one layout, and
+starts again at zero.
 """
 
 from collections import defaultdict
@@ -23,14 +24,14 @@ EMBEDDING, HEAD = "embedding.weight", "head.weight"
 
 
 def finished_state_of(trainer: Trainer) -> dict[str, Tensor]:
-    """``state_of``, once updates beside the passes are done."""
+    """``state_of``, after optimizer updates in the background have finished."""
     if isinstance(trainer.pipeline, Streaming):
         trainer.pipeline.finish()
     return state_of(trainer)
 
 
 def state_of(trainer: Trainer) -> dict[str, Tensor]:
-    """What this rank holds of the state, by name, as it lies in the model and the optimizer; copies of the embedding left out."""
+    """This rank's shards of the state by name, not copied, without a last stage's copy of the tied embedding."""
     found = dict(_buffers(trainer))
     for plain, parameter in plain_names(trainer.parts):
         if not _is_copy(plain, trainer):
@@ -39,7 +40,7 @@ def state_of(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def copies_of(trainer: Trainer) -> dict[str, Tensor]:
-    """The state of a last stage's own copy of the embedding, by the names of the embedding's."""
+    """The state of a last stage's copy of the tied embedding, by the names of the embedding's state."""
     found: dict[str, Tensor] = {}
     for plain, parameter in plain_names(trainer.parts):
         if _is_copy(plain, trainer):
@@ -52,7 +53,7 @@ def _is_copy(plain: str, trainer: Trainer) -> bool:
 
 
 def _buffers(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
-    """Those that training changes, such as the bias of a router, and no tables that any rank can make again."""
+    """Persistent buffers, which training changes (such as a router's bias), but no tables that any rank can recompute."""
     for part in trainer.parts:
         for path, module in part.named_modules():
             for name, buffer in persistent_buffers(module):
@@ -68,7 +69,7 @@ def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor
 
 
 def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
-    """Gives the optimizer the tensors that a checkpoint has states for, laid out as their parameters are."""
+    """Creates the optimizer's state tensors for the names in a checkpoint (``there``), sharded like their parameters."""
     state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
     kept: dict[str, dict[str, TensorStorageMetadata]] = {}
     for name, metadata in there.items():
@@ -81,15 +82,15 @@ def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
             dtype = metadata.properties.dtype
             if metadata.size == parameter.shape:
                 made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-            else:  # the count of steps, which fused kernels want where the parameter is
+            else:  # the step count; fused kernels need it on the parameter's device
                 made = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
             state[parameter][key] = made
     trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
 
 
 def reload_copies(trainer: Trainer) -> None:
-    """Reloads parameters into objects with copies of them: optimizers and stages in host memory."""
+    """Updates everything that has copies of the loaded parameters: optimizers and streamed stages."""
     optimizer = trainer.optimizer
-    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict ends
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as at the end of load_state_dict
     if isinstance(trainer.pipeline, Streaming):
         trainer.pipeline.refresh()

@@ -1,5 +1,5 @@
-"""Curves of a run, written by rank 0 while it runs: ``curves.jsonl`` and ``curves.csv`` always, those of TensorBoard where it is
-installed, and Weights & Biases where a project is named.
+"""Curves of a run, written by rank 0 after each step: ``curves.jsonl`` and ``curves.csv`` always, TensorBoard if it is installed,
+and Weights & Biases if a project is named.
 
 Loss and norm are those of the whole step, equal on all ranks; memory is that of rank 0's device.
 """
@@ -21,12 +21,12 @@ JSON_LINES, CSV, WANDB_ID = "curves.jsonl", "curves.csv", "wandb-run-id"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One step; None where there is no figure. The fields are the columns of the files.
+    """One step. The fields are the columns of the files.
 
-    step: from 0 on. samples, tokens: read by the training once the step is done. loss, grad_norm: None where not finite.
-    evaluation_loss: None where the step is not followed by an evaluation. seconds: of the step, without evaluation and save.
-    memory_bytes: the most that the device's tensors took so far; on CPU, what the process held at the end of the step beyond what
-    it held before the model. skipped: nothing was updated.
+    step: from 0 on. samples, tokens: read by the training up to the end of the step. loss, grad_norm: None if not finite.
+    evaluation_loss: None if no evaluation follows the step. seconds: of the step, without evaluation and save. mfu: None without a
+        predicted step time. memory_bytes: peak memory of the device's tensors so far; on CPU, memory of the process at the end of
+        the step minus that before the model was made. skipped: no parameter was updated.
     """
 
     step: int
@@ -43,7 +43,7 @@ class Row:
     skipped: bool
 
     def curves(self) -> dict[str, float]:
-        """The figures that are drawn over steps."""
+        """The figures that are plotted over steps."""
         return {name: value for name, value in asdict(self).items() if name not in ("step", "skipped") and value is not None}
 
 
@@ -51,10 +51,10 @@ COLUMNS = tuple(field.name for field in fields(Row))
 
 
 class Curves:
-    """One row a step. A session that goes on from a step takes back what was written after it."""
+    """Writes one row per step. A session that resumes at step ``first`` removes the rows from ``first`` on."""
 
     def __init__(self, folder: Path, first: int, *, wandb: str = "", config: dict[str, Any] | None = None) -> None:
-        """``wandb`` is a project, empty for none; ``config`` describes the run there.
+        """``wandb`` is a project of Weights & Biases, empty for none; ``config`` describes the run there.
 
         Raises:
             FileError: the folder cannot be written.
@@ -72,7 +72,7 @@ class Curves:
         self.run = _wandb_run(folder, wandb, config or {}) if wandb else None
 
     def add(self, row: Row) -> None:
-        """The figures of one step."""
+        """Writes the figures of one step."""
         with self.rows.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(row)) + "\n")
         with self.table.open("a", encoding="utf-8", newline="") as file:
@@ -84,7 +84,7 @@ class Curves:
             self.run.log(row.curves(), step=row.step)
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Closes the writers."""
         if self.board is not None:
             self.board.close()
         if self.run is not None:
@@ -92,7 +92,7 @@ class Curves:
 
 
 def _rows_before(path: Path, first: int) -> Iterator[dict[str, Any]]:
-    """The whole rows of earlier steps; what a killed rank wrote of half a line is dropped."""
+    """The complete rows of earlier steps; an incomplete line, left by a killed rank, is dropped."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -111,23 +111,23 @@ def _rewrite(path: Path, text: str) -> None:
 
 
 def _csv(row: dict[str, Any]) -> str:
-    """A line of the table; a figure that is not there is empty."""
+    """A line of the CSV file; missing figures are empty."""
     line = StringIO()
     csv.DictWriter(line, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n").writerow(row)
     return line.getvalue()
 
 
 def _board(folder: Path, first: int) -> Any:
-    """TensorBoard's writer; None where it is not installed."""
+    """TensorBoard's writer; None if it is not installed."""
     if find_spec("tensorboard") is None:
         return None
-    from torch.utils.tensorboard import SummaryWriter  # imports TensorBoard, which is not always there
+    from torch.utils.tensorboard import SummaryWriter  # imports TensorBoard, an optional dependency
 
     return SummaryWriter(str(folder), purge_step=first)
 
 
 def _wandb_run(folder: Path, project: str, config: dict[str, Any]) -> Any:
-    """The run at Weights & Biases; sessions of one training share it, by the id that lies in the folder."""
+    """The run at Weights & Biases; sessions of one training share it, by the run id stored in the folder."""
     if find_spec("wandb") is None:
         raise InputError(f"--wandb {project}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'")
     import wandb  # optional dependency

@@ -1,4 +1,4 @@
-"""The loss on held-out data: the mean over its tokens, the same under every layout."""
+"""The loss on held-out data: the mean over its tokens, the same in every layout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from strategist_runtime.training.trainer import Trainer
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """``samples`` of what ``reader`` reads, in global batches as those of training; the rest of the last one is padding."""
+    """Evaluates the first ``samples`` of ``reader`` in global batches of the training's size; the last one is padded."""
 
     trainer: Trainer
     reader: Reader
     samples: int
 
     def due(self, done: int, *, saves: bool) -> bool:
-        """Whether the loss is measured after the step that is the ``done``-th; ``saves``: a checkpoint follows."""
+        """Whether to evaluate after ``done`` steps; ``saves``: a checkpoint follows."""
         settings = self.trainer.settings
         every = settings.evaluation_every
         return done == settings.total_steps or bool(every and done % every == 0) or (saves and settings.keep_best > 0)
 
     def loss(self, moved: Callable[[], None]) -> float:
-        """The mean over all targets that count; ``moved`` is called after each batch."""
+        """The mean loss over all targets that are not ignored; ``moved`` is called after each batch, to report progress."""
         count, trained = self.trainer.plan.workload.global_batch, self.reader.trained(0, self.samples) / self.reader.ranks
         total = torch.zeros((), device=self.trainer.device)
         for first in range(0, self.samples, count):
@@ -38,7 +38,7 @@ class Evaluation:
 
 
 def make_evaluation(trainer: Trainer) -> Evaluation | None:
-    """That of a trainer's settings; None where they hold out no data.
+    """The evaluation in a trainer's settings; None if they name no evaluation data.
 
     Raises:
         InputError, FileError: the data cannot be read.

@@ -1,4 +1,4 @@
-"""The learning rate of each step, a function of the step alone, so that a resumed training has it too."""
+"""The learning rate of each step. It depends on the step number only, so a resumed training continues the same schedule."""
 
 import math
 
@@ -6,12 +6,13 @@ import torch
 
 from strategist.contract.measurement import TrialSettings
 
-FIRST = "first_lr"
+FIRST_LEARNING_RATE = "first_lr"
 
 
 def learning_rate_share(settings: TrialSettings, step: int) -> float:
-    """Share of the learning rate that holds in a step: a line up to 1 in the warm-up, 1 until the decay begins, then half a cosine
-    (arXiv 1608.03983) or a line (linear, wsd: arXiv 2404.06395) down to the minimum."""
+    """The factor on the learning rate in a step: rises linearly to 1 in the warm-up, stays 1 until the decay begins, then falls
+    to the minimum along half a cosine (arXiv 1608.03983) or linearly (linear, wsd: arXiv 2404.06395).
+    """
     rising, falling = settings.learning_rate_warmup_steps, settings.decay_steps
     if step < rising:
         return (step + 1) / rising
@@ -24,6 +25,6 @@ def learning_rate_share(settings: TrialSettings, step: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrialSettings, step: int) -> None:
-    """Before the step; groups that began with rates of their own keep their ratios."""
+    """Sets the learning rates before a step; parameter groups with different initial rates keep their ratios."""
     for group in optimizer.param_groups:
-        group["lr"] = group.setdefault(FIRST, group["lr"]) * learning_rate_share(settings, step)
+        group["lr"] = group.setdefault(FIRST_LEARNING_RATE, group["lr"]) * learning_rate_share(settings, step)

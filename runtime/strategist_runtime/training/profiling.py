@@ -21,7 +21,7 @@ from strategist_runtime.training.trainer import StepResult, Trainer
 
 
 def load_and_step(trainer: Trainer, index: int) -> StepResult:
-    """One step with the reading of its data, which is part of it."""
+    """One step, including reading its data."""
     set_learning_rate(trainer.optimizer, trainer.settings, index)
     with span(DATA):
         rows = trainer.batch(index)
@@ -29,11 +29,13 @@ def load_and_step(trainer: Trainer, index: int) -> StepResult:
 
 
 def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index: int | None) -> StepResult:
-    """The profiled step and, in a trial, the counted one; peak memory is the allocator's own count on CUDA, what lived before plus
-    what the step added on CPU."""
+    """Runs the profiled step and, in a trial, the counted one; returns the profiled step's result.
+
+    Peak memory on CUDA is the allocator's count before these steps; on CPU the static memory plus what the profiled step added.
+    """
     figures, device = recorder.figures, trainer.device
     figures.peak_memory_bytes, figures.peak_reserved_bytes = peak_bytes(device), compat_profile.peak_reserved_bytes(device)
-    process.release_memory()  # the profiler's own memory is not the plan's
+    process.release_memory()  # so that the memory limit does not apply to the profiler's memory
     static = memory.static_bytes(trainer.parts, trainer.optimizer, tables(trainer))
     results: list[StepResult] = []
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None
@@ -52,8 +54,9 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
 
 
 def _too_large(trainer: Trainer) -> bool:
-    """Whether the counted step may need more memory than the others did: layers run as written keep more than compiled ones, which
-    does not matter on CPU, where the limit is off by now."""
+    """Whether the counted step may need more memory than other steps: uncompiled layers save more than compiled ones. It does
+    not matter on CPU, where the memory limit has been lifted by now.
+    """
     return trainer.plan.candidate.knobs.compile and trainer.device.type != "cpu"
 
 
@@ -85,7 +88,7 @@ def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[Collec
 
 
 def tables(trainer: Trainer) -> list[Tensor]:
-    """What a model keeps beside parameters and buffers."""
+    """Tensors that a model keeps besides parameters and buffers."""
     found = (getattr(module, "metadata_builder", None) for part in trainer.parts for module in part.modules())
     return [
         table for metadata_builder in found if isinstance(metadata_builder, MetadataBuilder) for table in metadata_builder.tensors()

@@ -1,4 +1,4 @@
-"""Training session: where one process starts, what it records of each step, and when it saves its state."""
+"""Training session: the first step of one process, what is recorded of each step, and when the state is saved."""
 
 import math
 import time
@@ -23,14 +23,15 @@ from strategist_runtime.training.evaluation import Evaluation, make_evaluation
 from strategist_runtime.training.profiling import load_and_step, profile_steps
 from strategist_runtime.training.trainer import StepResult, Trainer
 
-MOST_SKIPPED = 25
-"""Steps in a row that may be skipped: more than fp16 needs to find its loss scale, and fewer than a night of them."""
+MAX_SKIPPED = 25
+"""Most consecutive steps that may be skipped: enough for fp16 to find its loss scale, and few enough not to waste hours."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """A trainer at work from step ``first`` on. A trial is a session that keeps nothing. ``skipped`` counts the latest steps that
-    updated nothing."""
+    """A session of a trainer, from step ``first`` on. A trial is a session without checkpoints. ``skipped`` counts the
+    consecutive skipped steps up to now.
+    """
 
     trainer: Trainer
     recorder: Recorder
@@ -41,11 +42,11 @@ class Session:
     skipped: int = 0
 
     def run(self) -> None:
-        """All of its steps, in their phases.
+        """Runs all steps of the session, in their phases: warm-up, measure, profile.
 
         Raises:
             NotFinite: training diverged.
-            Stopped: it was asked to end, and has saved.
+            Stopped: the training was requested to end, and is saved.
         """
         if self.first == self.trainer.settings.total_steps:
             self.recorder.remark(f"all {self.first} steps were done and saved before")
@@ -61,24 +62,26 @@ class Session:
         self.end()
 
     def steps(self, indices: range, *, counted: bool) -> None:
-        """Runs these steps; the times of counted ones are measured.
+        """Runs the steps ``indices``; the times of ``counted`` ones are recorded.
 
         Raises:
             NotFinite: training diverged.
-            Stopped: it was asked to end, and has saved.
+            Stopped: the training was requested to end, and is saved.
         """
         for index in indices:
             self.recorder.enter(self.recorder.phase)
             result, seconds = _timed(partial(load_and_step, self.trainer, index), self.trainer.device)
             if counted:
                 self.recorder.figures.step_seconds.append(seconds)
-            if index == self.first:  # the first step connects the ranks and loads kernels; from now on a step is a step
+            if index == self.first:  # the first step also connects the ranks and loads kernels
                 set_timeouts(self.trainer.settings.step_timeout_seconds)
                 forget_peak(self.trainer.device)
             self._finish(index, result, seconds)
 
     def profile(self, course: Course) -> None:
-        """The profiled step, and in a trial the counted one; in a training the former is a step as all others."""
+        """Runs the profiled step, and in a trial the counted one. In a training the profiled step is also a training step like
+        all others.
+        """
         begin = time.perf_counter()
         result = profile_steps(self.trainer, self.recorder, course.profiled, course.counted)
         if self.trainer.settings.total_steps is None:
@@ -89,10 +92,10 @@ class Session:
         self._finish(course.profiled, result, seconds)
 
     def end(self) -> None:
-        """Waits for what is still being written.
+        """Ends the session: waits for the checkpoint that is being written, and closes the curves.
 
         Raises:
-            NotFinite: not a single step was taken.
+            NotFinite: no step has updated the parameters.
             FileError: the last state could not be saved.
         """
         if not self.recorder.figures.losses and self.first != self.trainer.settings.total_steps:
@@ -105,7 +108,7 @@ class Session:
             self.curves.close()
 
     def _finish(self, index: int, result: StepResult, seconds: float) -> None:
-        """What follows a step: its figures are noted, then it is evaluated and saved where that is due."""
+        """Completes a step: records its figures, then evaluates and saves if that is due."""
         memory_bytes = peak_bytes(self.trainer.device) or max(0, process.data_bytes() - self.recorder.idle_bytes)
         loss, grad_norm = (result.loss, result.grad_norm) if result.finite else (None, None)
         self.recorder.step(index, loss=loss, grad_norm=grad_norm, seconds=seconds, memory_bytes=memory_bytes)
@@ -123,16 +126,14 @@ class Session:
 
     def _judge(self, index: int, result: StepResult) -> None:
         figures = self.recorder.figures
-        if result.skipped:  # it took its time and taught nothing
+        if result.skipped:  # its time counts, its loss does not
             self.skipped += 1
-            if self.skipped == MOST_SKIPPED:
-                raise NotFinite(
-                    f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}, the {MOST_SKIPPED}th in a row"
-                )
+            if self.skipped == MAX_SKIPPED:
+                raise NotFinite(f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}, the {MAX_SKIPPED}th in a row")
             return
         self.skipped = 0
         if not result.finite:
-            raise NotFinite(_words(index, result))
+            raise NotFinite(_step_summary(index, result))
         figures.losses.append(result.loss)
         figures.grad_norms.append(result.grad_norm)
 
@@ -168,12 +169,12 @@ class Session:
         assert self.checkpoints is not None
         phase = self.recorder.phase
         self.recorder.enter("save")
-        process.release_memory()  # what is copied for the disk lies in host memory, which is not the plan's
+        process.release_memory()  # so that the memory limit does not apply to the copy of the state in host memory
         self.checkpoints.save(self.trainer, done, evaluation_loss)
         self.recorder.enter(phase)
 
     def _stop(self, done: int) -> None:
-        """Ends a training that was asked to, once its state is on disk."""
+        """Ends a training on request, once its state is on disk."""
         settings = self.trainer.settings
         if self.checkpoints is not None:
             self.checkpoints.finish()
@@ -183,10 +184,11 @@ class Session:
 
 
 def begin(trainer: Trainer, recorder: Recorder) -> Session:
-    """The session of a new trainer, with the state that it is to go on from.
+    """The session of a new trainer, with the state of the checkpoint from which it continues, if any.
 
     Raises:
-        InputError, FileError: that state is not there, is damaged, or is of something else; or a folder cannot be written.
+        InputError, FileError: the checkpoint does not exist, is damaged, or belongs to another training; or a folder cannot be
+            written.
     """
     settings, first, checkpoints = trainer.settings, 0, None
     if settings.save or settings.resume:
@@ -195,7 +197,7 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
             path, training = source
             first = training.step
             over = settings.total_steps is not None and first >= settings.total_steps
-            ended_well = settings.export or path.parent == Path(settings.save)  # ours, after a restart
+            ended_well = settings.export or path.parent == Path(settings.save)  # of this training, after a restart
             if over and not (first == settings.total_steps and ended_well):
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
@@ -211,7 +213,7 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
     )
 
 
-def _words(index: int, result: StepResult) -> str:
+def _step_summary(index: int, result: StepResult) -> str:
     return f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
 
 

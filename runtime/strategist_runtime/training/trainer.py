@@ -33,10 +33,11 @@ from strategist_runtime.parallelize import parallelize
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Mean loss over the global batch and norm of its whole gradient before clipping, equal on every rank.
+    """Mean loss over the global batch and norm of the whole gradient before clipping, equal on every rank.
 
-    ``skipped``: nothing was updated, because gradients overflowed in fp16, after which the loss scale is smaller, or because a
-    figure is not finite and the settings skip such steps. ``stop``: a rank was asked to end the training after this step.
+    ``skipped``: no parameter was updated, because fp16 gradients overflowed (the loss scale is then reduced), or because the
+    loss or norm is not finite and the settings skip such steps. ``stop``: at least one rank was requested to end the training
+    after this step.
     """
 
     loss: float
@@ -50,14 +51,17 @@ class StepResult:
 
 
 def never_stop() -> bool:
-    """Of a training that cannot be asked to end."""
+    """Default of ``stop_requested``: always False."""
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Training step of one rank. ``parts`` are the stages that it holds, one without a pipeline; ``context`` cuts shared
-    rows; ``stop_requested`` says whether this rank was asked to end the training."""
+    """Training step of one rank.
+
+    ``parts`` are the rank's stages, one without a pipeline. ``context`` slices rows for context parallelism. ``stop_requested``
+    returns whether this rank was requested to end the training.
+    """
 
     plan: Plan
     settings: TrialSettings
@@ -79,14 +83,18 @@ class Trainer:
         return self._cut(rows.to(self.device), restored=False)
 
     def step(self, rows: Batch) -> StepResult:
-        """Runs one step and leaves no gradients behind. A step whose loss is not finite updates nothing."""
+        """Runs one step and clears the gradients. If the loss or the gradient norm is not finite, no parameter is updated,
+        except by an optimizer in the backward pass.
+        """
         with span(PASSES):
             loss = self.accumulate(rows)
         with span(UPDATE):
             return self.update(loss)
 
     def update(self, loss: Tensor) -> StepResult:
-        """The step's figures, and with the gradients in the parts, which it takes away, the parameters' update."""
+        """Clips the gradients, updates the parameters, clears the gradients, and returns the step's result. No update if the
+        loss or norm is not finite.
+        """
         result = self.reduced(loss)
         if result.finite:
             factor = gradients.clip_factor(result.grad_norm, self.settings.clip_norm) / self.loss_scale
@@ -102,8 +110,9 @@ class Trainer:
         return replace(result, skipped=overflowed or not (result.finite or self.settings.non_finite == "stop"))
 
     def accumulate(self, rows: Batch) -> Tensor:
-        """Forward and backward over this rank's rows; returns their mean loss (0 on ranks of a pipeline without the head), leaves
-        the global batch's gradient in the parts."""
+        """Forward and backward passes over this rank's rows, with gradient accumulation. Returns their mean loss (0 on pipeline
+        ranks without the head); afterwards the parts have the gradient of the global batch.
+        """
         rows = self._cut(rows, restored=True)
         self._count(rows.trained)
         with self.loss.context():
@@ -113,7 +122,9 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, rows: Batch, trained: float) -> Tensor:
-        """Forward over this rank's rows; returns their part of a mean over ``trained`` targets a data rank, 0 without the head."""
+        """Forward pass over this rank's rows. Returns their share of a mean over ``trained`` targets per data rank; 0 on ranks
+        without the head.
+        """
         rows = self._cut(self._cut(rows.to(self.device), restored=False), restored=True)
         self._count(trained)
         with self.loss.context():
@@ -126,19 +137,20 @@ class Trainer:
             return total
 
     def mean(self, loss: Tensor) -> float:
-        """A loss over the ranks, of which each gives its part."""
+        """The loss over all ranks, given each rank's share."""
         total = loss.double() * self.plan.candidate.layout.pp / _world_size()
         if dist.is_initialized():
             dist.all_reduce(total)
         return float(total)
 
     def _count(self, trained: float | None) -> None:
-        """Has the loss divide by the targets of this rank that count, where those are not all."""
+        """Makes the loss divide by this rank's number of targets; None if no target is ignored."""
         self.loss.tokens = None if trained is None else max(trained, 1.0) / self.plan.candidate.layout.cp
 
     def _cut(self, rows: Batch, *, restored: bool) -> Batch:
-        """This rank's slices, where this is the time to cut: as soon as the rows are read, or within the step where they are to be
-        whole again after it."""
+        """This rank's context-parallel slices, if rows are sliced at this point: when they are read, or (``restored``) within
+        the step, so that they are whole again after it.
+        """
         if self.context is None or self.plan.candidate.options.cp_restore_buffers != restored:
             return rows
         return self.context.cut(rows)
@@ -155,7 +167,9 @@ class Trainer:
         return total
 
     def reduced(self, loss: Tensor) -> StepResult:
-        """One all-reduce for all figures. Ranks that hold the same piece of a gradient each count their share of it."""
+        """Loss, gradient norm and stop request over all ranks, by one all-reduce. Ranks that hold the same shard of a gradient
+        each count their share of it.
+        """
         stages = self.plan.candidate.layout.pp
         if isinstance(self.optimizer, InBackward):
             share = stages * self.optimizer.squared_norm_share()
@@ -171,7 +185,7 @@ class Trainer:
 
     @property
     def loss_scale(self) -> float:
-        """By what gradients are multiplied until they are used."""
+        """The factor on gradients until the optimizer uses them; 1 without loss scaling."""
         return 1.0 if self.loss.scale is None else self.loss.scale.value
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -179,7 +193,7 @@ class Trainer:
             yield from part.parameters()
 
     def _counted(self) -> Iterator[nn.Parameter]:
-        """The parameters but a head that is a stage's own copy of the embedding."""
+        """The parameters whose gradients count in the norm: all except a last stage's copy of the tied embedding."""
         copied = self.pipeline is not None and self.plan.model.tied_embeddings
         for name, parameter in plain_names(self.parts):
             if not (copied and name == "head.weight"):
@@ -189,7 +203,9 @@ class Trainer:
 def make_trainer(
     plan: Plan, settings: TrialSettings, meshes: Meshes, device: torch.device, builder: ModelBuilder | None = None
 ) -> Trainer:
-    """The model of ``plan``, laid out and with its first weights, and its optimizer; ``builder`` as ``parallelize`` takes it."""
+    """The trainer of this rank: the parallelized model of ``plan`` with its initial weights, and its optimizer; ``builder`` as
+    in ``parallelize``.
+    """
     context = None if meshes.context is None else Context(plan, meshes.context, device)
     parts, loss = parallelize(plan, settings, meshes, device, context, builder), Loss(plan)
     optimizer = make_optimizer(plain_names(parts), plan, settings, no_decay_parameters(parts, settings.no_decay))
@@ -212,7 +228,7 @@ def make_trainer(
 
 
 def make_reader(plan: Plan, settings: TrialSettings, meshes: Meshes) -> Reader:
-    """What this rank reads."""
+    """The reader of this rank's training data."""
     text = SourceOpener(plan=plan, settings=settings).training_text()
     return Reader(text=text, rank=meshes.data_rank, ranks=meshes.data_ranks)
 

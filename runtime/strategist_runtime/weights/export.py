@@ -1,4 +1,4 @@
-"""A trained model as a folder of Hugging Face's: whole tensors, one after the other, come to rank 0, which writes them."""
+"""Export of a trained model as a Hugging Face folder: rank 0 receives whole tensors, one after the other, and writes them."""
 
 import json
 import shutil
@@ -20,19 +20,19 @@ from strategist.errors import FileError, InputError
 from strategist_runtime.model.decoder import balance_biases, plain_name, plain_names
 from strategist_runtime.model.lora import LoRALinear
 from strategist_runtime.precision import compute_dtype
-from strategist_runtime.weights.hugging_face import NAMES
+from strategist_runtime.weights.hugging_face import PARAMETER_NAMES
 from strategist_runtime.weights.shards import Shards
 from strategist_runtime.weights.source import CONFIG
 
-COMPANIONS = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json", "chat_template*")
-"""What else a folder of a model holds: copied from where the weights came from."""
+COPIED_FILES = ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json", "chat_template*")
+"""Other files of a model's folder; they are copied from the folder of the initial weights and from the tokenizer's."""
 
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardedParameter:
-    """A tensor of the whole model that this rank holds a part of; its other holders call ``whole`` at the same time."""
+    """A tensor of the whole model of which this rank has a shard; all ranks with a shard must call ``whole`` at the same time."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,10 +40,10 @@ class ShardedParameter:
 
 
 def checked_config(plan: Plan, origin: str = "") -> dict[str, Any]:
-    """The configuration that ``export`` will write: that of the folder ``origin`` if training began with one.
+    """The config.json that ``export`` writes: that of the folder ``origin`` if training started from one.
 
     Raises:
-        InputError: no architecture of Hugging Face's computes this model, or its weights are kept in 4 bits only.
+        InputError: Hugging Face has no architecture for this model, or its weights are stored in 4 bits only.
     """
     if plan.workload.train == "qlora":
         raise InputError(
@@ -59,8 +59,8 @@ def checked_config(plan: Plan, origin: str = "") -> dict[str, Any]:
 def export(
     parts: Sequence[nn.Module], plan: Plan, folder: str, device: torch.device, origin: str = "", tokenizer: str = ""
 ) -> None:
-    """Writes the whole model, in the type in which the plan computes; every rank calls it. What LoRA learned is added to its base.
-    ``origin`` is the folder that training began with, ``tokenizer`` that of another tokenizer, which comes along.
+    """Writes the whole model in the compute type of the plan; every rank calls it. LoRA's updates are added to the base weights.
+    ``origin`` is the folder of the initial weights, ``tokenizer`` that of another tokenizer, whose files are copied.
 
     Raises:
         FileError: the folder cannot be written.
@@ -68,7 +68,7 @@ def export(
     config, dtype = checked_config(plan, origin), compute_dtype(plan)
     shapes, arriving = gathered(parts, plan, device)
     if dist.get_rank() == 0:
-        shards = Shards(NAMES[config["model_type"]], plan.model, shapes, dtype)
+        shards = Shards(PARAMETER_NAMES[config["model_type"]], plan.model, shapes, dtype)
         _write(Path(folder).expanduser(), shards, arriving, config, [place for place in (origin, tokenizer) if place])
     else:
         for _ in arriving:
@@ -79,18 +79,19 @@ def export(
 def gathered(
     parts: Sequence[nn.Module], plan: Plan, device: torch.device
 ) -> tuple[dict[str, tuple[int, ...]], Iterator[tuple[str, Tensor]]]:
-    """The shapes of the whole model's tensors by name, and on rank 0 the tensors, in the type in which the plan computes, on the
-    host; elsewhere nothing comes, but every rank must walk through it."""
-    own = list(_held(parts, plan))
+    """The shapes of the whole model's tensors by name; and on rank 0 the tensors, on the host, in the compute type of the plan.
+    The iterator yields nothing on other ranks, but every rank must exhaust it.
+    """
+    own = list(_sharded_parameters(parts, plan))
     told: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(told, [(item.name, item.shape) for item in own])
     owners = {name: rank for rank, names in reversed(list(enumerate(told))) for name, _ in names}
     shapes = {name: shape for names in told for name, shape in names}
-    return shapes, _arriving(own, told, owners, compute_dtype(plan), device)
+    return shapes, _sent_to_rank_0(own, told, owners, compute_dtype(plan), device)
 
 
-def _held(parts: Sequence[nn.Module], plan: Plan) -> Iterator[ShardedParameter]:
-    """Parameters and saved buffers, each once: a head that is the embedding has no name of its own."""
+def _sharded_parameters(parts: Sequence[nn.Module], plan: Plan) -> Iterator[ShardedParameter]:
+    """This rank's parameters and saved buffers, each once: a tied head is left out."""
     with torch.no_grad():
         adapted = {f"{plain_name(name)}.weight": module for name, module in _modules(parts) if isinstance(module, LoRALinear)}
         for name, parameter in plain_names(parts):
@@ -118,16 +119,17 @@ def _merged(linear: LoRALinear) -> Tensor:
     return weight.float() + linear.scale * (b.float() @ a.float())
 
 
-def _arriving(
+def _sent_to_rank_0(
     own: Sequence[ShardedParameter],
     told: Sequence[Sequence[tuple[str, tuple[int, ...]]]],
     owners: dict[str, int],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
-    """On rank 0 every tensor of the model, on the host; elsewhere nothing, but sent what rank 0 lacks.
+    """On rank 0 every tensor of the model, on the host. Other ranks send what rank 0 lacks and yield nothing.
 
-    Holders of a tensor gather it in the same order; rank 0 first gathers its own, then takes those of one owner after the other.
+    Ranks with shards of a tensor gather it in the same order. Rank 0 first gathers its own tensors, then receives those of one
+    owner after the other.
     """
     rank = dist.get_rank()
     for item in own:
@@ -154,7 +156,7 @@ def _write(
             shards.add(name, values, folder)
         shards.finish(folder)
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for path in (path for place in origins for pattern in COMPANIONS for path in Path(place).expanduser().glob(pattern)):
+        for path in (path for place in origins for pattern in COPIED_FILES for path in Path(place).expanduser().glob(pattern)):
             shutil.copy(path, folder)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error}") from None

@@ -1,6 +1,6 @@
-"""Where the parameters of a decoder lie in Hugging Face's files: names, fused and transposed tensors, by model type.
+"""Names and places of a decoder's parameters in Hugging Face's files by model type, with fused and transposed tensors.
 
-Read off the tensors that transformers 5 itself writes; a test compares losses with its models.
+Taken from the tensors that transformers 5 writes; a test compares losses with its models.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ LAYER, EXPERT = "{layer}", "{expert}"
 
 @dataclass(frozen=True, kw_only=True)
 class TensorLocation:
-    """A tensor of the files, of whose ``rows`` (None: all) a parameter's are those from ``first`` on.
+    """The place of a parameter in a tensor of the files: it begins at row ``first`` of the tensor's ``rows`` (None: the parameter
+    is the whole tensor).
 
-    Rows and columns are swapped in the file where ``transposed``. A name with ``{expert}`` is one tensor for each of the stacked
-    experts.
+    ``transposed``: rows and columns are swapped in the file. A name with ``{expert}`` stands for one tensor per expert.
     """
 
     name: str
@@ -30,15 +30,15 @@ class TensorLocation:
         return EXPERT in self.name
 
     def of_expert(self, number: int) -> "TensorLocation":
-        """That of one of the stacked experts."""
+        """The location of one of the stacked experts."""
         return replace(self, name=self.name.replace(EXPERT, str(number)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterNames:
-    """The file's name of each of our modules, or of a parameter that is none's weight or bias.
+    """The file's name of each of our modules, and of parameters that are not a module's weight or bias.
 
-    ``fused``: modules of the file in which several of ours lie, row after row. ``transposed``: those that keep [in, out].
+    ``fused``: the file's modules that contain several of ours, row after row. ``transposed``: those stored as [in, out].
     """
 
     modules: Mapping[str, str]
@@ -46,7 +46,7 @@ class ParameterNames:
     transposed: frozenset[str] = frozenset()
 
     def place(self, shape: ModelShape, name: str) -> TensorLocation | None:
-        """Where the parameter of this plain name lies; None where these files have no such one."""
+        """The location of the parameter of this plain name; None if these files do not have it."""
         layer, short = _split(name)
         if whole := self.modules.get(short):
             return TensorLocation(name=whole.replace(LAYER, layer))
@@ -65,21 +65,21 @@ class ParameterNames:
 
 
 def names_of(model_type: str, folder: str) -> ParameterNames:
-    """The names of a model type.
+    """The parameter names of a model type.
 
     Raises:
-        InputError: its files cannot be read.
+        InputError: the model type is not supported.
     """
-    if model_type not in NAMES:
+    if model_type not in PARAMETER_NAMES:
         raise InputError(
-            f"{folder}: model_type {model_type!r}", f"has weights that cannot be read; these can: {', '.join(NAMES)}",
+            f"{folder}: model_type {model_type!r}", f"has weights that cannot be read; these can: {', '.join(PARAMETER_NAMES)}",
             "choose another model",
         )  # fmt: skip
-    return NAMES[model_type]
+    return PARAMETER_NAMES[model_type]
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The layer's number, empty outside of layers, and the rest of a plain name."""
+    """The layer's number (empty outside of layers) and the rest of a plain name."""
     if not name.startswith("layers."):
         return "", name
     _, layer, short = name.split(".", 2)
@@ -87,7 +87,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _outputs(shape: ModelShape, module: str) -> int:
-    """Rows of the weight of a module that lies in a fused one."""
+    """Rows of the weight of a module that is part of a fused one."""
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     return {"attention.query": queries, "attention.key": keys, "attention.value": keys}.get(module, shape.ffn_size)
 
@@ -139,7 +139,7 @@ _QKV = ("attention.query", "attention.key", "attention.value")
 _LLAMA = ParameterNames(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_DENSE})
 _PHI3_QKV, _PHI3_UP = f"{_SELF}.qkv_proj", f"{_MLP}.gate_up_proj"
 
-NAMES: dict[str, ParameterNames] = {
+PARAMETER_NAMES: dict[str, ParameterNames] = {
     "llama": _LLAMA, "mistral": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA,
     "phi3": ParameterNames(
         modules={
@@ -157,4 +157,4 @@ NAMES: dict[str, ParameterNames] = {
     "qwen3_moe": ParameterNames(modules={**_OUTSIDE, **_NORMS, **_ATTENTION, **_EXPERTS}),
     "deepseek_v3": ParameterNames(modules={**_OUTSIDE, **_NORMS, **_LATENT, **_DENSE, **_EXPERTS, **_SHARED}),
 }  # fmt: skip
-"""By model_type of config.json."""
+"""Parameter names by the model_type of config.json."""

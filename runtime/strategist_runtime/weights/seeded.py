@@ -1,4 +1,4 @@
-"""Seeded weights, equal bit by bit under every layout: each rank draws just its rows, from generators that know no ranks."""
+"""Seeded weights, equal bit by bit in every layout: each rank draws only its rows, from generators that do not depend on ranks."""
 
 import hashlib
 from collections.abc import Iterator
@@ -18,12 +18,14 @@ STANDARD_DEVIATION = 0.02
 BLOCK_ELEMENTS = 2**18
 HOST = torch.device("cpu")
 HOST_ELEMENTS = 2**20
-"""Matrices of so many elements at most are drawn on the host, so that a small model begins alike on every kind of device."""
+"""Matrices of at most this many elements are drawn on the host, so that a small model has the same initial weights on every kind
+of device.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The part ``local`` of a matrix of a ``shape``: ``lengths`` at ``offsets``."""
+    """The part ``local`` of a matrix of shape ``shape``; it has ``lengths`` and begins at ``offsets``."""
 
     local: Tensor
     shape: torch.Size
@@ -40,15 +42,16 @@ def materialise(
     folder: str = "",
     computes_on: torch.device | None = None,
 ) -> None:
-    """Gives the parameters of a meta model storage on ``device`` and their first values, or those in a folder of Hugging Face's.
+    """Allocates the parameters of a meta model on ``device`` and fills them with seeded values, or with the weights in a Hugging
+    Face ``folder``.
 
-    Where the model ``computes_on`` another device than it lies on, its values are those that it would have there.
+    ``computes_on``: the device of the computation, if weights are stored on another; seeded values are those of that device.
 
-    Norms are 1, biases 0, matrices normal; those that write into the residual stream are scaled by 1 / sqrt(2 x layers), as GPT-2.
+    Norms are 1, biases 0, matrices normal; those that write to the residual stream are scaled by 1 / sqrt(2 x layers), as in GPT-2.
     """
     model.to_empty(device=device)
     model.tie()
-    for buffer in model.buffers():  # what routers count, and the biases that balance their experts
+    for buffer in model.buffers():  # loads and balance biases of routers
         buffer.zero_()
     model.metadata_builder = MetadataBuilder(
         rotary_of(shape, seq_len, device), torch.arange(seq_len, device=device), window=shape.sliding_window
@@ -58,17 +61,17 @@ def materialise(
             local, lengths, offsets = local_part(parameter)
             if folder and not name.endswith(("lora_a", "lora_b")):
                 continue
-            if model.tied and name == "head.weight":  # of a last stage that has no embedding: the same values
+            if model.tied and name == "head.weight":  # a last stage without the embedding: the same values
                 name = "embedding.weight"
             if name.endswith("norm.weight"):
                 local.fill_(1.0)
             elif parameter.dim() == 1 or name.endswith("_bias"):
                 local.zero_()
-            elif parameter.dim() == 3:  # experts, each drawn for itself
+            elif parameter.dim() == 3:  # each expert is drawn separately
                 for expert, matrix in enumerate(local, offsets[0]):
                     window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
                     _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), computes_on or device)
-            elif parameter.is_floating_point():  # 4-bit weights are bytes: lora.py
+            elif parameter.is_floating_point():  # 4-bit weights are bytes, which lora.py fills
                 window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
                 _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), computes_on or device)
 
@@ -77,7 +80,7 @@ def materialise(
 
 
 def deviation(name: str, columns: int, shape: ModelShape) -> float:
-    """The standard deviation of a matrix's first values: of LoRA's pair only A is not 0 (arXiv 2106.09685, section 4.1)."""
+    """The standard deviation of a matrix's initial values; LoRA's B is 0 (arXiv 2106.09685, section 4.1)."""
     if name.endswith(("lora_a", "lora_b")):
         return columns**-0.5 if name.endswith("lora_a") else 0.0
     into_residual = name.endswith(("attention.output.weight", "feed_forward.down.weight", "experts.down", "shared.down.weight"))
@@ -85,12 +88,12 @@ def deviation(name: str, columns: int, shape: ModelShape) -> float:
 
 
 def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
-    """The first values of a matrix of a model, as ``random_rows`` gives them."""
+    """The initial values of a matrix of a model, in blocks as from ``random_rows``."""
     return random_rows(f"{seed}/{name}", columns, deviation(name, columns, shape), rows)
 
 
 def _draw(window: Window, name: str, deviation: float, device: torch.device) -> None:
-    """Fills the window, block of rows by block of rows, which a large matrix has from a device."""
+    """Fills the window by blocks of rows; those of a large matrix are drawn on ``device``."""
     first, count, columns = window.offsets[0], window.lengths[0], window.shape[1]
     on = HOST if window.shape.numel() <= HOST_ELEMENTS else device
     for start, values in random_rows(name, columns, deviation, range(first, first + count), on):
@@ -100,8 +103,8 @@ def _draw(window: Window, name: str, deviation: float, device: torch.device) -> 
 def random_rows(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
     """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values.
 
-    They are drawn ``on`` a device, each kind of which has its own values for a seed: one thread of the host takes minutes for a
-    model of eight billion parameters, so ``HOST_ELEMENTS`` says which are.
+    ``on`` is the device that draws them. Each kind of device has its own values for a seed. One thread of the host would take
+    minutes for a model of eight billion parameters, so only matrices up to ``HOST_ELEMENTS`` are drawn there.
     """
     block_rows = max(1, BLOCK_ELEMENTS // columns)
     for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):

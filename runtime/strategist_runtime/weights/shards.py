@@ -1,4 +1,4 @@
-"""Safetensors files that are written piece by piece, each as soon as it is complete."""
+"""Safetensors files of a model, each written as soon as all its tensors are complete."""
 
 import json
 import math
@@ -14,11 +14,11 @@ from strategist_runtime.weights.hugging_face import ParameterNames, TensorLocati
 from strategist_runtime.weights.source import INDEX, SINGLE
 
 FILE_BYTES = 5 * 10**9
-"""What a file holds at most, unless one tensor is larger: as transformers cuts them up to version 4."""
+"""Size limit of a file, unless a single tensor is larger; as in transformers up to version 4."""
 
 
 class Shards:
-    """``shapes`` are the parameters by plain name, in the order in which they come."""
+    """Writer of the files. ``shapes`` are the parameters by plain name, in the order in which they will be added."""
 
     def __init__(self, names: ParameterNames, model: ModelShape, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
         self.names, self.model, self.dtype = names, model, dtype
@@ -33,7 +33,7 @@ class Shards:
         self.tensors: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor, folder: Path) -> None:
-        """Puts a whole parameter where it belongs."""
+        """Copies a whole parameter into its place, and writes its files that are now complete."""
         places = list(self._places(name, tuple(values.shape)))
         stacked = values.dim() == len(self.shapes[places[0][0].name]) + 1
         for index, (place, _) in enumerate(places):
@@ -47,7 +47,7 @@ class Shards:
             self._close(self.file_of[place.name], folder)
 
     def finish(self, folder: Path) -> None:
-        """Writes the index, where there is more than one file."""
+        """Writes the index if there is more than one file."""
         if self.count > 1:
             files = {name: self._file(number) for name, number in self.file_of.items()}
             size = sum(math.prod(shape) for shape in self.shapes.values()) * self.dtype.itemsize
@@ -59,7 +59,7 @@ class Shards:
         return max(self.file_of.values(), default=0) + 1
 
     def _places(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[TensorLocation, tuple[int, ...]]]:
-        """Where a parameter goes, with the lengths of what goes there; one place for each of stacked experts."""
+        """The locations of a parameter with the shape of each; one location per expert if experts are stacked."""
         place = self.names.place(self.model, name)
         assert place is not None, name
         if not place.stacked:
@@ -69,7 +69,7 @@ class Shards:
             yield place.of_expert(expert), shape[1:]
 
     def _dealt(self) -> Iterator[tuple[str, int]]:
-        """Each tensor's file: a new one where it would not fit."""
+        """The file number of each tensor: a new file where a tensor would exceed the limit."""
         number, filled = 0, 0
         for name, shape in self.shapes.items():
             size = math.prod(shape) * self.dtype.itemsize
@@ -79,7 +79,7 @@ class Shards:
             yield name, number
 
     def _close(self, number: int, folder: Path) -> None:
-        """Writes a file of which nothing is missing."""
+        """Writes a file if none of its elements is missing."""
         members = [name for name, of in self.file_of.items() if of == number]
         if not any(self.missing[name] for name in members):
             save_file({name: self.tensors.pop(name) for name in members}, folder / self._file(number), metadata={"format": "pt"})

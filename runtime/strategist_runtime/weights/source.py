@@ -1,4 +1,4 @@
-"""Initial weights from a local Hugging Face folder; each rank reads only the tensors that it needs."""
+"""Initial weights from a local Hugging Face folder; each rank reads only its shards."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ INDEX, SINGLE, CONFIG = "model.safetensors.index.json", "model.safetensors", "co
 BLOCK_ROWS = 1024
 TYPES = ("F64", "F32", "BF16", "F16")
 PREFIXES = ("model.", "transformer.")
-"""What names lack where a model was written without its head, as OpenAI's own files of GPT-2 are."""
+"""Prefixes that names lack if a model was saved without its head, as in OpenAI's own files of GPT-2."""
 
 
 class Source:
@@ -31,7 +31,7 @@ class Source:
         self._open: dict[Path, Any] = {}
 
     def model_type(self) -> str:
-        """What config.json says that this is."""
+        """The model_type of config.json."""
         return str(read_json(self.folder / CONFIG).get("model_type"))
 
     def has(self, name: str) -> bool:
@@ -40,10 +40,11 @@ class Source:
     def window(
         self, place: TensorLocation, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]
     ) -> Tensor:
-        """``lengths`` at ``offsets`` of a parameter of this ``shape``, read from where it lies; None is any shape.
+        """The part of a parameter with ``lengths`` at ``offsets``. ``shape`` is the shape of the whole parameter; None skips the
+        check.
 
         Raises:
-            FileError: the tensor is missing, or has another shape.
+            FileError: the tensor is missing, or has another shape or an unsupported type.
         """
         name = self._found(place.name)
         stored = self._reader(name).get_slice(name)
@@ -83,10 +84,10 @@ class Source:
 
 
 def load(parts: Sequence[nn.Module], shape: ModelShape, folder: str) -> None:
-    """Copies the weights of a folder into what this rank holds of a model. LoRA's matrices are no part of them and stay.
+    """Copies the weights of a folder into this rank's shards. LoRA's matrices are not in the folder and stay unchanged.
 
     Raises:
-        InputError, FileError: the folder is none, or is that of another model; one line.
+        InputError, FileError: the folder has no weights, or is that of another model; one line.
     """
     source = Source(folder)
     names = names_of(source.model_type(), folder)
@@ -95,7 +96,7 @@ def load(parts: Sequence[nn.Module], shape: ModelShape, folder: str) -> None:
             if name.endswith(("lora_a", "lora_b")):
                 continue
             if not parameter.is_floating_point():
-                continue  # 4-bit weights: ``rows_of`` reads what they are made of
+                continue  # 4-bit weights: ``rows_of`` reads the values to quantise
             place = names.place(shape, "embedding.weight" if shape.tied_embeddings and name == "head.weight" else name)
             if place is None:
                 raise InputError(
@@ -108,7 +109,9 @@ def load(parts: Sequence[nn.Module], shape: ModelShape, folder: str) -> None:
 
 
 def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Iterator[tuple[int, Tensor]]] | None:
-    """Reads blocks of whole rows of a matrix, with its columns, by its plain name; None without a folder."""
+    """A function that reads blocks of whole rows of a matrix: takes its plain name, number of columns and rows; None without a
+    folder.
+    """
     if not folder:
         return None
     source = Source(folder)

@@ -1,1 +1,1 @@
-"""The checks, in files by what they look at; ``all`` holds every one of them."""
+"""Checks, in files by subject; ``all`` lists all of them."""

@@ -5,6 +5,6 @@ from strategist.lint.checks import card, cases, conditions, deck, environment, r
 from strategist.lint.registry import CHECKS
 
 MODULES = (reading, card, texts, sources, cases, settings, conditions, deck, flow, environment)
-"""Where checks are registered, when imported."""
+"""Modules that register checks when they are imported."""
 
 RULES = tuple(CHECKS[code] for code in sorted(CHECKS))

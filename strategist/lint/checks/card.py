@@ -19,7 +19,7 @@ _RELEASE = re.compile(r"[0-9]+(\.[0-9]+){1,2}")
 def complete(subject: Subject) -> Iterator[Diagnostic]:
     """A stable card has no policy with an effect, no title, or no source.
 
-    Why: Stable means that people may rely on it: that it does something, can be named, and can be checked.
+    Why: Users rely on stable cards: such a card needs an effect, a name, and a source to check it by.
     Do: add what is missing, or make it a preview
     Bad:
         status: stable
@@ -58,9 +58,9 @@ def risks_unique(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD020", Level.WARNING, "A file is named after its card, and its folder after the module.")
 def file_named(subject: Subject) -> Iterator[Diagnostic]:
-    """The file's name does not begin with the card's id, or it lies in a subfolder that is not named after the card's module.
+    """The file's name does not begin with the card's id, or the file is in a subfolder that is not named after the card's module.
 
-    Why: People look for cards by id and module; <module>/<ID>-<name>.yaml is found without a search.
+    Why: Cards are looked up by id and module; <module>/<ID>-<name>.yaml is found without a search.
     Do: name the file <ID>-<what it says>.yaml in the folder <module>, or change id and module
     Bad:
         tp/sequence.yaml with id: TP-001
@@ -80,9 +80,9 @@ def file_named(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD021", Level.WARNING, "The id of a policy or a risk is in kebab-case.")
 def kebab(subject: Subject) -> Iterator[Diagnostic]:
-    """The id of a policy or a risk has other characters than small letters, digits and single hyphens.
+    """The id of a policy or a risk has characters other than lower-case letters, digits and single hyphens.
 
-    Why: Ids stand in reasons, commands and addresses of pages; one form needs no quoting anywhere.
+    Why: Ids occur in reasons, commands and addresses of pages; this form needs no quotes anywhere.
     Do: write it like free-when-memory-is-short
     Bad:
         id: Free_When_Short
@@ -98,9 +98,9 @@ def kebab(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD022", Level.WARNING, "since is the release that the card came with.")
 def since_form(subject: Subject) -> Iterator[Diagnostic]:
-    """The field since is no release number.
+    """The field since is not a release number.
 
-    Why: It tells which releases know the card; words cannot be compared.
+    Why: It shows which releases have the card; only release numbers can be compared.
     Do: write the release in quotes, such as "0.1"
     Bad:
         since: last spring
@@ -109,14 +109,14 @@ def since_form(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     if card and card.since and not _RELEASE.fullmatch(card.since):
-        yield finding(subject, "CARD022", f"since {card.since} is no release number", ("since",))
+        yield finding(subject, "CARD022", f"since {card.since} is not a release number", ("since",))
 
 
 @check("CARD045", Level.INFO, "A file says which protocol it is written in.")
 def protocol(subject: Subject) -> Iterator[Diagnostic]:
     """The file has no field protocol; it is read as protocol 1.
 
-    Why: A later strategist reads older files by the version that they name.
+    Why: Later versions of strategist read an older file according to its protocol.
     Do: write protocol: 1 above StrategyCard
     Bad:
         StrategyCard: {id: TP-001, ...}
@@ -132,10 +132,10 @@ def protocol(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD046", Level.INFO, "A card says how mature it is.")
 def status(subject: Subject) -> Iterator[Diagnostic]:
-    """The card has no field status; it is taken for a preview.
+    """The card has no field status; it counts as a preview.
 
-    Why: Stable cards are held to more, and readers must know which ones are.
-    Do: write status: preview, or stable where it acts and is tested
+    Why: More checks apply to stable cards, and readers must see which cards are stable.
+    Do: write status: preview, or status: stable if the card has effects and is tested
     Bad:
         id: TP-001
     Good:
@@ -149,9 +149,9 @@ def status(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD047", Level.WARNING, "No entry stands twice in a list.")
 def entries_once(subject: Subject) -> Iterator[Diagnostic]:
-    """An entry of a section says exactly what an earlier one says.
+    """An entry of a section equals an earlier one.
 
-    Why: It adds nothing, and the next author changes one of them only.
+    Why: It adds nothing, and a later edit may change only one of the two.
     Do: remove it
     Bad:
         source_refs: [{url: "https://arxiv.org/abs/1604.06174"}, {url: "https://arxiv.org/abs/1604.06174"}]
@@ -166,7 +166,7 @@ def entries_once(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _repeated(entries: Any) -> Iterator[int]:
-    """The entries of a list that an earlier one equals, types included."""
+    """Indices of list entries that equal an earlier one, types included."""
     if isinstance(entries, list):
         seen: set[str] = set()
         for index, entry in enumerate(entries):

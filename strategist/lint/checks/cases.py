@@ -1,8 +1,8 @@
-"""The card's own tests."""
+"""Checks of a card's own tests."""
 
 from collections.abc import Iterator
 
-from strategist.cards.card import HARD, Card, Policy
+from strategist.cards.card import LAWS, Card, Policy
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.cases import case_row, failures
 from strategist.lint.registry import Subject, check, finding
@@ -13,14 +13,13 @@ from strategist.rules.policy_matching import acts_for, holds_for
 def tested(subject: Subject) -> Iterator[Diagnostic]:
     """A stable card has fewer than two cases.
 
-    Why: One case shows that the card acts, another that it keeps out where it should; a card without them breaks unnoticed.
+    Why: One case shows that the card acts, another that it does not act elsewhere; without them a card breaks unnoticed.
     Do: add a case that fires and one that does not
     Bad:
         cases: []
     Good:
         cases:
-          - {given: {candidate: {tp: 4}}, expect: forbidden}
-          - {given: {candidate: {tp: 1}}, expect: allowed}
+          - {given: {candidate: {tp: 4}}, expect: forbidden} - {given: {candidate: {tp: 1}}, expect: allowed}
     """
     if subject.stable and len(subject.stable.cases) < 2:
         yield finding(subject, "CARD011", f"stable card {subject.stable.id} has {len(subject.stable.cases)} of 2 cases", ("cases",))
@@ -28,9 +27,9 @@ def tested(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD012", Level.ERROR, "The cases of a card pass.")
 def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
-    """The card says otherwise than its case expects.
+    """The card's result differs from what its case expects.
 
-    Why: Either the rule or the expectation is wrong, and only one of them decides plans.
+    Why: Either the rule or the expectation is wrong, and plans follow the rule.
     Do: correct the policy, or what the case gives and expects
     Bad:
         - {given: {facts: {model.layers: 9}, candidate: {recompute: none}}, expect: allowed}   # the policy forbids it
@@ -46,7 +45,7 @@ def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
 def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
     """No case of the card makes a policy with a hard effect act: its condition holds in none of them.
 
-    Why: What a law drops is never priced; an untested one may drop everything, or nothing.
+    Why: Candidates that a law drops are never priced; an untested law may drop all of them, or none.
     Do: add a case in which it acts, with expect: forbidden
     Bad:
         cases: [{given: {candidate: {tp: 1}}, expect: allowed}]   # the policy acts when tp > 8
@@ -55,7 +54,7 @@ def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.stable
     for index, policy in enumerate(card.policies if card and card.cases else ()):
-        if card and any(effect.kind in HARD for effect in policy.effects) and not _acts_in_a_case(card, policy):
+        if card and any(effect.kind in LAWS for effect in policy.effects) and not _acts_in_a_case(card, policy):
             yield finding(subject, "CARD039", f"no case makes policy {policy.id} act", ("policies", index, "id"))
 
 

@@ -1,9 +1,9 @@
-"""Conditions that cannot vary, cannot hold, or come too late."""
+"""Checks of conditions that are constant, never hold, or use values that are not known yet."""
 
 from collections.abc import Iterator
 from functools import partial
 
-from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED
@@ -18,8 +18,8 @@ from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, impossibl
 def varying(subject: Subject) -> Iterator[Diagnostic]:
     """A part of a condition has the same value for every request and candidate.
 
-    Why: It was meant otherwise; as it stands it decides nothing, or everything.
-    Do: compare with a value that the name can pass, or drop the part
+    Why: It is a mistake: as written, the part decides nothing, or everything.
+    Do: compare with a value inside the name's range, or drop the part
     Bad:
         when: layout.tp >= 1 and model.layers > 8
     Good:
@@ -28,13 +28,13 @@ def varying(subject: Subject) -> Iterator[Diagnostic]:
     for expression, place in _conditions(subject):
         constant = constant_part(expression)
         if constant is not None:
-            message = f"{_flat(expression)!r} has a part that is always {str(constant[1]).lower()}"
+            message = f"{_on_one_line(expression)!r} has a part that is always {str(constant[1]).lower()}"
             yield finding(subject, "CARD013", message, place, offset=constant[0])
 
 
 @check("CARD033", Level.WARNING, "The parts of a condition can hold together, and can fail together.")
 def possible(subject: Subject) -> Iterator[Diagnostic]:
-    """Each part of a condition can vary, and together they are always false, or always true.
+    """Each part of a condition can vary, but the whole condition is always false, or always true.
 
     Why: A condition that never holds makes a policy that never acts; one that always holds need not be written.
     Do: correct the bound or value that excludes the other, or leave when out for a policy that always acts
@@ -47,16 +47,15 @@ def possible(subject: Subject) -> Iterator[Diagnostic]:
         if constant_part(expression) is None:
             never, always = (impossible(partial(holds, expression, value)) for value in (True, False))
             if never or always:
-                message = f"{_flat(expression)!r} is always {'false' if never else 'true'}"
+                message = f"{_on_one_line(expression)!r} is always {'false' if never else 'true'}"
                 yield finding(subject, "CARD033", message, place)
 
 
 @check("CARD034", Level.WARNING, "Every policy can act on something.")
 def reachable(subject: Subject) -> Iterator[Diagnostic]:
-    """The condition of a policy cannot hold together with the card's preconditions, or an earlier law of the card drops all that it
-    speaks of.
+    """The condition of a policy excludes the card's preconditions, or an earlier law of the card drops all that it could act on.
 
-    Why: The policy never acts, and its reader believes that it does.
+    Why: The policy never acts, although the card reads as if it did.
     Do: change the condition, the preconditions or the order, or drop the policy
     Bad:
         preconditions: [{when: layout.pp > 1}]   # and a policy with when: layout.pp == 1
@@ -72,18 +71,18 @@ def reachable(subject: Subject) -> Iterator[Diagnostic]:
 
 def _unreachable(card: Card, index: int, policy: Policy) -> str:
     if impossible(lambda: holds(policy.when)) or impossible(lambda: card_holds(card)):
-        return ""  # a finding of its own
+        return ""  # reported by another check
     if impossible(lambda: together(card_holds(card), holds(policy.when))):
         return "its condition excludes the card's preconditions"
     for effect in policy.effects if policy.phase is Phase.PLAN else ():
         for earlier in card.policies[:index]:
-            if any(_leaves_nothing(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in HARD):
+            if any(_leaves_nothing(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in LAWS):
                 return f"{earlier.id} drops all that it speaks of"
     return ""
 
 
 def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy, law: Effect) -> bool:
-    """Whether a law of the card keeps no candidate that an effect of a later policy speaks of."""
+    """Whether a law of the card keeps no candidate that an effect of a later policy could act on."""
 
     def left() -> Regions:
         spoken = selected(effect.settings) if effect.kind is EffectKind.FORBID else EVERYWHERE
@@ -94,9 +93,9 @@ def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy,
 
 @check("CARD014", Level.ERROR, "A policy speaks of what is known in its phase.")
 def in_phase(subject: Subject) -> Iterator[Diagnostic]:
-    """A policy that acts before a trial speaks of observed values, or one that acts before pricing of estimated ones.
+    """A policy that acts before a trial uses observed values, or one that acts before pricing uses estimated values.
 
-    Why: What is not known yet makes the condition neither true nor false, and the policy silent. Options are settled after pricing.
+    Why: A value that is not known yet makes the condition unknown, so the policy never acts. Options are resolved after pricing.
     Do: write phase: observe, or use facts of the request and settings of the candidate
     Bad:
         - {id: law, when: observed.mfu < 0.2, forbid: {recompute: full}, because: ...}
@@ -104,19 +103,19 @@ def in_phase(subject: Subject) -> Iterator[Diagnostic]:
         - {id: after, phase: observe, when: observed.mfu < 0.2, try: {recompute: none}, because: ...}
     """
     for index, policy in enumerate(subject.sound.policies if subject.sound else ()):
-        unknown = {OBSERVED} if _settles(policy) else {OBSERVED, ESTIMATE}
-        late = unknown & policy.when.phases if policy.when and _judges(policy) else set()
+        unknown = {OBSERVED} if _acts_on_options(policy) else {OBSERVED, ESTIMATE}
+        late = unknown & policy.when.phases if policy.when and _affects_candidates(policy) else set()
         if late:
             message = f"policy {policy.id} acts before a plan is priced and speaks of {' and '.join(sorted(late))} values"
             yield finding(subject, "CARD014", message, ("policies", index, "when"))
 
 
-def _judges(policy: Policy) -> bool:
+def _affects_candidates(policy: Policy) -> bool:
     return policy.phase is Phase.PLAN and any(effect.kind is not EffectKind.WARN for effect in policy.effects)
 
 
-def _settles(policy: Policy) -> bool:
-    """Whether all that it acts on are options."""
+def _acts_on_options(policy: Policy) -> bool:
+    """Whether all settings that the policy acts on are options."""
     settings = [setting for effect in policy.effects for setting in effect.settings]
     return bool(settings) and all(setting.path.startswith("options.") for setting in settings)
 
@@ -129,5 +128,5 @@ def _conditions(subject: Subject) -> Iterator[tuple[Expression, Place]]:
                 yield entry.when, (section, index, "when")
 
 
-def _flat(expression: Expression) -> str:
+def _on_one_line(expression: Expression) -> str:
     return " ".join(expression.text.split())

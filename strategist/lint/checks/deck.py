@@ -1,9 +1,9 @@
-"""Cards among each other."""
+"""Checks of a deck's cards against each other."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from strategist.cards.card import HARD, Card, Effect, EffectKind, Phase, Policy
+from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.contradiction import contradictions
@@ -14,18 +14,18 @@ from strategist.lint.satisfiability import Regions, impossible, known, together
 
 @check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
 def consistent(subject: Subject) -> Iterator[Diagnostic]:
-    """Two policies act on the same facts and candidate, and one requires what the other forbids, or something else of one setting.
-    With a default (set) it is a warning: where no candidate at all would be left, defaults give way.
+    """Two policies act on the same facts and candidate, and one requires what the other forbids, or another value of the same
+    setting. With a default (set) it is a warning, because defaults give way if no candidate would be left.
 
-    Why: Where both act no value of the setting is left, and every such candidate is dropped; the message shows a situation, a
-        witness, for which this was really evaluated.
+    Why: If both act, no value of the setting is left, and every such candidate is dropped. The message shows a witness: a
+    situation for which this was evaluated.
     Do: narrow one of the conditions, or make one of the two a default (set) or a preference (prefer)
     Bad:
-        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
-        - {id: b, when: model.layers > 8, forbid: {recompute: full}, because: ...}
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...} - {id: b, when: model.layers > 8, forbid:
+        {recompute: full}, because: ...}
     Good:
-        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
-        - {id: b, when: model.layers > 8 and layout.tp == 1, forbid: {recompute: full}, because: ...}
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...} - {id: b, when: model.layers > 8 and layout.tp ==
+        1, forbid: {recompute: full}, because: ...}
     """
     card = subject.sound
     for found in contradictions(card, subject.deck) if card and subject.others.get(card.id) is card else ():
@@ -37,10 +37,10 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD036", Level.INFO, "A card stands in for another only where that is meant.")
 def shadowing(subject: Subject) -> Iterator[Diagnostic]:
-    """The id is that of a card, or flow, of another folder, which this one replaces.
+    """The card or flow has the id of one in another folder, and replaces it.
 
-    Why: Replacing a shipped card by its id is how it is changed; by accident it removes a card without any error.
-    Do: nothing if this is meant; else give it its own id
+    Why: A shipped card is changed by a card with the same id; by accident, that removes a card without any error.
+    Do: nothing if this is intended; otherwise give it its own id
     Bad:
         id: FSDP-001     # in a folder of your own, for another piece of knowledge
     Good:
@@ -53,9 +53,9 @@ def shadowing(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD037", Level.WARNING, "A law or default drops something that no other law drops.")
 def needed(subject: Subject) -> Iterator[Diagnostic]:
-    """All that a policy drops is dropped by another law of the deck, whose condition is weaker.
+    """Every candidate that a policy drops is dropped by another law of the deck as well, whose condition is weaker.
 
-    Why: It never changes a plan; the same knowledge stands in two places, of which one will grow old.
+    Why: It never changes a plan, and of the same knowledge in two places, one goes out of date.
     Do: drop it, or widen its condition
     Bad:
         - {id: narrow, when: layout.tp > 4, forbid: {recompute: none}, because: ...}   # and a law with when: layout.tp > 1
@@ -65,25 +65,25 @@ def needed(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
         if card and policy.effects and policy.phase is Phase.PLAN and all(_drops(effect) for effect in policy.effects):
-            by = [_covered(card, index, policy, effect, subject.deck) for effect in policy.effects]
+            by = [_covering_law(card, index, policy, effect, subject.deck) for effect in policy.effects]
             if all(by):
                 yield finding(subject, "CARD037", f"policy {policy.id} drops only what {by[0]} drops", ("policies", index))
 
 
 def _drops(effect: Effect) -> bool:
-    return effect.kind in (*HARD, EffectKind.SET) and bool(effect.settings)
+    return effect.kind in (*LAWS, EffectKind.SET) and bool(effect.settings)
 
 
-def _covered(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck) -> str:
-    """A law that drops all of it; of two that drop the same, the later one is the one too many."""
+def _covering_law(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck) -> str:
+    """A law that drops all that the effect drops; empty without one. Of two that drop the same, the later one is redundant."""
     own = known(lambda: dropped(card, policy, effect))
     terms = {term for region in own for term in region}
     for other, number, rival, law in _laws(deck):
         after = (other.id, number) > (card.id, index)
-        earlier = other.id == card.id and number <= index  # what those drop makes it unreachable
+        earlier = other.id == card.id and number <= index  # then the policy is unreachable: CARD034
         if not own or earlier or not {setting.path for setting in law.settings} <= terms:
             continue
-        if _within(own, partial(kept, other, rival, law)) and not (after and _same(card, policy, effect, other, rival, law)):
+        if _within(own, partial(kept, other, rival, law)) and not (after and _equivalent(card, policy, effect, other, rival, law)):
             return f"{other.id}/{rival.id}"
     return ""
 
@@ -92,14 +92,14 @@ def _laws(deck: Deck) -> Iterator[tuple[Card, int, Policy, Effect]]:
     for card in deck.cards:
         for number, policy in enumerate(card.policies):
             if policy.phase is Phase.PLAN:
-                yield from ((card, number, policy, effect) for effect in policy.effects if effect.kind in HARD and effect.settings)
+                yield from ((card, number, policy, effect) for effect in policy.effects if effect.kind in LAWS and effect.settings)
 
 
 def _within(own: Regions, left: Callable[[], Regions]) -> bool:
-    """Whether nothing that is dropped here is kept there."""
+    """Whether no candidate is dropped here (``own``) and kept there (``left``)."""
     return impossible(lambda: together(own, left()))
 
 
-def _same(card: Card, policy: Policy, effect: Effect, other: Card, rival: Policy, law: Effect) -> bool:
-    """Whether the two drop the same, so far as can be proven."""
-    return effect.kind in HARD and _within(known(lambda: dropped(other, rival, law)), partial(kept, card, policy, effect))
+def _equivalent(card: Card, policy: Policy, effect: Effect, other: Card, rival: Policy, law: Effect) -> bool:
+    """Whether both effects drop the same candidates, as far as that can be proven."""
+    return effect.kind in LAWS and _within(known(lambda: dropped(other, rival, law)), partial(kept, card, policy, effect))

@@ -12,8 +12,8 @@ from strategist.lint.registry import Subject, check, finding
 def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
     """A source names a symbol that the installed torch does not have, or a parameter that the symbol does not take.
 
-    Why: torch moved on and the card did not: what it says may no longer be so.
-    Do: look the new name up, and whether the card still holds with it
+    Why: torch changed and the card did not: its statements may no longer hold.
+    Do: look up the new name, and check whether the card still holds with it
     Bad:
         - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}
     Good:
@@ -53,7 +53,7 @@ def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
 def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     """The example of a card was run and failed.
 
-    Why: An example is what people copy; one that fails teaches an error.
+    Why: Examples are copied; one that fails spreads an error.
     Do: correct the program; or, where no CPU can run it, write refused: with words of the error
     Bad:
         - {run: "fully_shard(model)"}     # a name that is not defined
@@ -69,7 +69,7 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _references(subject: Subject) -> Iterator[tuple[int, SourceRef, Reference]]:
-    """The sources of the card that were looked up."""
+    """Sources of the card that were looked up, with the result."""
     known = subject.world.references if subject.world else {}
     for index, ref in enumerate(subject.card.source_refs if subject.card else ()):
         if found := known.get((ref.symbol, ref.parameter)):

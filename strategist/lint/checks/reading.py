@@ -1,4 +1,4 @@
-"""Findings while a file is parsed, before it is a card."""
+"""Checks that report findings of the parser, from before a file is a card."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from strategist.lint.registry import Subject, check, finding
 
 @check(field_reader.UNREADABLE, Level.ERROR, "A card file is YAML of the common subset.")
 def readable(subject: Subject) -> Iterator[Diagnostic]:
-    """The file cannot be read: it is missing, not UTF-8, not YAML, too large, or uses what YAML readers understand differently.
+    """The file cannot be read: it is missing, not UTF-8, not YAML, too large, or uses YAML that parsers interpret differently.
 
-    Why: Anchors, aliases, tags, merge keys, duplicate keys and numbers such as 010 mean different things to different readers.
+    Why: Anchors, aliases, tags, merge keys, duplicate keys and numbers such as 010 mean different things to different parsers.
     Do: write plain YAML: values written out, each key once, odd numbers quoted
     Bad:
         id: &x TP-001
@@ -23,9 +23,9 @@ def readable(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(field_reader.FORM, Level.ERROR, "A card has the fields of the protocol, each in its form.")
 def form(subject: Subject) -> Iterator[Diagnostic]:
-    """A needed field is missing or empty, or a value has another form than the protocol gives it.
+    """A required field is missing or empty, or a value does not have the form that the protocol requires.
 
-    Why: What cannot be read is not acted on, and a deck with such a file is refused whole.
+    Why: A value that cannot be read has no effect, and a deck with such a file is rejected as a whole.
     Do: give the field the form that the message names; the published JSON Schema completes fields in an editor
     Bad:
         status: finished
@@ -37,7 +37,7 @@ def form(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(field_reader.NAME, Level.ERROR, "Expressions and metrics speak of names of the vocabulary.")
 def names(subject: Subject) -> Iterator[Diagnostic]:
-    """A condition, a metric or a case speaks of a name that does not exist.
+    """A condition, a metric or a case uses a name that does not exist.
 
     Why: A name without a value is always unknown, so the policy would never act.
     Do: use a name of the vocabulary: layout, knobs, options, model, workload, device, cluster, estimate or observed
@@ -51,9 +51,9 @@ def names(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(field_reader.CLASH, Level.ERROR, "The types of an expression agree.")
 def types(subject: Subject) -> Iterator[Diagnostic]:
-    """An operator is given a value of another type than it needs, or a choice is compared with what it cannot be.
+    """An operator gets a value of the wrong type, or a choice is compared with a value that it cannot have.
 
-    Why: Such a comparison is never true, whatever its author meant.
+    Why: Such a comparison is never true, whatever its author intended.
     Do: compare numbers with numbers, conditions with true and false, and choices with one of their quoted values
     Bad:
         when: knobs.recompute > 1
@@ -109,9 +109,9 @@ def settings(subject: Subject) -> Iterator[Diagnostic]:
 
 @check(field_reader.CONTROL, Level.ERROR, "The path of a control point names a setting.")
 def control_points(subject: Subject) -> Iterator[Diagnostic]:
-    """The path of a control point is no setting of a candidate.
+    """The path of a control point is not a setting of a candidate.
 
-    Why: The path ties the card to what a plan sets; evidence and explanations go by it.
+    Why: The path connects the card with a setting of the plan; evidence and explanations use it.
     Do: write the full name, such as knobs.recompute
     Bad:
         control_points: [{name: recompute, path: knobs.recomputation}]
@@ -125,7 +125,7 @@ def control_points(subject: Subject) -> Iterator[Diagnostic]:
 def units(subject: Subject) -> Iterator[Diagnostic]:
     """Quantities of different units are compared, added or subtracted.
 
-    Why: Bytes are never more than seconds; one side was meant otherwise.
+    Why: Bytes cannot be compared with seconds; one of the sides is wrong.
     Do: give both sides the same unit
     Bad:
         when: cluster.inter_node_bytes_per_second < 25 GB
@@ -139,7 +139,7 @@ def units(subject: Subject) -> Iterator[Diagnostic]:
 def fields(subject: Subject) -> Iterator[Diagnostic]:
     """A mapping has a field that the protocol does not know.
 
-    Why: A misspelt field is a rule that is left out in silence.
+    Why: A misspelt field would drop a rule without any error.
     Do: write the field as the protocol names it, or drop it
     Bad:
         becuase: It is.
@@ -149,7 +149,7 @@ def fields(subject: Subject) -> Iterator[Diagnostic]:
     yield from _found(subject, field_reader.FIELD)
 
 
-@check(field_reader.BARE, Level.ERROR, "A quantity is compared with a number that has a unit.")
+@check(field_reader.BARE_NUMBER, Level.ERROR, "A quantity is compared with a number that has a unit.")
 def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     """A name that carries a unit is compared with, or added to, a bare number.
 
@@ -160,7 +160,7 @@ def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: device.memory_bytes > 24 GiB
     """
-    yield from _found(subject, field_reader.BARE)
+    yield from _found(subject, field_reader.BARE_NUMBER)
 
 
 def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:

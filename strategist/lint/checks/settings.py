@@ -1,4 +1,4 @@
-"""The settings that a card is about, and what it does to them."""
+"""Checks of the settings that a card describes and changes."""
 
 from collections.abc import Iterator
 
@@ -6,21 +6,21 @@ from strategist.cards.card import EffectKind, Policy, Setting
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
 from strategist.contract.options import CONVERGENCE_OPTIONS
-from strategist.expr.vocabulary import ASKED, same_choice
+from strategist.expr.vocabulary import REQUEST_ONLY, same_choice
 from strategist.files.yaml_file import Place
 from strategist.lint.regions import changes_nothing, forbids_nothing, where_acts
 from strategist.lint.registry import Subject, check, finding
 from strategist.lint.satisfiability import Regions
 
 HARMLESS = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
-"""Settings that can change the result of training, by bare name, with the value that does not."""
+"""Settings that can change the result of training, by bare name, with the value that does not change it."""
 
 
 @check("CARD016", Level.WARNING, "A setting that a policy acts on is among the card's control points.")
 def declared(subject: Subject) -> Iterator[Diagnostic]:
-    """A policy of a stable card acts on a setting that is none of its control points.
+    """A policy of a stable card acts on a setting that is not among the card's control points.
 
-    Why: Control points are what people and tools find a card by.
+    Why: Cards are found by their control points.
     Do: add it to control_points
     Bad:
         control_points: []   # and a policy with forbid: {recompute: none}
@@ -32,14 +32,16 @@ def declared(subject: Subject) -> Iterator[Diagnostic]:
     for index, policy in enumerate(card.policies if card else ()):
         used = {setting.path for effect in policy.effects for setting in effect.settings}
         for path in sorted(used - paths):
-            yield finding(subject, "CARD016", f"policy {policy.id} acts on {path}, which is no control point", ("policies", index))
+            yield finding(
+                subject, "CARD016", f"policy {policy.id} acts on {path}, which is not a control point", ("policies", index)
+            )
 
 
 @check("CARD028", Level.WARNING, "A control point has the path of its setting.")
 def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
-    """A control point is described, and names no setting. In a preview this is information.
+    """A control point has a description, but no path. In a preview this is information.
 
-    Why: Its name alone ties it to nothing that a plan sets.
+    Why: Its name alone does not connect it with a setting of the plan.
     Do: add path: with the full name of the setting
     Bad:
         control_points: [{name: recompute, effect: Memory against compute}]
@@ -54,9 +56,9 @@ def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD029", Level.WARNING, "A control point says whether its setting can change the result of training.")
 def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
-    """A control point is marked as changing execution only, and its setting can change convergence; or the reverse.
+    """A control point is marked as changing execution only, but its setting can change convergence; or the reverse.
 
-    Why: Settings of the second kind are only used where the request allows them; a card must not state otherwise.
+    Why: Settings that can change convergence are used only if the request allows them; a card must not state otherwise.
     Do: write changes: convergence for settings that can change the result, changes: execution (or nothing) for all others
     Bad:
         - {name: reduce_dtype, path: knobs.reduce_dtype, changes: execution}
@@ -66,7 +68,7 @@ def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
     for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
         name = point.path.partition(".")[2]
         harmless = point.values and all(same_choice(value, HARMLESS.get(name)) for value in point.values)
-        kind = "convergence" if name in HARMLESS or point.path in ASKED else "execution"
+        kind = "convergence" if name in HARMLESS or point.path in REQUEST_ONLY else "execution"
         if point.path and point.changes != kind and not harmless:
             message = f"{point.path} changes {kind}, and is marked as {point.changes}"
             yield finding(subject, "CARD029", message, ("control_points", index))
@@ -85,7 +87,7 @@ def values_declared(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     known = {point.path: point.values for point in card.control_points if point.values} if card else {}
-    for setting, place in _asked(subject):
+    for setting, place in _requested_settings(subject):
         for value in setting.values:
             values = known.get(setting.path, (value,))
             if not any(same_choice(value, other) for other in values):
@@ -94,8 +96,8 @@ def values_declared(subject: Subject) -> Iterator[Diagnostic]:
                 yield finding(subject, "CARD030", message, place)
 
 
-def _asked(subject: Subject) -> Iterator[tuple[Setting, Place]]:
-    """Settings that the card wants, each with its place; what it forbids it does not want."""
+def _requested_settings(subject: Subject) -> Iterator[tuple[Setting, Place]]:
+    """Settings that the card's effects (except forbid) and fallbacks ask for, each with its place."""
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
         for effect in policy.effects:
@@ -107,9 +109,9 @@ def _asked(subject: Subject) -> Iterator[tuple[Setting, Place]]:
 
 @check("CARD031", Level.WARNING, "A fallback changes something of what the risk is about.")
 def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
-    """The fallback of a risk is what its own condition demands.
+    """The fallback of a risk sets a value that the risk's own condition already requires.
 
-    Why: Where the risk exists, the setting already has that value, so the fallback changes nothing.
+    Why: If the risk applies, the setting already has that value, so the fallback changes nothing.
     Do: fall back to a value with which the risk's condition no longer holds
     Bad:
         - {when: knobs.reshard_after_forward == false, text: ..., fallback: {reshard_after_forward: false}}
@@ -126,9 +128,9 @@ def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD032", Level.WARNING, "A policy asks for something that its condition does not settle already.")
 def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
-    """Wherever a policy acts, the candidate has what it requires, sets or tries already, or has nothing of what it forbids.
+    """Whenever a policy acts, the candidate already has what it requires, sets or tries, or cannot have what it forbids.
 
-    Why: It can never change a plan or propose anything; its condition or its effect was meant otherwise.
+    Why: It can never change a plan or propose anything; its condition or its effect is a mistake.
     Do: correct the condition or the effect, or drop the policy
     Bad:
         - {id: keep, phase: observe, when: knobs.recompute == "full", try: {recompute: full}, because: ...}
@@ -138,13 +140,13 @@ def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
         where = where_acts(card, policy.when) if card else ()
-        for kind in _idle(policy, where):
+        for kind in _effects_without_change(policy, where):
             what = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
             yield finding(subject, "CARD032", f"policy {policy.id} {what} where it acts", ("policies", index, kind))
 
 
-def _idle(policy: Policy, where: Regions) -> Iterator[EffectKind]:
-    """The effects that never change anything where the policy acts."""
+def _effects_without_change(policy: Policy, where: Regions) -> Iterator[EffectKind]:
+    """Kinds of the policy's effects that never change anything when it acts."""
     for effect in policy.effects:
         if effect.kind is EffectKind.FORBID:
             idle = forbids_nothing(effect.settings, where)
@@ -156,9 +158,9 @@ def _idle(policy: Policy, where: Regions) -> Iterator[EffectKind]:
 
 @check("CARD038", Level.WARNING, "A control point lists each value once, and a setting is one control point.")
 def control_once(subject: Subject) -> Iterator[Diagnostic]:
-    """Two control points of a card have one path, or one of them lists a value twice.
+    """Two control points of a card have the same path, or one of them lists a value twice.
 
-    Why: Which of the two counts is chance, and the next author changes one of them only.
+    Why: It is undefined which of the two counts, and a later edit may change only one of them.
     Do: keep one
     Bad:
         - {name: recompute, path: knobs.recompute, values: [none, full, none]}

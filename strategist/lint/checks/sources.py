@@ -12,7 +12,7 @@ from strategist.lint.registry import Subject, check, finding
 def interactions(subject: Subject) -> Iterator[Diagnostic]:
     """An interaction names a card that the deck does not have.
 
-    Why: The other card was renamed or never written, and the reader is sent nowhere.
+    Why: The other card was renamed or never written, and the reference leads nowhere.
     Do: write the id of a card of the deck
     Bad:
         interactions: [{card: TP-01, text: ...}]
@@ -69,7 +69,7 @@ def evidence_sourced(subject: Subject) -> Iterator[Diagnostic]:
 def source_named(subject: Subject) -> Iterator[Diagnostic]:
     """A source that is a mapping names neither a symbol nor an address; or it has a parameter and no symbol.
 
-    Why: There is nothing that could be looked up, or that could be found to have changed.
+    Why: There is nothing to look up, and nothing whose changes could be detected.
     Do: add symbol: or url:
     Bad:
         source_refs: [{parameter: sequence_dim}]
@@ -85,7 +85,7 @@ def source_named(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD026", Level.WARNING, "An address is one of http or https.")
 def addresses(subject: Subject) -> Iterator[Diagnostic]:
-    """The url of a source, or a source of evidence that looks like an address, is none of http or https.
+    """The url of a source, or a source of evidence that looks like an address, is not a http or https address.
 
     Why: Pages, reports and annotations show it as a link.
     Do: write the full address, such as https://arxiv.org/abs/2205.05198
@@ -97,10 +97,10 @@ def addresses(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for index, ref in enumerate(card.source_refs if card else ()):
         if ref.url and not _is_address(ref.url):
-            yield finding(subject, "CARD026", f"{ref.url} is no http address", ("source_refs", index, "url"))
+            yield finding(subject, "CARD026", f"{ref.url} is not a http address", ("source_refs", index, "url"))
     for index, claim in enumerate(card.evidence if card else ()):
         if "://" in claim.source and not _is_address(claim.source):
-            yield finding(subject, "CARD026", f"{claim.source} is no http address", ("evidence", index, "source"))
+            yield finding(subject, "CARD026", f"{claim.source} is not a http address", ("evidence", index, "source"))
 
 
 def _is_address(text: str) -> bool:

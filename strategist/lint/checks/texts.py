@@ -17,14 +17,14 @@ _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "source_refs": ("symbol: or url:", lambda entry: not (entry.symbol or entry.url or entry.parameter)),
     "example": ("run:", lambda entry: not entry.run),
 }
-"""What a machine needs of an entry, and whether it lacks it."""
+"""By section, the field that gives an entry an effect, and a test whether an entry lacks it."""
 
 
 @check("CARD009", Level.ERROR, "A policy says because of what it acts.")
 def reasoned(subject: Subject) -> Iterator[Diagnostic]:
     """A policy gives no reason.
 
-    Why: The reason is what a plan shows to its reader; without one a reader cannot agree or disagree.
+    Why: A plan shows the reason to its reader; without one a reader cannot agree or disagree.
     Do: add because: in one sentence
     Bad:
         - {id: full-when-short, when: ..., prefer: {recompute: full}}
@@ -38,9 +38,9 @@ def reasoned(subject: Subject) -> Iterator[Diagnostic]:
 
 @check("CARD025", Level.WARNING, "Entries of a card are such that a machine can act on them.")
 def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
-    """A precondition, control point, observable, policy, risk, source or example is words only.
+    """A precondition, control point, observable, policy, risk, source or example is plain text only.
 
-    Why: Words are shown as advice and change nothing; a stable card acts throughout. In a preview this is information.
+    Why: Plain text is shown as advice and has no effect; in a stable card every entry has one. In a preview this is information.
     Do: write the entry as a mapping with the field that the message names
     Bad:
         preconditions: [Parameters are sharded.]
@@ -65,7 +65,7 @@ def _words_only(card: Card) -> Iterator[tuple[str, int, str]]:
 def both_languages(subject: Subject) -> Iterator[Diagnostic]:
     """A text is given as a mapping of languages, and one of the two is missing.
 
-    Why: Its readers see the other language in the middle of theirs.
+    Why: Readers of the missing language see a text in the other one.
     Do: add the other language, or write the text as a plain string
     Bad:
         title: {zh: 序列并行}
@@ -81,7 +81,7 @@ def both_languages(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _mappings(data: Any, place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """All mappings of a card but those of its cases, which speak of no languages."""
+    """All mappings of a card, except those in its cases, which have no languages."""
     entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     if isinstance(data, dict):
         yield place, data

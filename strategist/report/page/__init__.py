@@ -1,1 +1,1 @@
-"""Reports as pages: one file of HTML that needs nothing else; each picture is a function from values to an element."""
+"""Report pages: a self-contained HTML file each; every picture is a function from values to an element."""

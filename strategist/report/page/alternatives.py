@@ -11,7 +11,7 @@ from strategist.units import show_seconds
 
 
 def ranking(plans: Sequence[Plan]) -> Html:
-    """The plans, the best first."""
+    """The plans, best first."""
     rows = [
         (
             str(place), candidate_words(plan.candidate), recompute_words(plan.candidate.knobs), plan.candidate.knobs.offload,
@@ -26,7 +26,7 @@ def ranking(plans: Sequence[Plan]) -> Html:
 
 
 def alternatives(found: Sequence[Alternative]) -> Html:
-    """What could be changed about the request, as the command line says it, and what that brings."""
+    """Changes of the request as command-line options, and their gain."""
     rows = [
         (
             other.title, " ".join(other.flags) or "-", tokens(other.plan.estimate.tokens_per_second),
@@ -40,5 +40,5 @@ def alternatives(found: Sequence[Alternative]) -> Html:
 
 
 def notes(lines: Sequence[str]) -> Html:
-    """What was assumed."""
+    """Assumptions of the answer."""
     return element("ul", *(element("li", line) for line in lines)) if lines else join([])

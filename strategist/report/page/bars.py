@@ -1,4 +1,4 @@
-"""Bars of parts, one a row: the names and figures are text, so that they stay readable where the bar is narrow."""
+"""Stacked bars, one per row; names and figures are text, so that they stay readable if the bar is narrow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ HEIGHT = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A row: its name, its ``parts`` in the order in which they are laid end to end, what they are in words, and the figure
-    at its end."""
+    """A row: its name, stacked ``parts`` in order, their text, and the figure at its end."""
 
     name: str
     parts: Mapping[str, float]
@@ -20,7 +19,7 @@ class Bar:
 
 
 def bars(caption: str, rows: Sequence[Bar], most: float, mark: float | None = None, marked: str = "") -> Html:
-    """The rows, all on a scale that ends at ``most``; a line stands at ``mark``, which is ``marked`` by words."""
+    """Rows on a common scale that ends at ``most``; a line at ``mark`` has the label ``marked``."""
     lines = (
         element("tr", element("th", row.name, scope="row"), element("td", _picture(row, most, mark), class_="bar"), _end(row))
         for row in rows
@@ -36,7 +35,7 @@ def _end(row: Bar) -> Html:
 
 
 def _picture(row: Bar, most: float, mark: float | None) -> Html:
-    """The bar alone, as wide as there is room."""
+    """The bar without text, as wide as the page allows."""
     at, pieces = 0.0, list[Html]()
     for part, value in row.parts.items():
         wide = 100 * value / most

@@ -16,7 +16,7 @@ FRONT_ROWS = 12
 
 
 def candidates(space: Space, plan: Plan) -> Html:
-    """The plot with its filters, and the front as a table."""
+    """The plot with its filters, and the Pareto front as a table."""
     fields = [_fields(item) for item in space.seen]
     dots = [_dot(item, own) for item, own in zip(space.seen, fields, strict=True)]
     ahead = [item for item in space.seen if item.front]
@@ -44,7 +44,7 @@ def _caption(space: Space) -> Html:
 
 
 def _fields(item: Seen) -> dict[str, str]:
-    """What candidates are filtered by; axes that none uses are no choice."""
+    """Values by which candidates are filtered; unused axes are left out."""
     layout, knobs = item.candidate.layout, item.candidate.knobs
     degrees = {name: str(getattr(layout, name)) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")}
     fits = "yes" if item.place is not None else "no"
@@ -73,7 +73,7 @@ def _front(scale: Scale, ahead: list[Seen]) -> Html:
 
 
 def _table(ahead: list[Seen]) -> Html:
-    """The front, the fastest first."""
+    """The Pareto front, fastest first."""
     rows = [
         (
             candidate_words(item.candidate), recompute_words(item.candidate.knobs), item.candidate.knobs.offload,

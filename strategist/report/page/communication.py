@@ -1,4 +1,4 @@
-"""Bytes over the links of a rank in a step, by axis of the mesh and collective."""
+"""Bytes that a rank sends in a step, by mesh axis and collective."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from strategist.units import show_bytes
 
 
 def communication(traffic: Sequence[Traffic], caption: str) -> Html:
-    """A bar a collective, those with most bytes first."""
+    """A bar per collective, largest first."""
     if not traffic:
         return element("p", "No rank sends anything to another.")
     rows = [_row(row) for row in sorted(traffic, key=lambda row: -row.message_bytes)]

@@ -1,4 +1,4 @@
-"""Filters: controls that hide marks or rows, where JavaScript runs."""
+"""Filters: controls that hide marks or rows if JavaScript runs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ ALL = "all"
 
 
 def filters(target: str, choices: Mapping[str, Sequence[str]], what: str) -> Html:
-    """A choice a name, over the items in the element of that id; names with one value offer none."""
+    """A selection per name, over the items of the element with that id; names with a single value are left out."""
     offered = {name: values for name, values in choices.items() if len(values) > 1}
     if not offered:
         return Html()
@@ -23,12 +23,12 @@ def _select(name: str, values: Sequence[str]) -> Html:
 
 
 def marks(values: Mapping[str, str]) -> dict[str, str]:
-    """The attributes by which the filter finds an item."""
+    """Attributes by which a filter finds an item."""
     return {"data_item": "", **{f"data_of_{name}": value for name, value in values.items()}}
 
 
 def values_of(items: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """What items have of each name, numbers in their order."""
+    """Distinct values of each name; numbers in ascending order."""
     names = dict.fromkeys(name for item in items for name in item)
     return {name: sorted({item[name] for item in items if name in item}, key=_by_number) for name in names}
 

@@ -1,4 +1,4 @@
-"""Frame of a report page around its sections: self-contained, and without any script but its own."""
+"""Frame of a report page: self-contained, with no script but its own."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Section:
 
 
 def document(title: str, head: Html, sections: Sequence[Section], language: str = "en") -> str:
-    """The page whole."""
+    """The whole page."""
     style, script = "".join(map(_text, STYLES)), _text(SCRIPT)
     own = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
     items = join(element("li", element("a", section.title, href=f"#{section.anchor}")) for section in sections)
@@ -64,5 +64,5 @@ def _text(path: Path) -> str:
 
 
 def _digest(text: str) -> str:
-    """What a browser compares with what it is about to apply."""
+    """Digest that a browser compares before it applies a style or script."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

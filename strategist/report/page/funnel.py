@@ -9,12 +9,12 @@ from strategist.contract.report import Space
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import table
 
-CARDS = 14
+MAX_CARDS = 14
 """Number of cards with a line of their own, those with the most rejections; the rest share one line."""
 
 
 def funnel(space: Space) -> Html:
-    """A bar a step, and the policies as a table."""
+    """A bar per step, and the policies as a table."""
     because = [(f"{item.card}/{item.policy}", f"{item.candidates:,}", item.because) for item in _policies(space)]
     head = ("policy", "candidates", "because")
     return join([_bars(space), table("What policies took away", head, because, words=(0, 2)) if because else Html()])
@@ -30,8 +30,8 @@ def _steps(space: Space) -> Iterator[tuple[str, int]]:
     for item in space.dropped:
         cards[item.card] += item.candidates
     ordered = cards.most_common()
-    yield from ordered[:CARDS]
-    if rest := ordered[CARDS:]:
+    yield from ordered[:MAX_CARDS]
+    if rest := ordered[MAX_CARDS:]:
         yield f"{len(rest)} other cards", sum(count for _, count in rest)
     for name, count in (("too large for the device", space.too_large), ("too large for the hosts", space.host_too_small)):
         if count:
@@ -39,7 +39,7 @@ def _steps(space: Space) -> Iterator[tuple[str, int]]:
 
 
 def _bars(space: Space) -> Html:
-    """What is left after each step, on a logarithmic scale."""
+    """Candidates left after each step, on a logarithmic scale."""
     left, rows = space.candidates, [_row("all candidates", space.candidates, space.candidates, "")]
     for name, count in _steps(space):
         left -= count

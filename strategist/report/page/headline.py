@@ -1,4 +1,4 @@
-"""Headline of a report: a badge that says the verdict, and the figures that matter most, before everything else."""
+"""Headline of a report: a badge with the verdict, and the most important figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ GOOD, UNSURE, BAD = "good", "unsure", "bad"
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure with what it is, and a remark below it."""
+    """A figure with its name and a remark."""
 
     name: str
     value: str
@@ -18,7 +18,7 @@ class Figure:
 
 
 def headline(badge: str, look: str, said: str, figures: Sequence[Figure]) -> Html:
-    """The verdict as a ``badge`` of the ``look`` good, unsure or bad, in words beside it, above the figures."""
+    """The verdict as a ``badge`` (``look``: good, unsure or bad) with its text, above the figures."""
     verdict = element("p", element("strong", badge, class_=f"badge {look}"), element("span", said), class_="verdict")
     return join([verdict, element("ul", *map(_tile, figures), class_="tiles")])
 

@@ -1,31 +1,32 @@
-"""Builds HTML and SVG: text is escaped when it enters an element, and nowhere else."""
+"""Builds HTML and SVG. Text is escaped when it enters an element, and nowhere else."""
 
 from collections.abc import Iterable
 from html import escape
 
 PAGE_MARK = '<meta name="generator" content="strategist"'
-"""At the head of each page."""
+"""Marker at the head of each page."""
 
 
 class Html(str):
-    """Markup. Any other text is data and is escaped."""
+    """Markup. Any other text is escaped."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *content: str, **attributes: str | float | bool | None) -> Html:
-    """An element. Of attributes ``_`` stands for ``-``, and one at the end is dropped (``class_``); those that are None or False
-    are left out, numbers keep so many digits as a picture needs."""
+    """An element. In attribute names ``_`` stands for ``-``, and a trailing one is dropped (``class_``). Attributes that are
+    None or False are left out; numbers are rounded to the precision of a picture.
+    """
     return Html(f"<{name}{_attributes(attributes)}>{join(content)}</{name}>")
 
 
 def empty(name: str, /, **attributes: str | float | bool | None) -> Html:
-    """An element that HTML does not close, or one of SVG without content."""
+    """A void HTML element, or an SVG element without content."""
     return Html(f"<{name}{_attributes(attributes)}/>")
 
 
 def join(content: Iterable[str]) -> Html:
-    """One after the other."""
+    """Concatenated content."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in content))
 
 

@@ -1,4 +1,4 @@
-"""Legends: the colour of each part with its figures, as a table."""
+"""Legends: a table of colours, names and figures of parts."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from strategist.report.page.tables import swatch
 
 
 def legend(caption: str, head: Sequence[str], parts: Iterable[tuple[str, ...]]) -> Html:
-    """A line a part: its field's name, which is its colour, its name, and figures."""
+    """A line per part: its field name (which determines the colour), its display name, and figures."""
     tops = (element("th", name, scope="col") for name in ("", *head))
     rows = (_row(*part) for part in parts)
     return element(
@@ -16,7 +16,7 @@ def legend(caption: str, head: Sequence[str], parts: Iterable[tuple[str, ...]]) 
 
 
 def beside(picture: Html, key: Html) -> Html:
-    """A picture with its legend at its right, or below it where there is no room."""
+    """A picture with its legend to the right, or below it on narrow screens."""
     return element("div", element("div", picture), key, class_="beside")
 
 

@@ -1,4 +1,4 @@
-"""Memory by part against the capacity of a device, a bar a rank of the pipeline."""
+"""Memory by part against the capacity of a device, one bar per pipeline rank."""
 
 from strategist.contract.estimate import MemoryParts
 from strategist.contract.report import PlanReport, RankMemory
@@ -13,7 +13,7 @@ ROOM = 1.02
 
 
 def memory(report: PlanReport) -> Html:
-    """A bar for each rank, and every part that a bar has, with its size on the fullest rank, as a table."""
+    """A bar per rank, and a table of the parts with their size on the fullest rank."""
     capacity = report.plan.estimate.capacity_bytes
     fullest = max(report.ranks, key=lambda rank: rank.memory.total)
     most = ROOM * max(capacity, fullest.memory.total)
@@ -51,5 +51,5 @@ def _name(rank: RankMemory, *, alone: bool) -> str:
 
 
 def _parts(memory: MemoryParts) -> dict[str, float]:
-    """Those that are there, in one order for all ranks, so that they can be compared."""
+    """Parts above zero, in the same order for all ranks."""
     return {name: size for name, size in memory.needed.items() if size > 0}

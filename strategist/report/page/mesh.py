@@ -1,4 +1,4 @@
-"""The mesh over nodes and links: a picture of the devices an axis, with one of its groups and the way between its members."""
+"""The mesh over nodes and links: one picture per axis, with one of its groups and the path between its members."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,20 +10,22 @@ from strategist.report.page.html import Html, element, empty, join
 from strategist.report.setting_text import AXIS_WORDS, counted
 
 NODES = 8
-"""Nodes up to which each of their devices is drawn; of more a box is a node, or several alike."""
+"""Number of nodes up to which every device is drawn; in larger clusters a box is a node, or several equal ones."""
 
 CELL, GAP, PAD, APART, LABEL = 18.0, 4.0, 7.0, 14.0, 16.0
 WIDE, ACROSS = 4, 2
-"""Devices beside each other in a node, and nodes beside each other."""
+"""Devices side by side in a node, and nodes side by side."""
 
 ROW, MOST, BOX, HIGH, LEFT = 8, 64, 34.0, 22.0, 28.0
-"""Boxes in a row and in all, the size of one, and the room for the number of the first of a row, where a box is a node or more."""
+"""If a box is a node or more: boxes per row, maximum number of boxes, size of a box, and room for the number of a row's first
+box.
+"""
 
 WORDS = {**AXIS_WORDS, "ep": "ranks that share the experts", "etp": "pieces of each expert"}
 
 
 def mesh(axes: Sequence[MeshAxis], cluster: Cluster) -> Html:
-    """A picture an axis; a mesh without axes is one device."""
+    """A picture per axis; a mesh without axes is one device."""
     if not axes:
         return element("p", "The mesh has one device.")
     return element("div", *(element("figure", _picture(axis, cluster), _caption(axis, cluster)) for axis in axes), class_="meshes")
@@ -41,7 +43,7 @@ def _caption(axis: MeshAxis, cluster: Cluster) -> Html:
 
 @dataclass(frozen=True, kw_only=True)
 class _Grid:
-    """The nodes that are drawn, by number, and where they and their devices lie."""
+    """The drawn nodes, and the positions of nodes and devices."""
 
     nodes: tuple[int, ...]
     each: int
@@ -66,13 +68,13 @@ class _Grid:
         return place % self.across * (wide + APART), place // self.across * (high + LABEL) + LABEL
 
     def device(self, rank: int) -> tuple[float, float]:
-        """The corner of a device."""
+        """Top left corner of a device."""
         (x, y), slot = self.corner(rank // self.each), rank % self.each
         return x + PAD + slot % WIDE * (CELL + GAP), y + PAD + slot // WIDE * (CELL + GAP)
 
 
 def _each(cluster: Cluster) -> int:
-    """Nodes that a box stands for."""
+    """Number of nodes per box."""
     return -(-cluster.nodes // MOST)
 
 
@@ -97,7 +99,7 @@ def _devices(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float,
 
 
 def _nodes(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
-    """A box a node, or so many nodes that no more than MOST are drawn, with the number of its ranks in the first group."""
+    """A box per node, or per several nodes if there are more than MOST, with the number of its ranks in the first group."""
     each = _each(cluster)
     count = -(-cluster.nodes // each)
     own = Counter(rank // (cluster.gpus_per_node * each) for rank in axis.first)
@@ -140,7 +142,7 @@ def _device(rank: int, grid: _Grid, axis: MeshAxis, *, own: bool) -> Html:
 
 
 def _way(centres: Sequence[tuple[float, float]], *, across_nodes: bool) -> Iterator[Html]:
-    """From one member to the next."""
+    """Lines from one member to the next."""
     if len(centres) > 1:
         path = "L".join(f"{x:g} {y:g}" for x, y in centres)
         yield empty("path", d=f"M{path}", class_="way far" if across_nodes else "way")

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from strategist.cards.card import ENGLISH
-from strategist.contract.estimate import SURE, Fit
+from strategist.contract.estimate import DEFAULT_CONFIDENCE, Fit
 from strategist.contract.report import PlanReport
 from strategist.report.page.alternatives import alternatives, notes, ranking
 from strategist.report.page.candidates import candidates
@@ -27,7 +27,7 @@ from strategist.units import show_seconds
 
 
 def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
-    """The page whole, which says in which ``language`` its cards speak."""
+    """The whole page; ``language`` is that of the cards' texts."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
     said = (element("p", report.verdict),) if report.verdict else ()
@@ -38,7 +38,7 @@ def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
 
 def _headline(report: PlanReport) -> Html:
     plan, estimate = report.plan, report.plan.estimate
-    fit = Fit.of(estimate.fit_confidence, plan.request.confidence if plan.request else SURE)
+    fit = Fit.of(estimate.fit_confidence, plan.request.confidence if plan.request else DEFAULT_CONFIDENCE)
     spare = estimate.capacity_bytes - estimate.peak_memory_bytes
     margin = f"{gib(spare)} GiB to spare" if spare >= 0 else f"{gib(-spare)} GiB too many"
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
@@ -51,11 +51,11 @@ def _headline(report: PlanReport) -> Html:
     if estimate.host_memory_bytes_per_node:
         found.append(Figure(name="GiB of host memory", value=gib(estimate.host_memory_bytes_per_node), remark="a node"))
     said = f"{margin}, probability {percent(estimate.shown_confidence)}"
-    return headline(fit.value, LOOKS[fit], said, found)
+    return headline(fit.value, BADGES[fit], said, found)
 
 
-LOOKS = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE: BAD}
-"""How a badge looks."""
+BADGES = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE: BAD}
+"""Look of the badge for each verdict."""
 
 
 def _sections(report: PlanReport) -> Iterator[Section]:
@@ -98,7 +98,7 @@ def _timeline(report: PlanReport) -> Html:
 
 
 def _reproduce(report: PlanReport) -> Html:
-    """The command, and what decided beside it."""
+    """The command that reproduces the plan, and the digests of its inputs."""
     plan, digests = report.plan, report.plan.digests
     said = shlex.join(report.command) if report.command else ""
     command = element("pre", element("code", said)) if said else element("p", NO_COMMAND)

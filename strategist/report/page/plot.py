@@ -1,4 +1,4 @@
-"""Plots: two axes with their ticks, and marks between them that a pointer can ask and a filter can hide."""
+"""Plots: two axes with ticks, and marks with tooltips that a filter can hide."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +9,12 @@ from strategist.report.page.html import Html, element, empty, join
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 96.0, 52.0, 30.0
 ROOM = 1.08
 WORD, LINE = 76.0, 24.0
-"""Room that ticks leave each other, across and up."""
+"""Least distance of ticks along the horizontal and the vertical axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A dot: where it stands, what is said of it, how it looks, and by what it is filtered."""
+    """A dot: its position, tooltip, look, and attributes for filters."""
 
     across: float
     up: float
@@ -25,7 +25,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Names and places of both axes; ``shown`` write their ticks."""
+    """Both axes with their names; ``shown`` formats their ticks."""
 
     across: Axis
     up: Axis
@@ -40,31 +40,31 @@ def scale_of(
     shown: tuple[Callable[[float], str], Callable[[float], str]],
     also: float | None = None,
 ) -> Scale:
-    """Logarithmic axes on which all dots have a place, and ``also`` this value across."""
+    """Logarithmic axes that contain all dots, and the horizontal value ``also``."""
     right = axis_of([*(dot.across for dot in dots), *([] if also is None else [also])], WIDTH, ROOM)
     return Scale(across=right, up=axis_of([dot.up for dot in dots], HEIGHT, ROOM), names=(across, up), shown=shown)
 
 
 def equal_scale(values: Sequence[float], names: tuple[str, str], shown: Callable[[float], str]) -> Scale:
-    """Logarithmic axes from the least to the greatest of the values: what is equal on both lies on the diagonal."""
+    """Equal logarithmic axes over the range of the values: equal pairs lie on the diagonal."""
     across, up = (axis_of(values, length, ROOM) for length in (WIDTH, HEIGHT))
     return Scale(across=across, up=up, names=names, shown=(shown, shown))
 
 
 def over_steps(scale: Scale, most: float) -> Scale:
-    """The same with whole numbers from 0 to ``most`` across, at equal distances."""
+    """The scale with a linear horizontal axis of whole numbers from 0 to ``most``."""
     return replace(scale, across=LinearAxis(low=0.0, high=max(most, 1.0) * 1.02, length=WIDTH))
 
 
 def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html] = (), id_: str | None = None) -> Html:
-    """The picture; the later dots of the sequence lie above the earlier. ``under`` lies below all of them."""
+    """The picture; later dots cover earlier ones. ``under`` is drawn below all dots."""
     parts = join([*_frame(scale), *under, *(_dot(scale, dot) for dot in dots)])
     box = f"{-LEFT:g} {-HEIGHT - TOP:g} {LEFT + WIDTH + 14:g} {HEIGHT + TOP + BOTTOM:g}"
     return element("svg", parts, viewBox=box, role="img", aria_label=name, class_="plot", id=id_)
 
 
 def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, steps: bool = False, text: str = "") -> Html:
-    """A line through places; ``steps`` go across first, then up or down. A pointer at it shows the ``text``."""
+    """A line through points; with ``steps`` it goes horizontally first, then vertically. ``text`` is its tooltip."""
     points = [(scale.across.at(x), -scale.up.at(y)) for x, y in places]
     if not points:
         return Html()
@@ -75,7 +75,7 @@ def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, step
 
 
 def diagonal(scale: Scale, band: float = 0.0) -> Html:
-    """Where a value across equals that up; below it, what is off by no more than this share."""
+    """The diagonal, on which both values are equal, over a band of values that differ by at most the share ``band``."""
     low, high = scale.across.low, scale.across.high
     more, less = 1 + band, 1 - band
     corners = ((low, low), (low, low * more), (high / more, high), (high, high), (high, high * less), (low / less, low))
@@ -83,7 +83,7 @@ def diagonal(scale: Scale, band: float = 0.0) -> Html:
 
 
 def upright(scale: Scale, across: float, said: str) -> Html:
-    """A line at a value across, with a word at its top."""
+    """A vertical line at a value, with a label at its top."""
     x = scale.across.at(across)
     words = element("text", said, x=x - 5, y=-HEIGHT + 12, text_anchor="end", class_="bound")
     return join([empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="capacity"), words])
@@ -105,7 +105,7 @@ def _frame(scale: Scale) -> Iterator[Html]:
 
 
 def _spaced(axis: Axis, least: float) -> Iterator[float]:
-    """Ticks that leave each other so much room."""
+    """Ticks at least ``least`` apart."""
     at = -least
     for tick in axis.even_ticks():
         if axis.at(tick) - at >= least:

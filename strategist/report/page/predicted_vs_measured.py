@@ -1,4 +1,4 @@
-"""Predicted against measured: each trial as predicted when proposed, and the errors of the study."""
+"""Predicted against measured values: each trial as predicted when proposed, and the errors of the study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from strategist.units import GIB, show_bytes, show_seconds
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A trial's figure, in the unit of the axes and in words."""
+    """A trial's predicted and measured value, in the unit of the axes and in words."""
 
     trial: TriedPlan
     predicted: float
@@ -23,7 +23,7 @@ class Pair:
 
 
 def measured(report: StudyReport) -> Html:
-    """A plot of the step and one of the memory, and the errors before and after."""
+    """Plots of step time and memory, and errors before and after calibration."""
     pictures = [
         _plot("step time, s", "Step time", steps(report)), _plot("peak memory, GiB", "Peak memory", peaks(report)),
     ]  # fmt: skip
@@ -32,7 +32,7 @@ def measured(report: StudyReport) -> Html:
 
 
 def steps(report: StudyReport) -> list[Pair]:
-    """The step of each trial that has one."""
+    """Step time of each trial that has one."""
     found = []
     for trial in report.trials:
         if trial.measurement and (seconds := trial.measurement.step_seconds):
@@ -43,7 +43,7 @@ def steps(report: StudyReport) -> list[Pair]:
 
 
 def peaks(report: StudyReport) -> list[Pair]:
-    """The peak memory of each trial that has one."""
+    """Peak memory of each trial that has one."""
     found = []
     for trial in report.trials:
         if trial.measurement and (size := max(trial.measurement.peak_memory_bytes, default=0)):
@@ -54,12 +54,12 @@ def peaks(report: StudyReport) -> list[Pair]:
 
 
 def median_error(pairs: Sequence[Pair]) -> str:
-    """The median of |predicted / measured - 1|."""
+    """Median of |predicted / measured - 1|, as text."""
     return percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
 
 
 def _plot(axis: str, name: str, pairs: list[Pair]) -> Html:
-    """Both axes alike; on the line a prediction is right."""
+    """A plot with equal axes: perfect predictions lie on the diagonal."""
     if not pairs:
         return Html()
     values = [value for pair in pairs for value in (pair.predicted, pair.measured)]

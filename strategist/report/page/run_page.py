@@ -1,4 +1,4 @@
-"""Report page of a run: what was measured beside what was predicted, and its course step by step."""
+"""Report page of a run: measured beside predicted values, and curves over its steps."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from strategist.report.setting_text import change_words, gib, tokens
 from strategist.report.trial import COMPARED, OUTCOME_WORDS, compared
 from strategist.units import GIB, show_seconds
 
-DOTS = 500
-"""Steps up to which each has a dot; the line goes through all."""
+MAX_DOTS = 500
+"""Number of steps up to which each has a dot; the line goes through all."""
 
 
 def run_page(report: RunReport) -> str:
-    """The page whole."""
+    """The whole page."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
     lead = element("p", f"Run {report.run} of plan {plan.id}: {change_words(plan)}", class_="lead")
@@ -82,7 +82,7 @@ def _evidence(found: Measurement) -> Html:
 
 
 def _courses(report: RunReport) -> Iterator[Section]:
-    """What each step showed, over the steps."""
+    """Curves over the steps."""
     step_tokens = report.plan.workload.tokens_per_step
     losses = [(step.step, step.loss) for step in report.steps if step.loss is not None]
     rates = [(step.step, step_tokens / step.seconds) for step in report.steps if step.seconds]
@@ -95,7 +95,7 @@ def _courses(report: RunReport) -> Iterator[Section]:
 
 
 def _course(unit: str, points: Sequence[tuple[int, float]], least: float | None) -> Html:
-    """A line over the steps, on an axis from ``least`` on, or that holds what was seen."""
+    """A curve over the steps, on an axis from ``least`` on, or over the range of its values."""
     values = [value for _, value in points]
     low, high = min(values), max(values)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
@@ -103,7 +103,7 @@ def _course(unit: str, points: Sequence[tuple[int, float]], least: float | None)
     scale = over_steps(Scale(across=up, up=up, names=("step", unit), shown=(lambda at: f"{at:g}", _figure)), points[-1][0])
     dots = [Mark(across=step, up=value, text=f"step {step}: {_figure(value)} {unit}", look="fits") for step, value in points]
     said = f"{unit} over {len(points)} steps: {_figure(values[0])} at first, {_figure(values[-1])} at last"
-    return element("figure", plot(said, scale, dots if len(dots) <= DOTS else (), under=[line(scale, points, "front-line")]))
+    return element("figure", plot(said, scale, dots if len(dots) <= MAX_DOTS else (), under=[line(scale, points, "front-line")]))
 
 
 def _figure(value: float) -> str:

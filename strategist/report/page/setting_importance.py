@@ -1,4 +1,4 @@
-"""The settings with most influence on the step: how many times slower their slowest value was than their fastest."""
+"""Settings with the most influence on the step: how many times slower their slowest value was than their fastest."""
 
 from collections.abc import Sequence
 from math import log
@@ -8,14 +8,14 @@ from strategist.report.page.html import Html, element, empty
 from strategist.report.setting_text import percent
 from strategist.units import show_seconds
 
-MOST = 12
+MAX_SETTINGS = 12
 
 
 def influence(found: Sequence[Influence]) -> Html:
-    """A bar a setting, those with most influence first, and below it what each of its values reached."""
+    """A bar per setting, most influential first, with the mean of each of its values below."""
     if not found:
         return element("p", "Too few trials differ in a setting and agree in it: nothing can be told of its influence.")
-    shown = found[:MOST]
+    shown = found[:MAX_SETTINGS]
     most = max(map(_ratio, shown))
     tops = (element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share"))
     caption = element(

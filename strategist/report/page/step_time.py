@@ -1,4 +1,4 @@
-"""Time of a step by part, as one bar and a table."""
+"""Step time by part, as a bar and a table."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,21 +11,21 @@ from strategist.report.page.legend import beside, legend
 from strategist.report.setting_text import percent
 from strategist.units import show_seconds
 
-LEAST = 5e-4
-"""Shares of the step below this one are in the table alone."""
+MIN_SHARE = 5e-4
+"""Parts below this share of the step appear only in the table."""
 
 
 def time(estimate: Estimate) -> Html:
-    """What each part adds to the step; of communication what nothing hides."""
+    """Seconds of each part; communication counts if it is exposed."""
     step = estimate.step_seconds
     parts = {name: seconds for name, seconds in asdict(estimate.time).items() if seconds > 0}
-    row = step_bar("a step", {name: seconds for name, seconds in parts.items() if seconds >= LEAST * step}, step)
+    row = step_bar("a step", {name: seconds for name, seconds in parts.items() if seconds >= MIN_SHARE * step}, step)
     lines = [(name, NAMES.get(name, name), show_seconds(parts[name]), percent(parts[name] / step)) for name in parts]
     return beside(bars("Time of a step", [row], step), legend("Parts of the step", ("seconds", "of the step"), lines))
 
 
 def step_bar(name: str, parts: Mapping[str, float], seconds: float) -> Bar:
-    """One bar of the parts of a step, in seconds."""
+    """A stacked bar of a step's parts, in seconds."""
     there = {part: value for part, value in parts.items() if value > 0}
     words = {part: f"{NAMES.get(part, part)} {show_seconds(value)}" for part, value in there.items()}
     return Bar(name=name, parts=there, words=words, figure=show_seconds(seconds))

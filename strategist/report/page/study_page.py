@@ -25,7 +25,7 @@ INFLUENCE = (
 
 
 def study_page(report: StudyReport) -> str:
-    """The page whole."""
+    """The whole page."""
     request = report.request
     title = f"{request.model} on {request.gpus}"
     told = f"Study {report.study}: {report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"

@@ -1,4 +1,4 @@
-"""The best so far against trials, and the front of the first two objectives."""
+"""Best so far against trials, and the Pareto front of the first two objectives."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from strategist.search.pareto_front import undominated
 
 
 def course(report: StudyReport) -> Html:
-    """The plot of the best so far with its caption."""
+    """The plot of the best so far, with its caption."""
     missing = " Hollow ones miss a constraint." if any(trial.misses for trial in _known(report.trials, objective(report))) else ""
     return _figure(course_plot(report), "No trial has ended well yet.", f".{missing}")
 
 
 def front(report: StudyReport) -> Html:
-    """The plot of the front with its caption."""
+    """The plot of the front, with its caption."""
     return _figure(front_plot(report), "No trial has shown both objectives yet.", ": no other is better in every objective.")
 
 
@@ -30,7 +30,7 @@ def _figure(drawn: tuple[Html, str] | None, without: str, more: str) -> Html:
 
 
 def course_plot(report: StudyReport) -> tuple[Html, str] | None:
-    """What each trial reached and the best that was known after it, and that in words; None where no trial ended well."""
+    """Plot of each trial's value and the best so far, and the same in words; None without a successful trial."""
     name = objective(report)
     ran = _known(report.trials, name)
     if not ran:
@@ -46,8 +46,7 @@ def course_plot(report: StudyReport) -> tuple[Html, str] | None:
 
 
 def front_plot(report: StudyReport) -> tuple[Html, str] | None:
-    """The trials between the first two objectives with the line of those that no other dominates in these, and that in words; None
-    where no trial has shown both."""
+    """Plot of trials over the first two objectives with their front, and the same in words; None if no trial has both values."""
     first, second = report.objectives[:2]
     ran = [trial for trial in _known(report.trials, first) if figure(second, trial) is not None]
     if not ran:
@@ -62,7 +61,7 @@ def front_plot(report: StudyReport) -> tuple[Html, str] | None:
 
 
 def objective(report: StudyReport) -> str:
-    """What the study wants most; where that has no figure, as the cost of devices without a price, the throughput."""
+    """The first objective of the study; throughput if it has no figures (cost on devices without a price)."""
     wanted = report.objectives[0]
     return wanted if _known(report.trials, wanted) else "throughput"
 

@@ -1,12 +1,12 @@
-"""Plots as SVG files of their own, with their style inside: what shows pictures need know neither variables nor the page."""
+"""Plots as standalone SVG files that contain their style, for viewers without CSS variables."""
 
 from strategist.report.page.html import Html, element
 
 MADE_BY = 'data-made-by="strategist"'
-"""An attribute of each plot that is a file of its own."""
+"""Attribute that marks standalone plots."""
 
 COLOURS = ("#0b6e4f", "#c1440e", "#3d5a80", "#8d6a9f", "#b58900", "#6b6b6b", "#a31621")
-"""Of ``path.curve-0`` and so on, and of ``text.curve-0``, which names it."""
+"""Colours of ``path.curve-0`` and following, and of ``text.curve-0``, its label."""
 
 _STYLE = (
     "svg{background:#fff;font:12px sans-serif}text{fill:#555}path{fill:none}.grid{stroke:#ddd}.frame{stroke:#999}"
@@ -19,6 +19,6 @@ _STYLE = (
 
 
 def svg_file(picture: Html) -> str:
-    """The text of a file with this ``svg`` element."""
+    """Content of an SVG file with this ``svg`` element."""
     attributes, _, inside = picture.removeprefix("<svg").partition(">")
     return f'<svg xmlns="http://www.w3.org/2000/svg" {MADE_BY}{attributes}>{element("style", Html(_STYLE))}{inside}\n'

@@ -1,4 +1,4 @@
-"""Tables: figures to the right, words to the left, wider than a phone in a box of their own."""
+"""Tables: figures right-aligned, text left-aligned; a wide table scrolls in a box of its own."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -16,8 +16,9 @@ def table(
     marks: Sequence[Mapping[str, str]] = (),
     id_: str | None = None,
 ) -> Html:
-    """A table whose columns ``words`` are text, the first cell of each row its name. ``marks`` are attributes of each row, by
-    which a filter finds it."""
+    """A table. Columns in ``words`` are text; the first cell of a row is its name. ``marks`` are attributes of each row for
+    filters.
+    """
     tops = (element("th", name, scope="col", class_="words" if place in words else None) for place, name in enumerate(head))
     body = (_row(row, head, words, marks[place] if marks else {}) for place, row in enumerate(rows))
     grid = element("table", element("caption", caption), element("thead", element("tr", *tops)), element("tbody", *body), id=id_)
@@ -25,7 +26,7 @@ def table(
 
 
 def _row(row: Row, head: Row, words: Collection[int], marks: Mapping[str, str]) -> Html:
-    """Each cell says its column, which stands beside it on screens that are too narrow for the table."""
+    """Each cell carries its column's title, which is shown beside it on narrow screens."""
     first, *others = row
     cells = (
         element("td", text, class_="words" if place in words else None, data_label=head[place])
@@ -35,10 +36,10 @@ def _row(row: Row, head: Row, words: Collection[int], marks: Mapping[str, str]) 
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> Html:
-    """Names and what is said of them."""
+    """Names with descriptions."""
     return element("dl", *(part for name, text in rows for part in (element("dt", name), element("dd", text))))
 
 
 def swatch(part: str) -> Html:
-    """The colour of a part, beside its name."""
+    """Colour patch of a part, beside its name."""
     return element("span", class_=f"swatch part-{part}", aria_hidden="true")

@@ -1,4 +1,4 @@
-"""The simulated step: a row a rank of the pipeline, a box a pass of one micro-batch over one stage."""
+"""The simulated step: a row per pipeline rank, a box per pass of one micro-batch over one stage."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
@@ -12,20 +12,19 @@ from strategist.report.setting_text import counted, percent
 from strategist.units import show_seconds
 
 LEAST, MOST, ROW, GAP, LEFT, BOTTOM = 900.0, 12000.0, 20.0, 5.0, 52.0, 22.0
-"""Pixels: the picture is as wide as its numbers need, from LEAST to MOST, and can be scrolled; one of the whole
-lies above it then."""
+"""Pixels. The picture is as wide as its numbers need, from LEAST to MOST, and scrolls; an overview is above it then."""
 
 TICK = 120.0
 
 NUMBERED = 14.0
-"""Boxes from this width on show the number of their micro-batch."""
+"""Least width of boxes with the number of their micro-batch."""
 
 TITLED = 4000
-"""So many boxes say what they are when pointed at; where there are more, those of one work on a rank are one shape."""
+"""Number of boxes up to which each has a tooltip; beyond, boxes of one kind on a rank are one shape."""
 
 
 def timeline(played: Timeline) -> Html:
-    """The picture, what its colours are, and how long each rank waits."""
+    """The picture, its legend, and the waiting time of each rank."""
     works = list(dict.fromkeys(span.work for span in played.spans))
     legend = element("ul", *(element("li", swatch(_part(work)), _name(work)) for work in works), class_="key")
     waits = element("p", _waiting(played), class_="note") if len(played.bubble_seconds) > 1 else Html()
@@ -56,7 +55,7 @@ def _name(work: str) -> str:
 
 
 def _width(played: Timeline) -> float:
-    """As wide as the passes of the shortest kind need to show their numbers; where they are too many for that, as a screen is."""
+    """Width at which the shortest passes have room for their numbers; the width of a screen if there are too many passes."""
     kinds: dict[str, list[float]] = {}
     for span in played.spans:
         if span.micro_batch is not None:
@@ -81,7 +80,7 @@ def _picture(played: Timeline, width: float, boxes: Callable[[Timeline, float], 
 
 
 def _frame(played: Timeline, scale: float, height: float) -> Iterator[Html]:
-    """The rows, each with its rank, and the seconds below them; ``scale`` is the width of a second."""
+    """Rows with their rank, and seconds below; ``scale`` is the width of a second."""
     width = scale * played.step_seconds
     for rank in range(len(played.bubble_seconds)):
         y = rank * (ROW + GAP)
@@ -111,7 +110,7 @@ def _said(span: Span) -> str:
 
 
 def _shapes(played: Timeline, scale: float) -> Iterator[Html]:
-    """Thousands of boxes as one path for each rank and work."""
+    """Thousands of boxes as one path per rank and kind of action."""
     shapes: dict[tuple[int, str], list[str]] = {}
     for span in played.spans:
         x, wide = span.start_seconds * scale, (span.end_seconds - span.start_seconds) * scale

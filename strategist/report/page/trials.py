@@ -14,7 +14,7 @@ HEAD = ("#", "settings", "by", "outcome", "expected", "step", "expected peak", "
 
 
 def trials(report: StudyReport) -> Html:
-    """A line a trial, with filters by how it ended, its proposer, and what it kept where."""
+    """A line per trial, with filters by outcome, proposer, recomputation and offload."""
     if not report.trials:
         return element("p", "There are none yet.")
     fields = [_fields(trial) for trial in report.trials]
@@ -28,7 +28,7 @@ def trials(report: StudyReport) -> Html:
 
 
 def spent(report: StudyReport) -> Html:
-    """What attempts took, by how they ended."""
+    """Time of attempts by outcome."""
     price, hours = report.price_per_device_hour, sum(item.device_hours for item in report.spent)
     attempts = sum(item.attempts for item in report.spent)
     lines = [*((item.ended, item.attempts, item.device_hours) for item in report.spent), ("all", attempts, hours)]

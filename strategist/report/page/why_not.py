@@ -1,4 +1,4 @@
-"""Why not another value: each setting's other values with the reasons against them."""
+"""Other values of each setting, with the reasons against them."""
 
 from strategist.contract.explanation import Explanation, WhyNot
 from strategist.contract.knobs import show_value
@@ -10,7 +10,7 @@ ID = "why-not-table"
 
 
 def why_not(explanation: Explanation) -> Html:
-    """The table, in the order in which the settings were decided, with filters by setting and by obstacle."""
+    """The table, in the order of decisions, with filters by setting and by obstacle."""
     found = [(decision, other) for decision in explanation.decisions for other in decision.why_not]
     if not found:
         return element("p", "No setting of this plan has another value that is legal.")

@@ -15,7 +15,7 @@ from strategist.rules.policy_evaluation import show_setting
 
 
 def card_pages(deck: Deck) -> Iterator[tuple[str, str]]:
-    """The index, then a page a card, each with its path."""
+    """The index, then a page per card, each with its path."""
     yield "cards/README.md", _index(deck)
     for card in deck.cards:
         yield f"cards/{file_name(card.id)}", page(*_card(card, deck))
@@ -113,7 +113,7 @@ def _risk(risk: Risk) -> Iterator[str]:
 
 
 def _interactions(card: Card, deck: Deck, known: frozenset[str]) -> Iterator[str]:
-    """Those that the card names, then the cards that name it, and the steps of flows that ask it."""
+    """Interactions that the card names, cards that name it, and steps of flows that use it."""
     for item in card.interactions:
         yield f"{card_link(item.card, known)}: {prose(item.text)}"
     for other in deck.cards:

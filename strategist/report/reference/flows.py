@@ -9,7 +9,7 @@ from strategist.report.reference.markdown import both, bullets, code, page, pros
 
 
 def flow_pages(deck: Deck) -> Iterator[tuple[str, str]]:
-    """A page a flow, each with its path."""
+    """A page per flow, with its path."""
     known = frozenset(card.id for card in deck.cards)
     for flow in deck.flows:
         yield f"flows/{file_name(flow.id)}", page(*_flow(flow, known))

@@ -1,4 +1,4 @@
-"""The vocabulary of the cards, and the language of their conditions."""
+"""The vocabulary of cards, and the language of their conditions."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -20,7 +20,7 @@ _KNOWN = {
 
 
 def vocabulary_page() -> str:
-    """Every name that a card may speak of, part by part."""
+    """Every name of the vocabulary, part by part."""
     blocks = [
         "# Vocabulary",
         "Every name that a condition may speak of. What is not known makes a condition neither true nor false.",
@@ -38,7 +38,7 @@ def _name(entry: Name) -> tuple[str, ...]:
 
 
 def values(entry: Name) -> str:
-    """What a name can be: the values of a category, or bounds where its meaning gives some."""
+    """Possible values of a name: those of a category, or bounds."""
     if entry.choices:
         return codes(map(show_value, entry.choices))
     if entry.kind == "bool":

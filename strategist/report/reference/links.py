@@ -7,17 +7,17 @@ from strategist.report.reference.markdown import code
 
 
 def file_name(identity: str) -> str:
-    """The page of a card or flow in its folder, whatever signs its id has."""
+    """File name of the page of a card or flow, for any characters in its id."""
     return re.sub(r"[^A-Za-z0-9_-]", "-", identity) + ".md"
 
 
 def card_link(card_id: str, known: frozenset[str]) -> str:
-    """The page of a card; its id alone where there is none."""
+    """Link to the page of a card; its id alone if there is no page."""
     return f"[{card_id}](../cards/{file_name(card_id)})" if card_id in known else card_id
 
 
 def name_link(name: str, up: str = "../") -> str:
-    """Where a name of the vocabulary is explained; settings have an entry of their own. ``up`` leads to the reference's folder."""
+    """Link to the explanation of a vocabulary name; settings have an entry of their own. ``up`` leads to the reference's folder."""
     full = found.name if (found := setting(name)) else name
     if full not in VOCABULARY:
         return code(name)

@@ -9,35 +9,35 @@ _SPECIAL = re.compile(r"[*<]")
 
 
 def prose(text: object) -> str:
-    """Words on one line, in which no sign is taken for markup; code spans stay what they are."""
+    """Text on one line with markup characters escaped; code spans are kept."""
     parts = " ".join(str(text).split()).split("`")
     return "`".join(part if index % 2 else _SPECIAL.sub(r"\\\g<0>", part) for index, part in enumerate(parts))
 
 
 def both(text: Text) -> str:
-    """The words in every language that they are given in, one beside the other."""
+    """The text in all its languages, side by side."""
     return " · ".join(prose(words) for words in (text.en, text.zh) if words)
 
 
 def code(text: str) -> str:
-    """A span of code."""
+    """A code span."""
     flat = " ".join(text.split())
     return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
 
 
 def codes(texts: Iterable[str]) -> str:
-    """Spans of code, with commas between."""
+    """Code spans, separated by commas."""
     return ", ".join(map(code, texts))
 
 
 def fence(text: str, language: str = "") -> str:
-    """A block of code."""
+    """A code block."""
     mark = "````" if "```" in text else "```"
     return f"{mark}{language}\n{text.rstrip()}\n{mark}"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; a cell is one line of Markdown."""
+    """A table; each cell is one line."""
     titles = list(head)
     return "\n".join(map(_row, (titles, ["---"] * len(titles), *rows)))
 
@@ -53,5 +53,5 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def page(*blocks: str) -> str:
-    """Blocks with an empty line between; those without text are left out."""
+    """Blocks separated by empty lines; empty blocks are left out."""
     return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,4 +1,4 @@
-"""Every setting of a plan: its values, its default, what it can change, which cards speak of it and which back ends limit it."""
+"""Every setting of a plan: values, default, effect on convergence, cards with an effect on it, and back ends that limit it."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ _DEFAULT = Candidate(layout=Layout(), knobs=Knobs())
 
 
 def setting_pages(deck: Deck) -> Iterator[tuple[str, str]]:
-    """A page for each part of a candidate, with its path."""
+    """A page per part of a candidate, with its path."""
     for part, names in PARTS.items():
         blocks = [f"# Settings: {part}", PART_INTENT[part]]
         for name in names:
@@ -52,7 +52,7 @@ def _setting(name: str, deck: Deck) -> Iterator[str]:
 
 
 def _cards(full: str, deck: Deck) -> list[str]:
-    """The cards with an effect on the setting, or with a control point of its name."""
+    """Cards with an effect on the setting, or with a control point of its name."""
     acting = {ref.card.id for ref in deck.policy_refs.get(full, ())}
     known = frozenset(card.id for card in deck.cards)
     about = {card.id for card in deck.cards if any(point.path == full for point in card.control_points)}

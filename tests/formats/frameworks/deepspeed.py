@@ -35,7 +35,7 @@ SECTIONS = {
     "comms_logger": "deepspeed.comm.config.CommsLoggerConfig",
     "flops_profiler": "deepspeed.profiling.config.DeepSpeedFlopsProfilerConfig",
 }
-"""Sections with a class of their own; one that is no model of pydantic gives the names that it asks for."""
+"""Sections with a class of their own; one that is not a model of pydantic gives the names that it asks for."""
 
 PLAIN = ("activation_checkpointing", "expert_parallel", "data_types", "torch_autocast", "checkpoint", "optimizer", "scheduler")
 FREE = (

@@ -27,7 +27,7 @@ def run(reader: str, arguments: list[str], output: str, errors: str) -> None:
 if __name__ == "__main__":
     reader = sys.argv[1]
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what packages print as they are imported is no reply
+    os.dup2(2, 1)  # what packages print as they are imported is not a reply
     runpy.run_path(reader, run_name="imported")
     for line in sys.stdin:
         arguments, output, errors = json.loads(line)

@@ -1,7 +1,7 @@
 """Megatron-Core's configuration of each script of arguments that is named, as JSON.
 
-What turns arguments into it (``core_transformer_config_from_args``) is no part of the package; it gives fields what flags of their
-name say, but for the few named here.
+What turns arguments into it (``core_transformer_config_from_args``) is not a part of the package; it gives fields what flags of
+their name say, but for the few named here.
 """
 
 import dataclasses

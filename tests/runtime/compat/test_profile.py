@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from strategist_runtime.compat.profile import IN_PAIRS, group_of_call
+from strategist_runtime.compat.profile import PAIRED_COLLECTIVES, group_of_call
 
 pytestmark = pytest.mark.torch
 
@@ -21,7 +21,7 @@ def test_a_call_is_told_by_its_group(group):
     calls = {
         functional.all_reduce.default: (rows, "sum", name),
         functional.all_gather_into_tensor.default: (rows, 2, name),
-        **dict.fromkeys(IN_PAIRS, (rows, rows, 0, name)),
+        **dict.fromkeys(PAIRED_COLLECTIVES, (rows, rows, 0, name)),
     }
     assert {group_of_call(operator, arguments) for operator, arguments in calls.items()} == {"mesh_cp"}
 

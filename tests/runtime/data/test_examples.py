@@ -170,7 +170,7 @@ def test_a_tokenizer_that_is_none_is_said_in_one_line(tmp_path):
     with pytest.raises(StrategistError, match=r"holds no tokenizer\.json; give such a file"):
         Tokenizer(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(StrategistError, match="is no tokenizer"):
+    with pytest.raises(StrategistError, match="is not a tokenizer"):
         Tokenizer(str(tmp_path))
 
 

@@ -100,7 +100,7 @@ def tokens_of(text):
 
 
 WINDOWS = [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12]]
-"""Of the tokens 0 to 14, for sequences of 4: what is left at the end is no sample."""
+"""Of the tokens 0 to 14, for sequences of 4: what is left at the end is not a sample."""
 
 
 @pytest.mark.parametrize("name", ["uint16", "uint32", "int32"])
@@ -164,8 +164,8 @@ def test_a_folder_of_several_data_sets_asks_for_one(tmp_path):
         ("tokens.bin", b"", "is empty"),
         ("tokens.bin", b"123", "no whole tokens of 2"),
         ("tokens.bin", b"1234", "its 2 tokens make no sample of 5"),
-        ("tokens.npy", b"1234567890", "is no whole file of numpy.save"),
-        ("tokens.npy", b"\x93NUMPY\x01\x00\x08\x00__import", "is no whole file of numpy.save"),
+        ("tokens.npy", b"1234567890", "is not a whole file of numpy.save"),
+        ("tokens.npy", b"\x93NUMPY\x01\x00\x08\x00__import", "is not a whole file of numpy.save"),
         (
             "tokens.npy",
             b"\x93NUMPY\x01\x00\x44\x00{'descr': '<f4', 'shape': (3,), 'fortran_order': False}             " + bytes(12),
@@ -174,7 +174,7 @@ def test_a_folder_of_several_data_sets_asks_for_one(tmp_path):
         (
             "tokens.npy",
             b"\x93NUMPY\x01\x00\x44\x00{'descr': '<u2', 'shape': (9,), 'fortran_order': False}             ",
-            "is no whole file of numpy.save",
+            "is not a whole file of numpy.save",
         ),
     ],
 )

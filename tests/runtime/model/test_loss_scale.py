@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from strategist_runtime.mesh import make_meshes
-from strategist_runtime.model.loss_scale import BACKOFF, GROWTH, GROWTH_STEPS, INITIAL, LEAST, LossScale
+from strategist_runtime.model.loss_scale import BACKOFF, GROWTH, GROWTH_STEPS, INITIAL, MIN_SCALE, LossScale
 from strategist_runtime.training.trainer import make_trainer
 
 from strategist.contract.knobs import Knobs
@@ -45,7 +45,7 @@ def test_it_grows_after_many_good_steps_in_a_row():
 
 def test_overflow_at_the_least_scale_is_the_models_own():
     scale = LossScale()
-    scale.value = LEAST
+    scale.value = MIN_SCALE
     assert not scale.update(math.inf)
 
 

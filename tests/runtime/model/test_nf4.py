@@ -23,12 +23,12 @@ def test_levels_are_the_quantiles_of_a_normal_distribution_with_zero_among_them(
 
 def test_each_weight_becomes_the_nearest_level_of_its_block():
     weight = torch.randn(5, 256, generator=torch.Generator().manual_seed(1))
-    blocks = weight.unflatten(-1, (-1, nf4.BLOCK))
+    blocks = weight.unflatten(-1, (-1, nf4.BLOCK_SIZE))
     largest = blocks.abs().amax(-1, keepdim=True)
     levels = (torch.tensor(nf4.LEVELS) * largest[..., None]).expand(*blocks.shape, -1)
     nearest = levels.gather(-1, (levels - blocks[..., None]).abs().argmin(-1, keepdim=True))[..., 0]
     slack = (largest.amax(1, keepdim=True) - largest.amin(1, keepdim=True)) / 255  # constants have 8 bits
-    assert ((restored(weight).unflatten(-1, (-1, nf4.BLOCK)) - nearest).abs() <= slack).all()
+    assert ((restored(weight).unflatten(-1, (-1, nf4.BLOCK_SIZE)) - nearest).abs() <= slack).all()
 
 
 def test_what_lies_on_levels_comes_back_as_it_was():

@@ -12,7 +12,7 @@ from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.training.trainer import make_reader
 from strategist_runtime.weights import shards
 from strategist_runtime.weights.export import checked_config
-from strategist_runtime.weights.hugging_face import NAMES
+from strategist_runtime.weights.hugging_face import PARAMETER_NAMES
 from strategist_runtime.weights.seeded import materialise
 
 from strategist.contract import codec
@@ -121,7 +121,7 @@ def test_files_are_written_when_they_are_whole(tmp_path, monkeypatch):
     shape = read_config(origin)
     with torch.device("meta"):
         whole = {name: tuple(value.shape) for name, value in Decoder(shape).named_parameters() if name != "head.weight"}
-    files = shards.Shards(NAMES["gpt2"], shape, whole, torch.float32)
+    files = shards.Shards(PARAMETER_NAMES["gpt2"], shape, whole, torch.float32)
     source = load_values(origin, shape)
     for name in whole:
         files.add(name, source[name].detach(), tmp_path)
