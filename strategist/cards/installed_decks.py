@@ -2,7 +2,8 @@
 
 The entry point names the package whose folder holds the YAML files::
 
-    [project.entry-points."strategist.cards"] acme = "acme_cards.deck"
+    [project.entry-points."strategist.cards"]
+    acme = "acme_cards.deck"
 
 Packages are searched only for a name that is not a folder, so a deck that was not named never affects a plan, and plans without
 such a name do not pay for the search. No code of the package runs: only its YAML files are read.

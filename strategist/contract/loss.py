@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Facts of a loss that decide what it takes.
+    """Properties of a loss that determine its memory and time.
 
-    logit_bytes: bytes that live for each logit as the loss's backward pass begins. 12 where fp32 is made of the logits:
+    logit_bytes: bytes per logit that are live when the backward pass of the loss begins. 12 if logits are cast to fp32:
         log-softmax, its gradient and that of the logits (counted with torch 2.13: aten._log_softmax_backward_data).
-    compiled_logit_bytes: the same where a compiler makes one kernel of cast and loss; 0: as without.
-    moved_bytes: bytes that pass through memory for each logit, forward and backward. 48 eager: cast to fp32 (6), log-softmax (three
-        reads and a write: 16), zeros for its gradient (4), back through it (three reads and a write: 16), cast back (6)
+    compiled_logit_bytes: the same if a compiler fuses cast and loss; 0: as without a compiler.
+    moved_bytes: bytes moved per logit, forward and backward. 48 eager: cast to fp32 (6), log-softmax (three reads and a write: 16),
+        zeros for its gradient (4), back through it (three reads and a write: 16), cast back (6)
         (aten/src/ATen/native/cuda/SoftMax.cu: cunn_SoftMaxForward, cunn_SoftMaxBackward).
-    chunks: pieces in which the loss takes a micro-batch; chunk_tokens: the most tokens of a piece, 0 for any number.
-    kept_logit_bytes: with several pieces, bytes that stay for each logit of all of them.
-    fused: the head's matmul is part of the loss, which makes the gradients of the head and of its input as it goes forward
-        (arXiv 2410.10989, section 3.2).
+    chunks: number of chunks of a micro-batch; chunk_tokens: maximum tokens of a chunk, 0 for no limit.
+    kept_logit_bytes: with several chunks, bytes per logit that are kept for all of them.
+    fused: the head's matmul is part of the loss, which computes the gradients of the head and of its input in its forward pass
+        (arXiv 2410.10989).
     """
 
     logit_bytes: float = 12.0

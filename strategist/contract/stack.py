@@ -23,39 +23,42 @@ ADAPTERS = ("all", "attention", "query_value")
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Facts of a framework that no setting of a plan says.
+    """Properties of a framework's implementation that no setting of a plan states.
 
-    ``family``: the family whose measurements it uses without its own: ``torch`` (FSDP, DDP, eager modules), ``megatron`` (its
-    layers, buckets and pipelines), or ``own``.
-
-    ``attention``: ``flash`` never writes the scores out, ``unfused`` keeps them for the backward pass (arXiv 2205.05198, section
-    4.1). ``attention_kernels``: FlashAttention-2's, or those ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
-    ``elementwise``: one kernel an operation, or one for what lies between two matmuls. ``gradient_bytes`` a parameter, in which
-    gradients are kept between micro-batches. ``rotary_bytes``: what eager kernels move forward, and again backward, of each value
-    of queries and keys (of 2 bytes) to turn it by its position. ``loss``: what it takes of memory. ``tile_tokens``: feed-forwards
-    run tile by tile along the sequence, of so many tokens (0: at once); ``tiles_recompute``: each tile is made again for its
-    backward pass (arXiv 2506.13996, section 3.3), else all that they save lives together and their gradients come one by one.
-    ``activation_factor`` scales what layers keep: norms in fp32 and copies that a framework makes. ``parameter_copies``: further
-    bytes a parameter, for whole buffers that a framework holds.
-    ``graphs``: kernels that are launched together as CUDA graphs: none, those of layers but for their experts, or all of a step.
-    ``dispatch``: a token travels once to each expert of its ``choices``, or once to each of the ``ranks`` that hold some of them
-    (arXiv 2412.19437, section 3.2.2).
-    ``casts_once``: weights are cast to float8 once a step, not in each pass of each micro-batch.
-    ``fp16_sums``: matmuls in fp16 add up in fp16, too (torch's ``allow_fp16_accumulation``), which consumer cards do faster.
-    ``hides_reductions``: gradients are reduced beside the backward pass. ``collectives``: kernels of ``nccl``, or ``copies`` by the
-    devices' copy engines, which without peer access go through host memory at the rate of each device's own link.
-    ``ring_gradients``: the type in which gradients of keys and values go around between context-parallel ranks: ``fp32``, from the
-    first rank back to the first, as in torch's ring, or the one that is ``computed`` in.
-    ``offloaded_update``: states in host memory are updated by the ``host``, or by the ``device``, through which they travel.
-    ``experts`` of a layer run together (``grouped``), in kernels of their own on several ``streams``, or one by one, as
-    slices of one parameter (``sliced``).
-    ``adapters``: the linears that low-rank adapters are on: ``all`` of attention and of dense feed-forwards, those of ``attention``
-    alone, or of its queries and values.
-    ``recomputes``: checkpoints run ``all`` of a layer again, or what is ``needed`` to make its saved tensors, which leaves out a
-    dense layer's last matmul and its sum (torch.utils.checkpoint with ``use_reentrant=False``: ``early_stop``).
-    ``unpacking_bytes``: what restoring a weight of 4 bits moves more than one kernel does, where layers are not compiled.
-    ``scales_in_update``: AdamW's kernel multiplies the gradients that it reads by the factor that clips them.
-    ``memory_traits``: what it keeps in device memory.
+    family: framework family whose measurements apply where the stack has none: ``torch`` (FSDP, DDP, eager modules), ``megatron``
+        (its layers, buckets and pipelines), or ``own``.
+    attention: ``flash`` never materialises the scores, ``unfused`` saves them for the backward pass (arXiv 2205.05198, section
+        4.1).
+    attention_kernels: FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
+    elementwise: one kernel per operation (``eager``), or one kernel for all operations between two matmuls (``fused``).
+    gradient_bytes: bytes per parameter of gradients between micro-batches.
+    loss: properties of the loss.
+    rotary_bytes: bytes per value of queries and keys (2 bytes each) that eager kernels move for rotary positions, in each pass.
+    tile_tokens: feed-forwards process the sequence in tiles of this many tokens (0: at once). tiles_recompute: each tile is
+        recomputed for its backward pass (arXiv 2506.13996, section 3.3); else all tiles' saved tensors are live together, and their
+        gradients are computed one by one.
+    graphs: kernels launched as CUDA graphs: none, those of layers except experts (``layers``), or all of a ``step``.
+    dispatch: a token is sent once for each of its expert ``choices``, or once to each of the ``ranks`` that hold some of them
+        (arXiv 2412.19437, section 3.2.2).
+    casts_once: weights are cast to float8 once per step, not in each pass of each micro-batch.
+    fp16_sums: matmuls in fp16 also accumulate in fp16 (torch's ``allow_fp16_accumulation``), which is faster on consumer cards.
+    hides_reductions: gradient reductions overlap with the backward pass.
+    collectives: ``nccl`` kernels, or ``copies`` by the devices' copy engines, which without peer access go through host memory at
+        the rate of each device's own link.
+    ring_gradients: the type in which gradients of keys and values are sent between context-parallel ranks: ``fp32``, from the first
+        rank around to the first, as in torch's ring attention, or the compute type (``computed``).
+    offloaded_update: offloaded optimizer states are updated by the ``host``, or by the ``device``, to which they are copied and
+        back.
+    experts: experts of a layer run together (``grouped``), in separate kernels on several ``streams``, or one by one, as slices of
+        one parameter (``sliced``).
+    adapters: linears with low-rank adapters: ``all`` of attention and of dense feed-forwards, those of ``attention`` only, or its
+        queries and values (``query_value``).
+    recomputes: activation checkpointing recomputes ``all`` of a layer, or what is ``needed`` for its saved tensors, which leaves
+        out a dense layer's last matmul and its residual addition (torch.utils.checkpoint with ``use_reentrant=False``:
+        ``early_stop``).
+    unpacking_bytes: bytes per 4-bit weight that dequantization moves beyond a single kernel, where layers are not compiled.
+    scales_in_update: AdamW's kernel applies the clipping factor to gradients as it reads them.
+    memory_traits: use of device memory.
     """
 
     name: str = "torch"
@@ -68,7 +71,6 @@ class Stack:
     loss: Loss = field(default_factory=Loss)
     tile_tokens: float = 0.0
     tiles_recompute: bool = False
-    activation_factor: float = 1.0
     graphs: str = "none"
     dispatch: str = "choices"
     casts_once: bool = False

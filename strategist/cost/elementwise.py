@@ -1,8 +1,8 @@
 """Elementwise traffic: bytes that pass through memory around the matmuls of one layer, by operation.
 
-Eager kernels read and write memory for each operation; fused ones (compiled, or written by hand) once for all that lies between two
-matmuls. Counted with torch 2.11 (``TorchDispatchMode`` over forward and backward pass of the native decoder), and held against
-kernels' times on one GPU (docs/decisions/2026-11-26-parts-of-a-step.md).
+Eager kernels read and write memory for each operation; fused kernels (compiled, or written by hand) once for everything between two
+matmuls. Counted with torch 2.11 (``TorchDispatchMode`` over the forward and backward pass of the native decoder), and compared with
+kernel times on one GPU (docs/decisions/2026-11-26-parts-of-a-step.md).
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ from strategist.cost.model_states import lora_parameters
 FP32_BYTES = 4.0
 
 UNFUSED_MOVED = 12.0
-"""Bytes moved forward for each attention score that is written out: scores out of their matmul, in and out of a masked softmax and
-of its dropout, and into the next matmul."""
+"""Bytes moved in the forward pass per attention score that is written to memory: out of the matmul, in and out of masked softmax
+and dropout, into the next matmul.
+"""
 
 NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
 """Bytes a value that a norm written in torch moves more than one kernel does (transformers, models/llama/modeling_llama.py:
@@ -30,13 +31,14 @@ gradient of the product (4) and of the weight (8), cast (6), gradient of the sca
 cast back (6)."""
 
 SLICE_PASSES = 1.5
-"""How often the gradient of a slice passes through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer backward on an RTX
-4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two."""
+"""Number of passes of a slice's gradient through memory. Fitted: a layer of GPT-OSS-20B takes 60 ms longer in the backward pass
+on an RTX 4090 than its matmuls (pp-simulate/run.sh of arXiv 2604.27085), one pass; on an A800 two.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """Bytes of one operation for each token, in the forward and in the backward pass."""
+    """Bytes per token of one operation, in the forward and in the backward pass."""
 
     forward: Floats | float
     backward: Floats | float
@@ -44,7 +46,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class _Layer:
-    """What all operations go by. ``wider``: bytes by which autocast widens values between matmuls."""
+    """Inputs of all operations. ``wider``: extra bytes per value of activations under autocast."""
 
     model: ModelShape
     workload: Workload
@@ -55,7 +57,7 @@ class _Layer:
 
     @property
     def value_bytes(self) -> float:
-        """Of a value in the type that matmuls compute in."""
+        """Bytes per value of the compute type."""
         return compute_bytes(self.workload)
 
     @property
@@ -65,7 +67,7 @@ class _Layer:
 
 
 def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: View) -> tuple[Floats, Floats]:
-    """Bytes of one layer, micro-batch and rank in the forward and in the backward pass."""
+    """Bytes that one layer moves for one micro-batch on one rank, in the forward and in the backward pass."""
     c = compute_bytes(workload)
     wider = residual_bytes(stack, c, autocasts(stack, workload, v))
     layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=v.compiled | (stack.elementwise == "fused"), wider=wider)
@@ -79,11 +81,18 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
 
 
 def _residual_stream(layer: _Layer) -> Moved:
-    """Two norms and two sums. Forward: a norm reads and writes its input, a sum reads two and writes one. Backward: a norm reads
-    its input and the gradient, and both again for the weight's, and writes one; the gradient of the sum is added, and eager that
-    of each further reader of a norm's output, 3 passes each. Fused linears read a norm's output once. Compiled, a norm and the sum
-    before it are one kernel (4 passes, backward 7); Megatron's norms stay apart (core/fusions/fused_bias_dropout.py). Under
-    autocast the stream is in fp32, and each linear casts what it reads, and the gradient of its output."""
+    """Two norms and two residual sums.
+
+    Forward: a norm reads and writes its input; a sum reads two values and writes one. Backward: a norm reads its input and the
+    gradient,
+    both again for the gradient of its weight, and writes one value; gradients of sums are added, and eager also those of each
+    further
+    reader of a norm's output (3 passes each). Fused linears read a norm's output once. Compiled, a norm and the sum before it
+    are one
+    kernel (4 passes, backward 7); Megatron's norms stay separate (core/fusions/fused_bias_dropout.py). Under autocast the
+    residual stream
+    is in fp32, and each linear casts its input and the gradient of its output.
+    """
     c, w = layer.value_bytes, layer.wider
     further = np.where(layer.fused, 0, further_readers(layer.model))
     casts = np.where(w > 0, c + FP32_BYTES, 0.0)
@@ -98,7 +107,7 @@ def _residual_stream(layer: _Layer) -> Moved:
 
 
 def _written_norms(layer: _Layer) -> Moved:
-    """What norms written in torch move beyond one kernel: they pass over their input for each operation."""
+    """Additional bytes of norms written in torch, which pass over their input once per operation."""
     width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.turned if layer.model.qk_norm else 0.0
     values = np.where(~layer.fused & _written(layer), width + qk, 0.0)
     return Moved(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
@@ -115,7 +124,7 @@ def _head_norms(layer: _Layer) -> Moved:
 
 
 def _rotary(layer: _Layer) -> Moved:
-    """Queries and keys turned by their positions; fused, read and written once."""
+    """Rotary positions of queries and keys; fused kernels read and write them once."""
     if layer.model.learned_positions:
         return Moved(forward=0.0, backward=0.0)
     each = layer.value_bytes / 2 * np.where(layer.fused, 4.0, layer.stack.rotary_bytes)
@@ -123,7 +132,7 @@ def _rotary(layer: _Layer) -> Moved:
 
 
 def _repeated_heads(layer: _Layer) -> Moved:
-    """Keys and values that are written out for all query heads, and their gradients added up."""
+    """Keys and values repeated for all query heads, and the sums of their gradients."""
     model = layer.model
     if not layer.stack.memory_traits.repeats_heads or model.mla or model.key_value_width >= 2 * model.query_width:
         return Moved(forward=0.0, backward=0.0)
@@ -132,8 +141,9 @@ def _repeated_heads(layer: _Layer) -> Moved:
 
 
 def _activation(layer: _Layer) -> Moved:
-    """Passes over the inner width. Gated, eager: activation (2) and product (3), backward 6 and 3; fused 3 and 5. One
-    activation alone: 2 and 3."""
+    """Passes over the inner width. Gated, eager: activation (2) and product (3), backward 6 and 3; fused 3 and 5. A single
+    activation: 2 and 3.
+    """
     gated = layer.model.ffn_matrices == 3
     inner = layer.value_bytes * feed_forward_width(layer.model)[0] / layer.v.tp
     forward, backward = (np.where(layer.fused, 3.0, 5.0), np.where(layer.fused, 5.0, 9.0)) if gated else (2.0, 3.0)
@@ -141,7 +151,7 @@ def _activation(layer: _Layer) -> Moved:
 
 
 def _routing(layer: _Layer) -> Moved:
-    """Tokens copied to their experts and back, weighed; under autocast each expert's first matmuls cast them."""
+    """Tokens copied to their experts and back with their weights; under autocast each expert's first matmuls cast them."""
     c, w = layer.value_bytes, layer.wider
     visits = feed_forward_width(layer.model)[1] * layer.model.hidden_size
     casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
@@ -150,7 +160,7 @@ def _routing(layer: _Layer) -> Moved:
 
 
 def _adapters(layer: _Layer) -> Moved:
-    """Outputs of low-rank adapters added to those of their linears, and the gradients of their inputs: 3 passes, fused one."""
+    """Outputs of low-rank adapters added to those of their linears, and gradients of their inputs: 3 passes, fused one."""
     if layer.workload.train == "full":
         return Moved(forward=0.0, backward=0.0)
     ends = lora_parameters(layer.model, 1, layer.stack.adapters) / layer.model.layers / layer.v.tp

@@ -201,7 +201,7 @@ def head_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> H
 
 
 def _loss_bytes(loss: Loss, v: View) -> Floats | float:
-    """Bytes that a loss moves for each logit."""
+    """Bytes that the loss moves per logit."""
     return np.where(v.compiled, COMPILED_LOSS_BYTES, loss.moved_bytes) if loss.compiled_logit_bytes else loss.moved_bytes
 
 

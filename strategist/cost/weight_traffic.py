@@ -1,4 +1,4 @@
-"""Traffic of weights and their gradients beside matmuls: restored from 4 bits, cast, added up, copied around collectives."""
+"""Traffic of weights and gradients beside matmuls: dequantization, casts, gradient accumulation, copies around collectives."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ FP32_BYTES = 4.0
 def weight_bytes(
     stage: Stage, head: float, repeated_matmuls: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View
 ) -> Floats:
-    """Bytes that a stage moves in each micro-batch for the weights of its layers, and of the ``head`` where it has one."""
+    """Bytes that a stage moves per micro-batch for the weights of its layers, and of the ``head`` if it has one."""
     layers = stage.layers * stage.gathered_layer(v)
     cast = cast_bytes(layers, head * stage.has_head / v.tp, repeated_matmuls, per, workload, stack, v)
     return dequantized_bytes(layers, repeated_matmuls, per, stack, v) + cast + added_gradient_bytes(stage, per, stack, v)
@@ -24,16 +24,20 @@ def weight_bytes(
 def cast_bytes(
     layers: Floats, head: Floats, repeated_matmuls: Floats, per: StateBytes, workload: Workload, stack: Stack, v: View
 ) -> Floats:
-    """Autocast casts each weight once in each pass, and its gradient back."""
+    """Bytes of autocast's casts: of each weight once per pass, and of its gradient back."""
     passes = np.where(autocasts(stack, workload, v), compute_bytes(workload) + FP32_BYTES, 0.0)
     backward = 0.0 if per.frozen else 1.0
     return passes * ((1 + backward + repeated_matmuls) * layers + (1 + backward) * head)
 
 
 def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:
-    """Gradients added to those of the micro-batches before: two read, one written; of shards where each micro-batch reduces. FSDP2
-    adds whole ones in the type that it reduces in to those of the type that it gathers (``accumulate_unsharded_grad_if_needed``).
-    Megatron's matmuls add them up themselves (``gradient_accumulation_fusion``)."""
+    """Bytes moved to add gradients to those of earlier micro-batches: two reads and one write; of shards if every micro-batch is
+    reduced.
+
+    FSDP2 adds unsharded gradients in the gathered type to sums in the type of the reduction
+    (``accumulate_unsharded_grad_if_needed``).
+    Megatron's matmuls accumulate themselves (``gradient_accumulation_fusion``).
+    """
     if stack.family == "megatron":
         return np.zeros_like(v.tp)
     whole = stage.layers * stage.gathered_layer(v) + stage.ends / v.tp
@@ -43,7 +47,9 @@ def added_gradient_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -
 
 
 def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBytes, stack: Stack, v: View) -> Floats:
-    """A 4-bit weight is read and written out in the compute type before each use: forward, backward, and again when recomputed."""
+    """Memory traffic of dequantization: a 4-bit weight is read and written in the compute type before each use: forward,
+    backward, and when recomputed.
+    """
     if per.stored >= 1.0:
         return np.zeros_like(parameters)
     moved = per.stored + 2 * per.gathered + np.where(v.compiled, 0.0, stack.unpacking_bytes)
@@ -51,9 +57,10 @@ def dequantized_bytes(parameters: Floats, repeated_matmuls: Floats, per: StateBy
 
 
 def sharding_bytes(stage: Stage, per: StateBytes, stack: Stack, v: View) -> Floats:
-    """One layer's copies of one micro-batch around FSDP2's collectives: each gathered parameter out of the buffer that arrives, and
-    each gradient into the one that leaves (torch/distributed/fsdp/_fully_shard: all_gather_copy_out, reduce_scatter_copy_in).
-    FSDP1's flat parameters lie in such buffers."""
+    """Memory traffic of the copies around FSDP2's collectives, of one layer and micro-batch: gathered parameters out of the
+    receive buffer, and gradients into the send buffer (torch/distributed/fsdp/_fully_shard: all_gather_copy_out,
+    reduce_scatter_copy_in). FSDP1's flat parameters need no copies.
+    """
     if stack.memory_traits.parameters != "shards" or stack.memory_traits.flat:
         return np.zeros_like(v.tp)
     gathers = np.where(v.reshard | v.reshard_subgroup, 2.0, 1.0)

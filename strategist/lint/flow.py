@@ -69,10 +69,12 @@ def flow_once(subject: Subject) -> Iterator[Diagnostic]:
 
     Bad:
         steps:
-          - {id: mesh, decides: [dp_shard]} - {id: fsdp2, decides: [dp_shard]}
+          - {id: mesh, decides: [dp_shard]}
+          - {id: fsdp2, decides: [dp_shard]}
     Good:
         steps:
-          - {id: mesh, decides: [dp_replicate]} - {id: fsdp2, decides: [dp_shard]}
+          - {id: mesh, decides: [dp_replicate]}
+          - {id: fsdp2, decides: [dp_shard]}
     """
     yield from _found(subject, FLOW_TWICE)
     if subject.flow and subject.taken:

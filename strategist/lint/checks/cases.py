@@ -19,7 +19,8 @@ def tested(subject: Subject) -> Iterator[Diagnostic]:
         cases: []
     Good:
         cases:
-          - {given: {candidate: {tp: 4}}, expect: forbidden} - {given: {candidate: {tp: 1}}, expect: allowed}
+          - {given: {candidate: {tp: 4}}, expect: forbidden}
+          - {given: {candidate: {tp: 1}}, expect: allowed}
     """
     if subject.stable and len(subject.stable.cases) < 2:
         yield finding(subject, "CARD011", f"stable card {subject.stable.id} has {len(subject.stable.cases)} of 2 cases", ("cases",))

@@ -21,11 +21,11 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
     situation for which this was evaluated.
     Do: narrow one of the conditions, or make one of the two a default (set) or a preference (prefer)
     Bad:
-        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...} - {id: b, when: model.layers > 8, forbid:
-        {recompute: full}, because: ...}
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
+        - {id: b, when: model.layers > 8, forbid: {recompute: full}, because: ...}
     Good:
-        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...} - {id: b, when: model.layers > 8 and layout.tp ==
-        1, forbid: {recompute: full}, because: ...}
+        - {id: a, when: layout.tp > 1, require: {recompute: full}, because: ...}
+        - {id: b, when: model.layers > 8 and layout.tp == 1, forbid: {recompute: full}, because: ...}
     """
     card = subject.sound
     for found in contradictions(card, subject.deck) if card and subject.others.get(card.id) is card else ():
