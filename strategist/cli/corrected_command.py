@@ -22,7 +22,8 @@ def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
     places = whole or [index for index, argument in enumerate(arguments) if wrong in argument]
     if len(places) != 1:
         return ""
-    words = [argument.replace(wrong, suggested[1], 1) for argument in arguments]
+    words = list(arguments)
+    words[places[0]] = words[places[0]].replace(wrong, suggested[1], 1)
     return shlex.join(["strategist", *map(api.redacted, words)])
 
 

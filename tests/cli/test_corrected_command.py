@@ -13,6 +13,8 @@ from strategist.cli.main import main
         ("plan --model 8b --gpus 8xH100 --fix tpp=2,pp=1", "plan --model 8b --gpus 8xH100 --fix tp=2,pp=1"),
         ("plan --model 8b --gpus 8xH100 --fix recompute=ful", "plan --model 8b --gpus 8xH100 --fix recompute=full"),
         ("plan --modle 8b --gpus 8xH100", "plan --model 8b --gpus 8xH100"),
+        ("plan --gpus 8xH100 --mode 8b", "plan --gpus 8xH100 --model 8b"),
+        ("plan --model 8b --seq-len 4096 --seq 8192", "plan --model 8b --seq-len 4096 --seq-len 8192"),
         ("plan --model 8b --gpus 8*A100", "plan --model 8b --gpus 8xA100"),
         ("plan --model 8b --gpus A100x8", "plan --model 8b --gpus 8xA100"),
         ("plan --model 8b --gpus 8x24", "plan --model 8b --gpus 8x24GB"),
