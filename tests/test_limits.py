@@ -32,14 +32,14 @@ def test_what_attempts_took_counts_the_running_one_not_yet() -> None:
 
 def test_no_trial_starts_when_device_hours_are_used_up() -> None:
     limits = Limits(trials=9, device_hours=5.0)
-    assert limits.used_up([row(1, 1800.0)], 8) == ""
-    assert limits.used_up([row(1, 2250.0)], 8) == "5 of 5 device hours are used up"
+    assert limits.exhausted([row(1, 1800.0)], 8) == ""
+    assert limits.exhausted([row(1, 2250.0)], 8) == "5 of 5 device hours are used up"
 
 
 def test_nor_when_the_minutes_are_over() -> None:
     limits = Limits(trials=9, minutes=2)
-    assert limits.used_up([], 8) == ""
-    assert replace(limits, began=time.monotonic() - 121).used_up([], 8) == "2 minutes are over"
+    assert limits.exhausted([], 8) == ""
+    assert replace(limits, began=time.monotonic() - 121).exhausted([], 8) == "2 minutes are over"
 
 
 @pytest.mark.parametrize(

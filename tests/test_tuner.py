@@ -237,7 +237,7 @@ def test_the_best_two_run_again_in_turns_and_longer_where_they_are_near(run, tmp
     assert [trial.plan.id for trial in repeats[:2]] == [trial.plan.id for trial in repeats[2:]]
     assert all(trial.measurement.steps_measured == REPEAT_LENGTH * SETTINGS.steps for trial in repeats)
     assert result.confirmation.pairs == (0.0, 0.0)
-    assert not result.confirmation.sure
+    assert not result.confirmation.conclusive
     assert len(run(3, limits={"confirm": 2}).trials) == 7  # no more of them when it goes on
 
 

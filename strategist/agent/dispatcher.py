@@ -65,7 +65,7 @@ class Dispatcher:
             RefusedError: the call is refused, or has failed.
             FileError: it cannot be written into the log; nothing was done.
         """
-        async with self.logged(name, arguments):
+        async with self.logged_call(name, arguments):
             if (tool := self.tools.get(name)) is None:
                 raise RefusedError("unknown_tool", f"tool {name} is none", f"known are {', '.join(self.tools)}")
             parsed = tool.parsed(arguments)
@@ -120,7 +120,7 @@ class Dispatcher:
         return self.pages.first(job.answer)
 
     @asynccontextmanager
-    async def logged(self, name: str, arguments: Any) -> AsyncIterator[None]:
+    async def logged_call(self, name: str, arguments: Any) -> AsyncIterator[None]:
         """A call, written into the log before anything is done and after; whatever is wrong with it leaves as a RefusedError."""
         number, code = self.audit.begins(name, arguments), "cancelled"
         try:

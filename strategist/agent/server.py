@@ -64,7 +64,7 @@ class AgentServer(MCPServer[Any]):
 
     async def read_resource(self, uri: Any, context: Context[Any, Any] | None = None) -> Iterable[Any]:
         try:
-            async with self._dispatcher.logged(resources.READ, {"address": str(uri)}):
+            async with self._dispatcher.logged_call(resources.READ, {"address": str(uri)}):
                 contents: Iterable[Any] = await self._read(uri, context)
         except RefusedError as error:
             raise _error(error.problem) from None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from strategist.profiles.cluster import scaled
 from strategist.profiles.heterogeneous_clusters import without_group
-from strategist.profiles.situation import Situation, situated
+from strategist.profiles.situation import Situation, on_cluster
 
 SAVING_OBJECTIVES = {"cost": "costs", "energy": "needs"}
 """Objectives for which devices may stay idle, with their verb."""
@@ -18,12 +18,12 @@ def with_fewer_devices(asked: Situation) -> Iterator[Situation]:
     """
     if asked.cluster.groups:
         kinds = asked.cluster.groups if asked.request.objective in SAVING_OBJECTIVES and len(asked.cluster.groups) > 1 else ()
-        yield from (situated(asked, without_group(asked.cluster, group)) for group in kinds)
+        yield from (on_cluster(asked, without_group(asked.cluster, group)) for group in kinds)
         return
     nodes, each = asked.cluster.nodes, asked.cluster.gpus_per_node
     while asked.request.objective in SAVING_OBJECTIVES and (nodes, each) != (1, 1):
         nodes, each = (nodes // 2, each) if nodes > 1 else (1, each // 2)
-        yield situated(asked, scaled(asked.cluster, nodes, each))
+        yield on_cluster(asked, scaled(asked.cluster, nodes, each))
 
 
 def unused_devices_note(asked: Situation, used: Situation, gain: float, speed: float, margin: float) -> str:

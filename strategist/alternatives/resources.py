@@ -14,7 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.model_states import model_state_bytes
 from strategist.profiles.cluster import resolve_cluster, scaled
 from strategist.profiles.heterogeneous_clusters import without_group
-from strategist.profiles.situation import Situation, situated, situation
+from strategist.profiles.situation import Situation, on_cluster, situation
 from strategist.units import GIB, show_bytes
 
 MIN_SEQ_LEN = 512
@@ -80,7 +80,7 @@ def _without_group(asked: Situation) -> Iterator[Change]:
         if group.nodes < asked.cluster.nodes:
             devices = f"{group.nodes * asked.cluster.gpus_per_node} x {group.device.name}"
             yield Change(
-                situations=iter([situated(asked, without_group(asked.cluster, group))]),
+                situations=iter([on_cluster(asked, without_group(asked.cluster, group))]),
                 title=lambda _, devices=devices: f"without the {devices}",  # type: ignore[misc]
                 flags=lambda *_: (),
                 note="the others are faster alone: leave that group out of the cluster file",

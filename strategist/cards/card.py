@@ -108,7 +108,7 @@ class Effect:
         settings = tuple(setting for setting in self.settings if setting.path not in free) if free else self.settings
         return self if len(settings) == len(self.settings) else Effect(kind=self.kind, settings=settings)
 
-    def speaks_of(self, names: Collection[str]) -> bool:
+    def sets_only(self, names: Collection[str]) -> bool:
         """Whether all its settings are among these, and none is computed for each candidate."""
         return all(setting.path in names and not setting.change for setting in self.settings)
 

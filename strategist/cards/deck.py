@@ -96,7 +96,7 @@ class Deck:
     def _acting_on(self) -> dict[tuple[object, ...], tuple[tuple[Card, tuple[Placed, ...]], ...]]:
         return {}
 
-    def acting_on(
+    def cards_setting_only(
         self, names: frozenset[str], kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
     ) -> tuple[tuple[Card, tuple[Placed, ...]], ...]:
         """The cards with effects of these kinds all of whose settings, less those that are ``free``, are among the ``names`` and
@@ -107,7 +107,7 @@ class Deck:
             for place, (card, effects) in enumerate(self.acting):
                 own = [((place, at), policy, effect) for at, (policy, effect) in enumerate(effects) if effect.kind in kinds]
                 less = ((number, policy, effect.without(free)) for number, policy, effect in own)
-                found.append((card, tuple(each for each in less if each[2].speaks_of(names))))
+                found.append((card, tuple(each for each in less if each[2].sets_only(names))))
             self._acting_on[key] = tuple((card, placed) for card, placed in found if placed)
         return self._acting_on[key]
 

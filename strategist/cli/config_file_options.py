@@ -22,7 +22,7 @@ def add(parser: Parser, *, several: bool = False) -> None:
 
 def given(options: argparse.Namespace) -> api.GivenValues:
     """Values of the options."""
-    stated = request_options.given_situation(options)
+    stated = request_options.given_request_fields(options)
     fields: dict[str, Any] = {name: stated.pop(name) for name in ("gpus", "model", "host_memory_bytes") if name in stated}
     return api.GivenValues(settings=stated.pop("fix", {}), workload=stated, **fields)
 

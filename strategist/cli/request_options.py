@@ -91,7 +91,7 @@ def given(options: argparse.Namespace) -> bool:
     return options.request is not None or any(True for _ in _given(options))
 
 
-def given_situation(options: argparse.Namespace) -> dict[str, Any]:
+def given_request_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Given options of :func:`add_situation`, by field of Request and Workload."""
     return dict(_situation(options))
 

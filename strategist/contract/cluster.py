@@ -177,7 +177,7 @@ class NodeGroup:
             raise InputError(f"speed {self.speed}", "is above 0 and at most 1", "write e.g. 0.8 for a device that runs at 80 %")
 
     @property
-    def paced(self) -> Device:
+    def scaled_by_speed(self) -> Device:
         """The device with its rates scaled by ``speed``."""
         device, speed = self.device, self.speed
         peaks = {dtype: peak * speed for dtype, peak in device.peak_flops.items()}

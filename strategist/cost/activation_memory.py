@@ -265,9 +265,9 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
     whole = stage.layers * each
     away = np.minimum(traits.layers_away / np.maximum(stage.layers, 1.0), 1.0)
     saved = _on_device(stage.in_flight * whole * (1 - away), layer, v)
-    passed = stage.outputs + np.where(v.looped & ~v.one_by_one, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
+    passed = stage.outputs + np.where(v.looped & ~v.sequential_backward, 2.0, 0.0) if traits.holds_outputs else np.zeros_like(v.tp)
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
-    turn = whole / np.where(v.one_by_one, v.virtual_stages, 1.0)
+    turn = whole / np.where(v.sequential_backward, v.virtual_stages, 1.0)
     first = np.minimum(whole, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
     last = np.minimum(whole, np.where(v.recompute_every_second & (stage.again < 1), layer.autograd_bytes, layer.saved_bytes))
     others = np.where(v.activations_away, saved, saved - turn + first)

@@ -108,7 +108,7 @@ class View:
         return (self.virtual_stages > 1) & ~self.v_shaped
 
     @cached_property
-    def one_by_one(self) -> Mask:
+    def sequential_backward(self) -> Mask:
         """Whether the round-robin stages of a rank run their backward passes one after the other, each with all its
         micro-batches, and each is reduced and resharded before the next: breadth-first schedules, and schedules with a single
         round.

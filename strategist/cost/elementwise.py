@@ -61,7 +61,7 @@ class _Layer:
         return compute_bytes(self.workload)
 
     @property
-    def turned(self) -> Floats:
+    def rotary_values(self) -> Floats:
         """Values of queries and keys of a token on a rank."""
         return (self.model.query_width + self.model.key_value_width / 2) / self.v.tp
 
@@ -108,7 +108,7 @@ def _residual_stream(layer: _Layer) -> Moved:
 
 def _written_norms(layer: _Layer) -> Moved:
     """Additional bytes of norms written in torch, which pass over their input once per operation."""
-    width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.turned if layer.model.qk_norm else 0.0
+    width, qk = 2 * layer.model.hidden_size / layer.v.activation_shards, layer.rotary_values if layer.model.qk_norm else 0.0
     values = np.where(~layer.fused & _written(layer), width + qk, 0.0)
     return Moved(forward=NORM_BYTES * values, backward=NORM_BACKWARD_BYTES * values)
 
@@ -119,7 +119,7 @@ def _written(layer: _Layer) -> bool:
 
 def _head_norms(layer: _Layer) -> Moved:
     """Norms of queries and keys."""
-    values = layer.turned if layer.model.qk_norm else 0.0 * layer.v.tp
+    values = layer.rotary_values if layer.model.qk_norm else 0.0 * layer.v.tp
     return Moved(forward=4 * values, backward=6 * values)
 
 
@@ -128,7 +128,7 @@ def _rotary(layer: _Layer) -> Moved:
     if layer.model.learned_positions:
         return Moved(forward=0.0, backward=0.0)
     each = layer.value_bytes / 2 * np.where(layer.fused, 4.0, layer.stack.rotary_bytes)
-    return Moved(forward=each * layer.turned, backward=each * layer.turned)
+    return Moved(forward=each * layer.rotary_values, backward=each * layer.rotary_values)
 
 
 def _repeated_heads(layer: _Layer) -> Moved:

@@ -130,7 +130,7 @@ def _with_splits(
 def _alone(cluster: Cluster, number: int) -> Cluster:
     """The cluster with all nodes like those of one group; its network stays as slow as it is."""
     group = cluster.groups[number]
-    return replace(cluster, device=group.paced, intra=group.intra, groups=())
+    return replace(cluster, device=group.scaled_by_speed, intra=group.intra, groups=())
 
 
 def _pace(priced: Priced) -> Floats:

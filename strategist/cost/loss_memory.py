@@ -55,10 +55,10 @@ def loss_memory(model: ModelShape, workload: Workload, stack: Stack, v: View) ->
     else:
         saved = np.where(v.compiled, 0.0, LOG_SOFTMAX_BYTES) if loss.kept_logit_bytes else 0.0
         kept = between = logits * (loss.kept_logit_bytes + saved)
-    one_by_one = loss.fused or not loss.kept_logit_bytes
+    chunk_by_chunk = loss.fused or not loss.kept_logit_bytes
     return LossMemory(
         input_bytes=inputs,
-        projected_bytes=c * logits / (pieces if one_by_one else 1.0),
+        projected_bytes=c * logits / (pieces if chunk_by_chunk else 1.0),
         peak_bytes=logits / pieces * each + kept,
         saved_bytes=between,
         lingering_bytes=logits * traits.lingering_logit_bytes,

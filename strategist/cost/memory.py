@@ -77,7 +77,7 @@ def _states(stage: Stage, c: MemoryContext) -> tuple[Floats, StageTimeline]:
     waiting = v.no_sync & fsdp if traits.parameters == "copies" else v.no_sync & (v.accumulation > 1) & fsdp
     each = (per.gradient if traits.parameters == "copies" else v.reduce_bytes) * (per.trained if per.frozen else 1.0)
     reduced, root, whole = np.where(away, 0.0, trained * per.gradient), local.root * each, local.stage * each
-    apart = v.one_by_one if traits.parameters == "shards" else np.zeros_like(v.one_by_one)
+    apart = v.sequential_backward if traits.parameters == "shards" else np.zeros_like(v.sequential_backward)
     own = (whole - root) / v.virtual_stages
     last = own + np.where(stage.has_head > 0, 0.0, root) + (1 - 1 / v.virtual_stages) * reduced
     first = np.where(waiting, own + np.where(stage.has_head > 0, root, 0.0), reduced / v.virtual_stages)

@@ -85,7 +85,7 @@ class StageTimeline:
         return mask
 
     @cached_property
-    def fresh(self) -> Mask:
+    def before_first_backward(self) -> Mask:
         """Whether no micro-batch has run its backward pass yet when the most are in flight."""
         mask: Mask = (self.v.pp > 1) & ~self.v.streamed & (self.stage.in_flight >= self.v.accumulation)
         return mask
@@ -109,7 +109,7 @@ class StageTimeline:
     @cached_property
     def early_gradients(self) -> Floats:
         """Bytes of gradients that exist before the backward pass of the layers."""
-        return np.where((self.several & ~self.fresh) | self.in_buckets, self.first_gradients, 0.0) + self.unsummed
+        return np.where((self.several & ~self.before_first_backward) | self.in_buckets, self.first_gradients, 0.0) + self.unsummed
 
     @cached_property
     def streamed_head(self) -> tuple[Floats, Floats]:
@@ -124,7 +124,7 @@ class StageTimeline:
         return self.context.loss.saved_bytes + self.context.loss.input_bytes
 
     @cached_property
-    def lingering(self) -> Floats:
+    def other_logits(self) -> Floats:
         """Bytes of logits of other micro-batches than the current one."""
         left = np.where(self.several, self.context.loss.lingering_bytes, 0.0)
         return self.has_head * (left + (self.stage.losses_in_flight - 1) * self.waiting_loss)
@@ -160,8 +160,8 @@ class StageTimeline:
         """
         own = self.first_gradients * (self.local.root + self.local.layer) / np.maximum(self.local.stage, 1.0)
         kept = self.activations.first_layer_bytes + self.activations.output_bytes
-        second = self.fresh & self.several & (own > kept)
-        all_there = self.in_buckets | (self.several & ~self.fresh) | second
+        second = self.before_first_backward & self.several & (own > kept)
+        all_there = self.in_buckets | (self.several & ~self.before_first_backward) | second
         there = np.where(all_there, self.first_gradients, self.first_gradients - own)
         return there + self.traits.piled_gradient_bytes * self.local.stage + self.unsummed, np.where(second, kept, 0.0)
 
@@ -175,23 +175,23 @@ def forward_end(t: StageTimeline) -> Parts:
     """End of the forward pass: all activations in flight, the logits, and all copies made by autocast."""
     local = t.local
     cast = np.where(t.v.autocast, (t.stage.layers * local.layer + local.head) * t.context.compute_bytes, 0.0)
-    logits = t.lingering + t.has_head * t.context.loss.projected_bytes
+    logits = t.other_logits + t.has_head * t.context.loss.projected_bytes
     return _parts(t, gradients=t.early_gradients, unsharded=cast, activations=t.activations.in_flight_bytes, logits=logits)
 
 
 def loss(t: StageTimeline) -> Parts:
     """Backward pass of the loss: logits and what the loss computes from them, with all activations in flight."""
     (resident, _), (beside, _), (sums, copied) = t.gathered, t.unresharded, t.streamed_head
-    return _at_loss(t, t.early_gradients + sums, resident + beside + copied, t.activations.in_flight_bytes, t.lingering)
+    return _at_loss(t, t.early_gradients + sums, resident + beside + copied, t.activations.in_flight_bytes, t.other_logits)
 
 
 def second_loss(t: StageTimeline) -> Parts:
     """Backward pass of the second micro-batch's loss, if all forward passes come first: beside gradients of the first one."""
     (resident, _), (_, after) = t.gathered, t.unresharded
     lasting = np.where(t.stage.losses_in_flight > 1, t.first_gradients, 0.0)
-    lingering = t.lingering - t.has_head * np.minimum(t.stage.losses_in_flight - 1, 1.0) * t.waiting_loss
+    other_logits = t.other_logits - t.has_head * np.minimum(t.stage.losses_in_flight - 1, 1.0) * t.waiting_loss
     held = t.activations.in_flight_bytes - t.activations.micro_batch_bytes
-    return _at_loss(t, lasting, np.maximum(resident, after), held, lingering)
+    return _at_loss(t, lasting, np.maximum(resident, after), held, other_logits)
 
 
 def head_backward(t: StageTimeline) -> Parts:
@@ -206,7 +206,7 @@ def head_backward(t: StageTimeline) -> Parts:
         gradients=t.early_gradients + t.streamed_head[0],
         unsharded=unsharded,
         activations=held.in_flight_bytes + gradient,
-        logits=t.lingering + t.has_head * c.loss.projected_bytes,
+        logits=t.other_logits + t.has_head * c.loss.projected_bytes,
         communication=np.where(t.in_buckets | c.per.frozen, 0.0, head),
     )
 
@@ -233,7 +233,7 @@ def second_last_layer_backward(t: StageTimeline) -> Parts:
         held.in_flight_bytes - held.last_layer_bytes * two + t.layer_backward,
         early * two,
     )
-    alone = t.v.one_by_one & t.reduced_last
+    alone = t.v.sequential_backward & t.reduced_last
     if alone.any():
         others = (t.gradients, below, held.last_stage_alone_bytes + t.layer_backward, early)
         values = tuple(np.where(alone, other, value) for other, value in zip(others, values, strict=True))  # type: ignore[assignment]
@@ -279,14 +279,14 @@ def embedding_backward(t: StageTimeline) -> Parts:
     """Backward pass of the embedding: its unsharded gradient, beside that of the head."""
     at_last = t.root[2]
     unsharded = np.where(at_last > 0, t.local.root * t.context.per.gathered, 0.0)
-    return _parts(t, gradients=_without_root(t), unsharded=unsharded, logits=t.lingering, communication=at_last)
+    return _parts(t, gradients=_without_root(t), unsharded=unsharded, logits=t.other_logits, communication=at_last)
 
 
 def root_reduction(t: StageTimeline) -> Parts:
     """Reduction of the gradients of embedding and head."""
     v = t.v
     buffers = np.where(v.ddp | v.streamed | v.no_sync, 0.0, gradient_buffers(t.local.root, t.context))
-    return _parts(t, gradients=_without_root(t), logits=t.lingering, communication=buffers)
+    return _parts(t, gradients=_without_root(t), logits=t.other_logits, communication=buffers)
 
 
 def optimizer_step(t: StageTimeline) -> Parts:
@@ -348,7 +348,7 @@ def _backward(t: StageTimeline, gradients: Floats, unsharded: Floats, activation
         gradients=gradients,
         unsharded=unsharded,
         activations=activations,
-        logits=t.lingering + apart,
+        logits=t.other_logits + apart,
         communication=head if buffers is None else buffers + head,
     )
 

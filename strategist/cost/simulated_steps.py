@@ -40,11 +40,12 @@ a vanishing share of the step, and the closed form stands.
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """Seconds of one micro-batch on one layer and on the head: (passes, parts of ON_STAGE, rows); passes are forward, backward
-    for inputs, and backward for weights. ``layer_bytes`` are the activations of a layer held on the device.
+    """Seconds of one micro-batch on one layer, on the embedding and on the head: (passes, STAGE_PARTS, rows); passes are forward,
+    backward for inputs, and backward for weights. ``layer_bytes`` are the activations of a layer held on the device.
     """
 
     layer: Floats
+    embedding: Floats
     head: Floats
     layer_bytes: Floats
 
@@ -143,17 +144,20 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
 
 def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:
     """Divides parts of a micro-batch among its passes: matmuls into three equal passes; recomputation and its communication
-    belong to the backward pass; a loss is half and half.
+    belong to the backward pass, like the sums of the embedding's gradients; a loss is half and half.
     """
     per, work = state_bytes(model, workload, stack), layer_work(model, workload, stack, v)
-    middle, head = (np.stack([parts[name] for name in STAGE_PARTS]) / v.accumulation for parts in (steps.middle, steps.head))
+    middle, embedding, head = (
+        np.stack([parts[name] for name in STAGE_PARTS]) / v.accumulation for parts in (steps.middle, steps.embedding, steps.head)
+    )
     shares, half = _forward_shares(per, work, v), np.full((len(STAGE_PARTS), 1), 0.5)
     half[0] = 1 / 2 if per.frozen else 1 / 3
     weights = np.zeros((len(STAGE_PARTS), 1))
     weights[0] = 0.0 if per.frozen else 1 / 3
-    layer, head = middle / np.ceil(model.layers / v.pp), head - middle
+    layer, embedding, head = middle / np.ceil(model.layers / v.pp), embedding - middle, head - middle
     return Passes(
         layer=np.stack([layer * shares, layer * (1 - shares - weights), layer * weights]),
+        embedding=np.stack([0 * embedding, embedding, 0 * embedding]),
         head=np.stack([head * half, head * (1 - half - weights), head * weights]),
         layer_bytes=np.where(v.activations_away, 0.0, work.activations.saved_bytes),
     )
@@ -198,19 +202,21 @@ def _simulated(
 
 
 def _rows(each: Passes, rows: list[int]) -> Passes:
-    return Passes(layer=each.layer[:, :, rows], head=each.head[:, :, rows], layer_bytes=each.layer_bytes[rows])
+    three = {name: getattr(each, name)[:, :, rows] for name in ("layer", "embedding", "head")}
+    return Passes(**three, layer_bytes=each.layer_bytes[rows])
 
 
 def _layers(pipeline: Pipeline, layers: int, own: Passes, row: int, *, weighted: bool) -> tuple[int, ...]:
     if not weighted:
         return even_layers(layers, pipeline.stages)
-    layer, head = (float(array[:, :, row].sum()) for array in (own.layer, own.head))
-    return split(pipeline, layers, layer, [*[0.0] * (pipeline.stages - 1), head]).layers
+    layer, *ends = (float(array[:, :, row].sum()) for array in (own.layer, own.embedding, own.head))
+    return split(pipeline, layers, layer, [ends[0], *[0.0] * (pipeline.stages - 2), ends[1]]).layers
 
 
 def _by_stage(own: Passes, number: int, given: Floats, head: int) -> Floats:
     """(rows, stages) seconds of one of the passes."""
     found: Floats = given * own.layer[number].sum(axis=0)[:, None]
+    found[:, 0] += own.embedding[number].sum(axis=0)
     found[:, head] += own.head[number].sum(axis=0)
     return found
 
@@ -228,8 +234,8 @@ def _time(own: Passes, given: Floats, tails: Parts, timeline: Timeline, head: in
     pace = bubble.argmin(axis=1)
     ranks = np.array([pipeline.rank_of(stage) for stage in range(pipeline.stages)])
     layers = (given * (ranks[None] == pace[:, None])).sum(axis=1)
-    heads = (ranks[head] == pace).astype(np.float64)
-    parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + heads * own.head.sum(axis=0))
+    ends = (ranks[0] == pace) * own.embedding.sum(axis=0) + (ranks[head] == pace) * own.head.sum(axis=0)
+    parts = pipeline.micro_batches * (layers * own.layer.sum(axis=0) + ends)
     time: Parts = dict(zip(STAGE_PARTS, parts, strict=True))
     time |= {name: column[rows, pace] for name, column in tails.items()}
     time["pp_communication"] = steps[: len(given)] - steps[len(given) :]

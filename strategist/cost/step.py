@@ -77,12 +77,13 @@ class RankSteps:
 
     first, last: the ranks at both ends.
     middle: a rank with as many layers as the first, without embedding and head.
-    head: the same with the head.
+    embedding, head: the same with the embedding, and with the head.
     hop_seconds: one transfer between ranks.
     """
 
     first: Parts
     middle: Parts
+    embedding: Parts
     head: Parts
     last: Parts
     hop_seconds: Floats
@@ -97,10 +98,16 @@ def rank_steps(
     inputs = step_inputs(model, cluster, workload, stack, v, work)
     first = stages(model, v, stack.memory_traits)[0]
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
-    between = stage_inputs(middle, model, cluster, workload, stack, per, v, work)
-    four = {"first": inputs.first, "middle": between, "head": replace(between, has_head=np.ones_like(v.pp)), "last": inputs.last}
+    head = np.where(v.pp == 1, model.head_parameters, float(model.vocab_size * model.hidden_size))
+    parts = {
+        "middle": middle,
+        "embedding": replace(middle, ends=middle.ends + model.embedding_parameters),
+        "head": replace(middle, ends=head, has_head=np.ones_like(v.pp)),
+    }
+    ranks = {name: stage_inputs(stage, model, cluster, workload, stack, per, v, work) for name, stage in parts.items()}
     shared, factors = _shared(inputs, calibration.factors), calibration.factors
-    times = {name: _stage_step(stage, shared, inputs, factors).time for name, stage in four.items()}
+    all_ranks = {"first": inputs.first, "last": inputs.last, **ranks}
+    times = {name: _stage_step(stage, shared, inputs, factors).time for name, stage in all_ranks.items()}
     return RankSteps(**times, hop_seconds=shared.links.pp)
 
 
@@ -353,7 +360,7 @@ def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
     """Seconds of transfers between stages: exposed while the pipeline fills and drains, all exposed if the device cannot
     overlap.
     """
-    exposed = _filling(v) + (1 - rates.overlaps) * passing(v)
+    exposed = _filling(v) + (1 - rates.overlaps) * transfer_count(v)
     return np.where(v.pp > 1, exposed * links.pp, 0.0)
 
 
@@ -365,14 +372,14 @@ def _filling(v: View) -> Floats:
     return 2 * (v.pp - 1) * rounds
 
 
-def passing(v: View) -> Floats:
+def transfer_count(v: View) -> Floats:
     """Number of a stage's own transfers: one forward and one backward per micro-batch and virtual stage."""
     return 2 * v.accumulation * v.virtual_stages
 
 
 def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time: Parts, v: View) -> Floats:
     """Seconds in which some collective runs."""
-    hops = np.where(v.pp > 1, (_filling(v) + passing(v)) * links.pp, 0.0)
+    hops = np.where(v.pp > 1, (_filling(v) + transfer_count(v)) * links.pp, 0.0)
     blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
     return blocking + (_sharding_seconds(n, links, besides, v) + hops)
 

@@ -16,7 +16,7 @@ from strategist.cost.candidate_arrays import Floats, View, view
 from strategist.cost.comm import collectives, gathers_keys, stage_collectives
 from strategist.cost.layer_flops import layer_work
 from strategist.cost.model_states import stages, state_bytes
-from strategist.cost.step import gather_seconds, passing
+from strategist.cost.step import gather_seconds, transfer_count
 from strategist.expr.columns import Columns
 
 GATHER, SCATTER, REDUCE, EXCHANGE, SEND = "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"
@@ -66,5 +66,5 @@ def _bytes(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack
         ("tp", f"{GATHER}, {SCATTER}" if split else REDUCE): tensor,
         ("cp", GATHER if gathers_keys(model, workload) else SEND): times * n * links.cp,
         ("ep", EXCHANGE): times * n * links.ep,
-        ("pp", SEND): np.where(v.streamed, 2 * times * n, passing(v)) * links.pp,
+        ("pp", SEND): np.where(v.streamed, 2 * times * n, transfer_count(v)) * links.pp,
     }

@@ -56,8 +56,8 @@ def unresharded_stages(stage: Stage, local: LocalParameters, c: MemoryContext) -
         return np.zeros_like(v.tp), np.zeros_like(v.tp)
     kept = (v.pp > 1) & (v.accumulation > 1) & ~v.ddp & ~v.streamed
     each = stage.layers / v.virtual_stages * local.layer * gathered
-    beside = np.where(v.looped & v.reshard & ~v.one_by_one, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
-    after = local.root * gathered + np.where(v.one_by_one, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
+    beside = np.where(v.looped & v.reshard & ~v.sequential_backward, np.minimum(np.floor(v.virtual_stages / 2), 2.0) * each, 0.0)
+    after = local.root * gathered + np.where(v.sequential_backward, 1.0, np.minimum(v.virtual_stages, 3.0)) * each
     return np.where(kept, beside, 0.0), np.where(kept, after, 0.0)
 
 

@@ -25,7 +25,7 @@ from strategist.executors.local import (
 )
 from strategist.executors.preflight import require_ready
 from strategist.executors.requirements import require_supervision
-from strategist.executors.trial_metrics import Impossible, pace
+from strategist.executors.trial_metrics import Impossible, step_time_fields
 from strategist.executors.trial_outcome import OUT_OF_MEMORY
 from strategist.expr.evaluate import Facts
 from strategist.programs.megatron_stages import STAGES, stage_list
@@ -205,7 +205,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     if sum(record.step_seconds) > wall_seconds:
         raise Impossible(0, f"its steps add up to {sum(record.step_seconds):.3g} s, the whole trial took {wall_seconds:.3g} s")
     return {
-        **pace(plan, settings, record.step_seconds),
+        **step_time_fields(plan, settings, record.step_seconds),
         "peak_memory_bytes": () if record.peak_memory_bytes is None else (record.peak_memory_bytes,),
         "peak_reserved_bytes": () if record.peak_reserved_bytes is None else (record.peak_reserved_bytes,),
         "losses": record.losses,

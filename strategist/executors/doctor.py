@@ -142,7 +142,7 @@ def _has_kernels(capability: str, architectures: Collection[str]) -> bool:
     return any(name[:-1] == major and name[-1].isdigit() and int(name[-1]) <= minor for name in architectures)
 
 
-def boards(facts: MachineFacts) -> Iterator[Diagnostic]:
+def gpu_state(facts: MachineFacts) -> Iterator[Diagnostic]:
     """The state of each GPU."""
     for gpu in facts.gpus:
         name = f"GPU {gpu['index']}"
@@ -267,7 +267,7 @@ def limits(facts: MachineFacts) -> Iterator[Diagnostic]:
         )
 
 
-def surroundings(facts: MachineFacts) -> Iterator[Diagnostic]:
+def measurement_conditions(facts: MachineFacts) -> Iterator[Diagnostic]:
     """Conditions that distort measurements."""
     if facts.clock_synchronised is False:
         yield _info(
@@ -294,7 +294,7 @@ def surroundings(facts: MachineFacts) -> Iterator[Diagnostic]:
         )
 
 
-CHECKS: tuple[Check, ...] = (system, packages, gpus, boards, communication, limits, surroundings)
+CHECKS: tuple[Check, ...] = (system, packages, gpus, gpu_state, communication, limits, measurement_conditions)
 
 
 def _too_old(driver: str, cuda: str) -> str:

@@ -81,13 +81,13 @@ def new_tag(study: str) -> str:
 
 def sweep(study: str) -> int:
     """Ends processes of earlier trials of ``study`` if the process that ran the trial is gone; returns their number."""
-    stale = {pid: tag for pid, tag in tagged(f"{study}.").items() if not owner_lives(tag)}
+    stale = {pid: tag for pid, tag in tagged(f"{study}.").items() if not owner_is_running(tag)}
     for tag in set(stale.values()):
         end(tag, grace_seconds=0.0)
     return len(stale)
 
 
-def owner_lives(tag: str) -> bool:
+def owner_is_running(tag: str) -> bool:
     """Whether the process that runs the trial with this tag still exists."""
     parts = tag.rsplit(".", 3)
     return len(parts) == 4 and parts[1].isdigit() and parts[2] != "" and started(int(parts[1])) == parts[2]

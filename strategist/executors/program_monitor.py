@@ -59,18 +59,18 @@ class FollowedLog(Log):
         if not line:
             return
         self.last = line
-        self.look_for_signs(line)
+        self.detect_failure(line)
         if (step := self.reader.line(line, now)) is not None:
             self.enter("warm-up" if len(self.reader.steps) <= self.reading.warmup_steps else "measure", step)
 
-    def hear(self, path: Path) -> None:
+    def read_remote_log(self, path: Path) -> None:
         """Searches the end of another host's output for failures."""
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
             for line in file.read().splitlines():
-                self.look_for_signs(without_controls(line[:LINE_CHARACTERS].decode("utf-8", errors="replace")).strip())
+                self.detect_failure(without_controls(line[:LINE_CHARACTERS].decode("utf-8", errors="replace")).strip())
 
-    def look_for_signs(self, line: str) -> None:
+    def detect_failure(self, line: str) -> None:
         """Notes a line that reports out of memory, the reason of a failure, or a killed process."""
         if not self.out_of_memory and any(sign in line for sign in self.reading.out_of_memory):
             self.out_of_memory = line
@@ -105,7 +105,7 @@ def main(folder: str, *command: str) -> int:
     code = keep(place, NAME, command, log)
     log.close()
     for other in sorted(place.glob(OUTPUT.format("*"))) if code else ():
-        log.hear(other)
+        log.read_remote_log(other)
     if (record := recorded(log, code)) is not None:
         codec.save(record, place / f"{NAME}.json")
     return code

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from strategist.errors import InputError
-from strategist.executors.processes import SCRATCH, owner_lives, tagged
+from strategist.executors.processes import SCRATCH, owner_is_running, tagged
 
 PREFIX = "strategist-"  # short, since paths of sockets are limited to 108 characters
 OWNER, SHARED = ".owner", ".shared"
@@ -111,7 +111,7 @@ def _is_stale(place: Path, study: str) -> bool:
         machine, _, tag = (place / OWNER).read_text(encoding="utf-8").partition(" ")
     except (OSError, ValueError):
         return False
-    return machine == _machine() and tag.startswith(f"{study}.") and not owner_lives(tag)
+    return machine == _machine() and tag.startswith(f"{study}.") and not owner_is_running(tag)
 
 
 def _machine() -> str:

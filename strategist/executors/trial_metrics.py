@@ -49,7 +49,7 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     slowest = max(records, key=lambda record: statistics.median(record.step_seconds))
     spoken = next((record for record in records if record.losses), records[0])
     return {
-        **pace(plan, settings, slowest.step_seconds),
+        **step_time_fields(plan, settings, slowest.step_seconds),
         "peak_memory_bytes": tuple(record.peak_memory_bytes for record in records),
         "losses": spoken.losses,
         "grad_norms": spoken.grad_norms,
@@ -62,9 +62,9 @@ def figures(plan: Plan, settings: TrialSettings, records: Sequence[RankRecord], 
     }
 
 
-def pace(plan: Plan, settings: TrialSettings, seconds: Sequence[float]) -> dict[str, Any]:
+def step_time_fields(plan: Plan, settings: TrialSettings, seconds: Sequence[float]) -> dict[str, Any]:
     """Fields of a Measurement from the seconds of each step; the first steps may still be warm-up."""
-    warming, estimate = warming_up(seconds), plan.estimate
+    warming, estimate = warmup_step_count(seconds), plan.estimate
     steady = seconds[warming:]
     step_seconds = statistics.median(steady)
     return {
@@ -124,7 +124,7 @@ def _mean(records: Sequence[RankRecord], figure: Callable[[RankRecord], float | 
     return statistics.fmean(values) if len(values) == len(records) else None
 
 
-def warming_up(seconds: Sequence[float]) -> int:
+def warmup_step_count(seconds: Sequence[float]) -> int:
     """Number of first steps that are slower than the steady steps of the second half.
 
     A step is slower if it exceeds their median by more than three median deviations and by more than the share ``STEADY_SHARE``. At
@@ -155,38 +155,40 @@ def spread(seconds: Sequence[float]) -> float | None:
 
 
 def _check(record: RankRecord, settings: TrialSettings, wall_seconds: float) -> None:
-    def demand(law: bool, message: str) -> None:
+    def require(law: bool, message: str) -> None:
         if not law:
             raise Impossible(record.rank, f"rank {record.rank}: {message}")
 
     steps = record.step_seconds
     wanted = settings.steps if settings.total_steps is None else max(1, len(steps))  # a training may have resumed near its end
-    demand(len(steps) == wanted and bool(steps), f"{len(steps)} steps were timed, not {wanted}")
-    demand(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
-    demand(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
-    demand((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
+    require(len(steps) == wanted and bool(steps), f"{len(steps)} steps were timed, not {wanted}")
+    require(min(steps, default=0.0) > 0, f"a step of {min(steps, default=0.0)} s is impossible")
+    require(sum(steps) <= wall_seconds, f"its steps add up to {sum(steps):.3g} s, the whole trial took {wall_seconds:.3g} s")
+    require((record.peak_memory_bytes or 0) > 0, f"a peak memory of {record.peak_memory_bytes} bytes is impossible")
     profiled, total, exposed = (
         record.profiled_step_seconds, record.communication_seconds, record.exposed_communication_seconds,
     )  # fmt: skip
-    demand(profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
-    demand(
+    require(profiled is None or profiled > 0, f"a profiled step of {profiled} s is impossible")
+    require(
         total is None or 0 <= total <= CLOCK_TOLERANCE * (profiled or 0.0),
         f"{total} s of communication do not fit in a step of {profiled} s",
     )
-    demand(exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it")
+    require(
+        exposed is None or 0 <= exposed <= (total or 0.0), f"{exposed} s of exposed communication do not fit in {total} s of it"
+    )
     parts = sum((record.time or {}).values())
-    demand(
+    require(
         record.time is None or abs(parts - (profiled or 0.0)) <= max(PARTS_TOLERANCE * (profiled or 0.0), CLOCKS_SECONDS),
         f"its parts add up to {parts:.4g} s, the profiled step took {profiled} s",
     )
     waits = None if record.pipeline_waits is None else sum(record.pipeline_waits)
     alone = sum((record.exposed_seconds_by_axis or {}).values())
-    demand(
+    require(
         0 <= alone <= CLOCK_TOLERANCE * (exposed or 0.0),
         f"{alone} s of exposed communication by axis do not fit in {exposed} s of it",
     )
     for what, seconds in (("computation", record.compute_seconds), ("waiting", waits)):
-        demand(
+        require(
             seconds is None or 0 <= seconds <= CLOCK_TOLERANCE * (profiled or 0.0),
             f"{seconds} s of {what} do not fit in a step of {profiled} s",
         )

@@ -3,7 +3,7 @@
 from strategist.expr.check import Expression
 from strategist.expr.evaluate import scalar
 from strategist.expr.parse import Node, Operation
-from strategist.lint.satisfiability import COMPARISONS, atom
+from strategist.lint.satisfiability import COMPARISONS, term_domains
 
 
 def constant_part(expression: Expression) -> tuple[int, bool] | None:
@@ -17,7 +17,7 @@ def _constant_in(node: Node) -> tuple[int, bool] | None:
     if not isinstance(node, Operation):
         return None
     if node.operator in COMPARISONS:
-        _, true, false = atom(node)
+        _, true, false = term_domains(node)
         if true.empty or false.empty:
             return node.column, false.empty
     return next((found for found in map(_constant_in, node.operands) if found is not None), None)

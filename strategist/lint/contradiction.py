@@ -11,8 +11,8 @@ from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
 from strategist.lint.satisfiability import Regions, holds, known, together
-from strategist.lint.witness import MAX_REGIONS, situations, whole_row
-from strategist.rules.policy_matching import acts_for, holds_for, selects_row
+from strategist.lint.witness import MAX_REGIONS, complete_facts, situations
+from strategist.rules.policy_matching import condition_holds, preconditions_hold, selects_row
 from strategist.units import show_bytes
 
 SAMPLE_NUMBERS = (1, 2, 3, 4, 8, 16, 32)
@@ -53,7 +53,7 @@ class Law:
 
     def drops(self, row: Mapping[str, Any]) -> bool:
         """Whether it acts on a candidate and drops it, by evaluation of the row."""
-        acts = holds_for(self.card, row) and acts_for(self.policy, row)
+        acts = preconditions_hold(self.card, row) and condition_holds(self.policy, row)
         return acts and selects_row(self.effect, row) is self.forbids
 
 
@@ -146,7 +146,7 @@ def _nothing_left(first: Law, second: Law, path: str, values: Mapping[str, Any])
     possible = [value for value in _possible(first, second, path) if value is not None]
     if len(possible) < len(_possible(first, second, path)):  # OTHERS represent all other numbers, which are treated alike
         possible += [number for number in SAMPLE_NUMBERS if number not in possible]
-    rows = [row for row in (whole_row({**values, path: value}) for value in possible) if row is not None]
+    rows = [row for row in (complete_facts({**values, path: value}) for value in possible) if row is not None]
     one, two = [[not law.drops(row) for row in rows] for law in (first, second)]
     return rows[one.index(True)] if any(one) and any(two) and not any(map(all, zip(one, two, strict=True))) else None
 

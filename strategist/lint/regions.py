@@ -27,7 +27,7 @@ def card_fails(card: Card) -> Regions:
     return [region for condition in card.preconditions for region in fails(condition.when)]
 
 
-def where_acts(card: Card, when: Expression | None) -> Regions:
+def acting_regions(card: Card, when: Expression | None) -> Regions:
     """Regions in which the card's preconditions and the condition ``when`` are true; none if that cannot be decided."""
     return known(lambda: together(card_holds(card), holds(when)))
 
@@ -96,7 +96,7 @@ def _other_values(setting: Setting) -> Domain:
         rest = domain.choices - chosen(setting.values).choices
         return Domain(choices=rest, unknown=True)
     numbers = [value for value in setting.values if isinstance(value, int)]
-    return domain.meet(Domain(spans=others(numbers), whole=True)).maybe_unknown()
+    return domain.meet(Domain(spans=others(numbers), whole=True)).with_unknown()
 
 
 def _points(setting: Setting) -> tuple[Span, ...]:

@@ -98,7 +98,7 @@ def _surely(term: str, true: Domain, false: Domain, value: bool) -> Region:
 
 
 def _not_surely(term: str, true: Domain, false: Domain, value: bool) -> Region:
-    return {term: (false if value else true).maybe_unknown()}
+    return {term: (false if value else true).with_unknown()}
 
 
 def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bool], Region]) -> Regions:
@@ -114,11 +114,11 @@ def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bo
         return together(*parts) if every else _bounded(region for part in parts for region in part)
     if isinstance(node, Literal):
         return EVERYWHERE if (node.value is value) == (literal is _surely) else ()
-    region = literal(*atom(node), value)
+    region = literal(*term_domains(node), value)
     return () if any(domain.empty for domain in region.values()) else (region,)
 
 
-def atom(node: Node) -> tuple[str, Domain, Domain]:
+def term_domains(node: Node) -> tuple[str, Domain, Domain]:
     """The term of a condition without and, or, not; and its domains where the condition is true and where it is false."""
     if isinstance(node, Operation):
         left, right = node.operands[0], node.operands[-1]

@@ -59,7 +59,7 @@ class Domain:
         met = (_tight(one.meet(two), self.whole) for one in self.spans for two in other.spans)
         return Domain(spans=tuple(span for span in met if not span.empty), whole=self.whole, unknown=unknown)
 
-    def maybe_unknown(self) -> "Domain":
+    def with_unknown(self) -> "Domain":
         """The same set with unknown added."""
         return Domain(spans=self.spans, choices=self.choices, whole=self.whole, unknown=True)
 

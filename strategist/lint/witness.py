@@ -36,7 +36,7 @@ _DIVISIBLE_SIZE = 46_080
 
 
 def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Values of ``names`` in a region, ends of their domains first; :func:`whole_row` derives the dependent values."""
+    """Values of ``names`` in a region, ends of their domains first; :func:`complete_facts` derives the dependent values."""
     degrees = {f"layout.{axis}" for axis in AXES}
     given = {name for name in names if _is_free(name)}
     free = sorted(given | degrees if given < names else given)
@@ -50,7 +50,7 @@ def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]
         yield _with_dependent_values(dict(zip(free, tried, strict=True)), region)
 
 
-def whole_row(values: Mapping[str, Any]) -> dict[str, Any] | None:
+def complete_facts(values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Facts and a complete candidate with these values; None if no cluster, model and workload can have them."""
     settings = {name.partition(".")[2]: value for name, value in values.items() if name in SETTINGS}
     facts = {name: value for name, value in values.items() if VOCABULARY[name].phase != CANDIDATE}

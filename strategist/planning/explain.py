@@ -21,7 +21,7 @@ from strategist.expr.columns import row_of, table
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import SETTINGS, setting, show_fact
 from strategist.rules.policy_evaluation import judge
-from strategist.rules.policy_matching import acts_for, condition_names, holds_for, selects_row
+from strategist.rules.policy_matching import condition_holds, condition_names, preconditions_hold, selects_row
 from strategist.search.facts import estimate_facts
 from strategist.search.rank import NEAR_TIE
 from strategist.units import show_bytes, show_seconds
@@ -247,7 +247,7 @@ def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
 
 
 def _breaks(ref: PolicyRef, row: Facts) -> bool:
-    if ref.policy.phase is not Phase.PLAN or not (holds_for(ref.card, row) and acts_for(ref.policy, row)):
+    if ref.policy.phase is not Phase.PLAN or not (preconditions_hold(ref.card, row) and condition_holds(ref.policy, row)):
         return False
     if ref.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
         return not selects_row(ref.effect, row)

@@ -44,7 +44,7 @@ def join_clusters(name: str, members: Sequence[tuple[Cluster, float]]) -> Cluste
 def node_differences(cluster: Cluster) -> Iterator[str]:
     """Differences between the nodes and their consequences, a sentence each; none if the nodes are equal."""
     groups, each = cluster.groups, cluster.gpus_per_node
-    rates = [sustained_flops(group.paced) for group in groups]
+    rates = [sustained_flops(group.scaled_by_speed) for group in groups]
     for slow, _ in _slowest_and_others(groups, rates):
         share = min(rates) / max(rates)
         yield f"{_count(slow, cluster)} {_kind(slow)}: they pace the others, with {share:.0%} of the matmuls of the fastest."
@@ -97,7 +97,7 @@ def _slowest_fields(groups: tuple[NodeGroup, ...]) -> dict[str, Any]:
 
 def _slowest_device(groups: tuple[NodeGroup, ...]) -> Device:
     """A device with the least memory, the slowest matmuls and the lowest memory bandwidth of all; price and power are means."""
-    devices = [group.paced for group in groups]
+    devices = [group.scaled_by_speed for group in groups]
     moved = min(devices, key=lambda device: device.memory_bytes_per_second * device.memory_efficiency)
     least = min(devices, key=lambda device: device.usable_memory_bytes)
     return replace(

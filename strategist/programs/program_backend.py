@@ -70,7 +70,7 @@ def missing_setting(told: frozenset[str], declared: Backend, free: frozenset[str
     return next((name for name in REQUIRED_SETTINGS if name not in told | free | declared.limits.keys()), "")
 
 
-def settable(backend: Backend, told: frozenset[str]) -> Iterator[str]:
+def varying_settings(backend: Backend, told: frozenset[str]) -> Iterator[str]:
     """Settings of the program that may differ between plans, each with its values if they are limited."""
     for setting in _settings():
         values = backend.limits.get(setting)

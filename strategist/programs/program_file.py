@@ -13,7 +13,7 @@ from strategist.files import yaml_file
 from strategist.profiles import catalog
 from strategist.programs.log_pattern import PatternError, check_figure, pattern
 from strategist.programs.program import Choice, Conditional, Deadlines, Entry, Metrics, OutOfMemory, Program, templates
-from strategist.programs.program_backend import backend_of, free_settings, missing_setting, settable, value_in
+from strategist.programs.program_backend import backend_of, free_settings, missing_setting, value_in, varying_settings
 from strategist.programs.template import Template, template
 from strategist.rules.backend import PARTS, Backend, read_by_itself, read_limits, read_refusals, read_stack
 
@@ -66,7 +66,7 @@ def read_program(document: yaml_file.Document) -> Program:
         out_of_memory=_decoded(OutOfMemory, document, "out_of_memory"),
         deadlines=_decoded(Deadlines, document, "deadlines"),
         backend=backend,
-        sets=tuple(settable(backend, told | free)),
+        sets=tuple(varying_settings(backend, told | free)),
         digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
     )
 

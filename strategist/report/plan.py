@@ -9,7 +9,7 @@ from rich.text import Text
 
 from strategist.contract.estimate import Estimate
 from strategist.contract.plan import Plan, Reason
-from strategist.report.plan_description import spelled_out
+from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import (
     ARITHMETIC,
     batch_words,
@@ -88,7 +88,7 @@ def plan_report(plan: Plan, title: str = "The plan") -> Group:
 
 def settings_report(plan: Plan, title: str = "The best plan") -> Group:
     """Settings of a plan in words."""
-    return section(heading(title, f"id {plan.id}"), pairs([*spelled_out(plan), ("runs on", supported_by(plan))]))
+    return section(heading(title, f"id {plan.id}"), pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
 
 
 def predicted_report(plan: Plan) -> Group:

@@ -75,7 +75,7 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
 """Line of each option, and the text for values that differ from the default."""
 
 
-def spelled_out(plan: Plan) -> Iterator[tuple[str, str]]:
+def described_parts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every part of a plan with its description; then what is off, and what does not apply."""
     changed = [name for name in SETTING_NAMES if value_of(plan.candidate, name) != value_of(_DEFAULT, name)]
     acting = [name for name in changed if plan.matters(name)]

@@ -93,9 +93,12 @@ def _work(_: Plan, found: Simulated) -> Iterator[Event]:
 
 def _parts(found: Simulated, action: Action) -> dict[str, float]:
     """Seconds of an action by part of the step."""
-    layers, head = found.layers[0, action.stage], action.stage == found.layers.shape[1] - 1
-    passes = list(PASSES[action.kind])
-    sums = layers * found.passes.layer[passes, :, 0].sum(axis=0) + head * found.passes.head[passes, :, 0].sum(axis=0)
+    head = found.layers.shape[1] - 1
+    layer, embedding, last = (
+        each[list(PASSES[action.kind]), :, 0].sum(axis=0)
+        for each in (found.passes.layer, found.passes.embedding, found.passes.head)
+    )
+    sums = found.layers[0, action.stage] * layer + (action.stage == 0) * embedding + (action.stage == head) * last
     return dict(zip(STAGE_PARTS, sums.tolist(), strict=True))
 
 

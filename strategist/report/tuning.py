@@ -123,7 +123,7 @@ def confirmed(found: Confirmation) -> str:
     turns = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
     least, most = percent(min(found.pairs)), percent(max(found.pairs))
     seen = f"{least} to {most} in {turns}" if least != most else f"{least} in {turns}"
-    return f"{pair} ({seen})" if found.sure else f"{pair}, which settles nothing ({seen}): take either"
+    return f"{pair} ({seen})" if found.conclusive else f"{pair}, which settles nothing ({seen}): take either"
 
 
 def _crash_cause(cause: CrashCause) -> tuple[str, str]:

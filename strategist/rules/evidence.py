@@ -12,7 +12,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.measurement import Outcome
 from strategist.expr.vocabulary import REQUEST, SETTINGS, VOCABULARY
 from strategist.rules.observe_policies import propose
-from strategist.rules.policy_matching import acts_for, holds_for, selects_row
+from strategist.rules.policy_matching import condition_holds, preconditions_hold, selects_row
 
 FASTER_MARGIN = 0.02
 """Relative difference by which a step must be shorter to count as faster."""
@@ -78,7 +78,7 @@ def proposer(card: str, policy: str) -> str:
 def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
     if policy.phase is Phase.OBSERVE:
         return propose(card, policy, trial.known) is not None
-    if not (acts_for(policy, trial.known) and holds_for(card, trial.known)):
+    if not (condition_holds(policy, trial.known) and preconditions_hold(card, trial.known)):
         return False
     asking = any(
         effect.kind in DEMANDING_EFFECTS and effect.settings and selects_row(effect, trial.known) for effect in policy.effects
@@ -107,7 +107,7 @@ def _asked(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) 
         with_it, without = (left, right) if selects_row(effect, left.known) else (right, left)
         if not selects_row(effect, with_it.known) or selects_row(effect, without.known):
             continue
-        if acts_for(policy, with_it.known) and holds_for(card, with_it.known) and _alike(with_it, without, free):
+        if condition_holds(policy, with_it.known) and preconditions_hold(card, with_it.known) and _alike(with_it, without, free):
             yield from _pair(with_it, without)
 
 
@@ -117,18 +117,18 @@ def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Tria
     A forbidden trial that ran out of memory counts alone if there is no counterpart.
     """
 
-    def offends(trial: Trial) -> bool:
-        return selects_row(effect, trial.known) and acts_for(policy, trial.known) and holds_for(card, trial.known)
+    def is_forbidden(trial: Trial) -> bool:
+        return selects_row(effect, trial.known) and condition_holds(policy, trial.known) and preconditions_hold(card, trial.known)
 
     names = {setting.path for setting in effect.settings} or (policy.when.names if policy.when else frozenset())
     free = _may_differ(names)
-    for offender in filter(offends, trials):
-        siblings = [trial for trial in trials if _alike(trial, offender, free) and not offends(trial)]
+    for forbidden in filter(is_forbidden, trials):
+        siblings = [trial for trial in trials if _alike(trial, forbidden, free) and not is_forbidden(trial)]
         for sibling in siblings:
-            yield from _pair(sibling, offender)
-        if not siblings and offender.known.get("observed.outcome") == Outcome.OOM:
+            yield from _pair(sibling, forbidden)
+        if not siblings and forbidden.known.get("observed.outcome") == Outcome.OOM:
             yield Pair(
-                confirms=True, followed="", ignored=offender.name, followed_seconds=None, ignored_seconds=None, differs={}
+                confirms=True, followed="", ignored=forbidden.name, followed_seconds=None, ignored_seconds=None, differs={}
             )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Reason
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import same_choice
-from strategist.rules.policy_matching import acts_for, holds_for, requested_values
+from strategist.rules.policy_matching import condition_holds, preconditions_hold, requested_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,13 @@ def warnings(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[R
         for card in deck.cards
         for policy in card.policies
         if policy.phase is Phase.OBSERVE and any(effect.kind is EffectKind.WARN for effect in policy.effects)
-        if acts_for(policy, known) and holds_for(card, known)
+        if condition_holds(policy, known) and preconditions_hold(card, known)
     )
 
 
 def propose(card: Card, policy: Policy, known: Facts) -> Proposal | None:
     """Proposal of one policy after a trial with the values ``known``; None where it has none."""
-    if policy.phase is not Phase.OBSERVE or not (acts_for(policy, known) and holds_for(card, known)):
+    if policy.phase is not Phase.OBSERVE or not (condition_holds(policy, known) and preconditions_hold(card, known)):
         return None
     settings = [setting for effect in policy.effects if effect.kind is EffectKind.TRY for setting in effect.settings]
     changes = _changes(settings, known)

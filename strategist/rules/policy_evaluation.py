@@ -15,7 +15,7 @@ from strategist.contract.plan import Reason
 from strategist.expr.columns import Columns
 from strategist.expr.evaluate import Facts, Mask, scalar
 from strategist.expr.vocabulary import setting as setting_named
-from strategist.rules.policy_matching import Where, acts, acts_for, holds, holds_for, selects, selects_row
+from strategist.rules.policy_matching import Where, acts, condition_holds, holds, preconditions_hold, selects, selects_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,7 @@ def _rules(
     deck: Deck, facts: Facts, alive: _AllowedRows, kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
 ) -> Iterator[_Rule]:
     """Effects of these kinds that apply to the table, without settings in ``free``."""
-    for card, placed in deck.acting_on(alive.columns.names, kinds, free):
+    for card, placed in deck.cards_setting_only(alive.columns.names, kinds, free):
         alive.shrink()
         where = holds(card, facts, alive.columns)
         if where is not False:
@@ -250,10 +250,10 @@ def reasons(deck: Deck, facts: Facts, row_values: Mapping[str, Any]) -> tuple[Re
     known = {**facts, **row_values}
     found = []
     for card in deck.cards:
-        if not holds_for(card, known):
+        if not preconditions_hold(card, known):
             continue
         for policy in card.policies:
-            if policy.phase is Phase.PLAN and policy.effects and acts_for(policy, known):
+            if policy.phase is Phase.PLAN and policy.effects and condition_holds(policy, known):
                 text = str(policy.because)
                 kinds = [effect.kind.value for effect in policy.effects if _complies(effect, known)]
                 found += [Reason(card=card.id, policy=policy.id, effect=kind, text=text) for kind in kinds]

@@ -53,12 +53,12 @@ def _codes(setting: Setting, choices: tuple[KnobValue, ...]) -> list[int]:
     return [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in setting.values)]
 
 
-def holds_for(card: Card, facts: Facts) -> bool:
+def preconditions_hold(card: Card, facts: Facts) -> bool:
     """Whether every precondition of the card is true, not unknown; ``facts`` include the candidate's values."""
     return all(condition.when is None or scalar(condition.when, facts) is True for condition in card.preconditions)
 
 
-def acts_for(policy: Policy, facts: Facts) -> bool:
+def condition_holds(policy: Policy, facts: Facts) -> bool:
     """Whether the policy's own condition is true, not unknown; ``facts`` include the candidate's values."""
     return policy.when is None or scalar(policy.when, facts) is True
 

@@ -7,7 +7,7 @@ from strategist.cards.deck import Deck, PolicyRef
 from strategist.contract.knobs import KnobValue
 from strategist.expr.evaluate import Facts
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.rules.policy_matching import acts_for, holds_for, requested_values, selects_row
+from strategist.rules.policy_matching import condition_holds, preconditions_hold, requested_values, selects_row
 
 
 def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) -> KnobValue:
@@ -40,7 +40,7 @@ def _keeps(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool:
 def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | None:
     """Whether the candidate with this value has the effect's settings; None where the policy does not apply."""
     row = {**facts, path: value}
-    if not (holds_for(ref.card, row) and acts_for(ref.policy, row)):
+    if not (preconditions_hold(ref.card, row) and condition_holds(ref.policy, row)):
         return None
     return selects_row(ref.effect, row)
 
@@ -48,7 +48,7 @@ def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | 
 def _named(policy_refs: Sequence[PolicyRef], facts: Facts, path: str) -> Iterator[int]:
     """Whole numbers that applicable policies name or compute."""
     for ref in policy_refs:
-        if ref.effect.kind is EffectKind.FORBID or not (holds_for(ref.card, facts) and acts_for(ref.policy, facts)):
+        if ref.effect.kind is EffectKind.FORBID or not (preconditions_hold(ref.card, facts) and condition_holds(ref.policy, facts)):
             continue
         for setting in ref.effect.settings:
             if setting.path == path:

@@ -23,7 +23,7 @@ class Limits:
     step_seconds: float
     memory_margin: float
 
-    def met_by(self, found: LowerBounds) -> Array:
+    def within_limits(self, found: LowerBounds) -> Array:
         """Mask of families x offload modes: whether the lower bounds keep to the limits."""
         fast = found.step_seconds <= self.step_seconds
         fits = [found.memory_bytes[str(how)] * self.memory_margin <= found.room_bytes for how in CHOICES["offload"]]
@@ -81,7 +81,7 @@ def families(
     """
     family, samples = _families(knobs, left)
     table = table_of(blocks, relaxed(knobs), samples)
-    parts = (limits.met_by(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
+    parts = (limits.within_limits(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
     rows = [0, *(len(samples[id(block.grid)]) for block in blocks)]
     return Families(
         blocks=blocks,

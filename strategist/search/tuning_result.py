@@ -55,7 +55,7 @@ class Confirmation:
     pairs: tuple[float, ...] = ()
 
     @property
-    def sure(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether the best won clearly, or won each of several pairs."""
         return not self.in_doubt or (len(self.pairs) > 1 and min(self.pairs) > 0)
 

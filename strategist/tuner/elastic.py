@@ -19,7 +19,7 @@ from strategist.executors.executor import OnEvent
 from strategist.executors.local import LocalExecutor, allowed_restarts
 from strategist.planning.planner import ranked
 from strategist.profiles.cluster import scaled
-from strategist.profiles.situation import Situation, situated
+from strategist.profiles.situation import Situation, on_cluster
 
 MAX_SIZES = 8
 """Maximum number of device counts that are planned for; the smallest is half of the remaining devices."""
@@ -112,7 +112,7 @@ def plan_for_fewer_devices(plan: Plan, left: int, *, deck: Deck, backend: str, c
     why: list[str] = []
     for cluster in _clusters(plan.cluster, left):
         try:
-            found = ranked(situated(asked, cluster), deck=deck, calibration=calibration, limit=1)
+            found = ranked(on_cluster(asked, cluster), deck=deck, calibration=calibration, limit=1)
         except InputError as error:  # no legal layout for this number of devices
             why.append(error.law)
             continue

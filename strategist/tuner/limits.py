@@ -53,7 +53,7 @@ class Limits:
         """Minutes since the tuning began."""
         return (time.monotonic() - self.began) / 60
 
-    def used_up(self, rows: Iterable[TrialRow], devices: int) -> str:
+    def exhausted(self, rows: Iterable[TrialRow], devices: int) -> str:
         """The limit of time or device hours that is used up, in words; empty if a trial may start."""
         if self.minutes is not None and self.minutes_passed >= self.minutes:
             return f"{self.minutes:g} minutes are over"

@@ -104,7 +104,7 @@ def search_run(sweep: Sweep, sampler: str, seed: int, others: Sequence[OtherStud
     while not regret or regret[-1] > CLOSE:
         place, _ = choose(known, seen, sampler, seed, others=others)
         seconds = float(sweep.step_seconds[place])
-        seen.append(seen_at(place, seconds))
+        seen.append(observation_at(place, seconds))
         regret.append(min(regret[-1] if regret else np.inf, seconds / best - 1))
     ran = [item.value for item in seen if item.value is not None]
     return SearchRun(
@@ -148,7 +148,7 @@ def summary(searches: Sequence[SearchRun], sampler: str) -> Summary:
     )
 
 
-def seen_at(place: int, seconds: float) -> ObservedCandidate:
+def observation_at(place: int, seconds: float) -> ObservedCandidate:
     """Observation of a trial of the row at ``place``; infinite seconds mean that it failed."""
     if isfinite(seconds):
         return ObservedCandidate(place=place, value=seconds)

@@ -14,7 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
-from strategist.tuner.replay_benchmark import prospects_of, search_run, seen_at
+from strategist.tuner.replay_benchmark import observation_at, prospects_of, search_run
 
 MODEL, DEVICES = 1, 3
 """Positions of model and devices in the tuple that identifies a sweep; a pair of sweeps may differ in one of them."""
@@ -99,7 +99,7 @@ def transfer_search(start: str, before: Sweep, own: Sweep) -> Transfer:
     Both sweeps are priced alike.
     """
     there = prospects_of(before)
-    everything = [seen_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
+    everything = [observation_at(place, float(seconds)) for place, seconds in enumerate(before.step_seconds)]
     others = [[], *([OtherStudies(known=there, seen=tuple(seen))] for seen in (_first_trials(before), everything))]
     return Transfer(
         before=before.name,
@@ -117,5 +117,5 @@ def _first_trials(sweep: Sweep) -> list[ObservedCandidate]:
     seen: list[ObservedCandidate] = []
     while len(seen) < min(TRIALS, len(known)):
         place, _ = choose(known, seen, "surrogate")
-        seen.append(seen_at(place, float(sweep.step_seconds[place])))
+        seen.append(observation_at(place, float(sweep.step_seconds[place])))
     return seen

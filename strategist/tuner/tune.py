@@ -217,9 +217,9 @@ class _Loop:
         If nothing is queued, ``ended`` may state the reason.
         """
         state = self.state
-        over = self.limits.used_up(state.rows, state.asked.cluster.devices)
+        over = self.limits.exhausted(state.rows, state.asked.cluster.devices)
         left = len(state.rows) < self.last
-        found = over or (next_trial(state, self.limits, self.unanswered()) if left else None)
+        found = over or (next_trial(state, self.limits, self.trial_without_proposal()) if left else None)
         self.ended = found if isinstance(found, str) else ""
         if not isinstance(found, Proposed):
             found = None if over or self.waiting else repeated_trial(state, self.limits.confirm)
@@ -229,7 +229,7 @@ class _Loop:
             self.expected_gain = found.expected_gain
             self.refresh()
 
-    def unanswered(self) -> TrialRow | None:
+    def trial_without_proposal(self) -> TrialRow | None:
         """The latest trial, if the cards have not proposed a trial after it yet; None otherwise. Each trial is returned once."""
         latest = latest_trial(self.state)
         if latest is None or latest.number in self.reacted:

@@ -8,7 +8,7 @@ from strategist.contract.layout import Layout
 from strategist.contract.measurement import Outcome, RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
-from strategist.executors.trial_metrics import Impossible, figures, warming_up
+from strategist.executors.trial_metrics import Impossible, figures, warmup_step_count
 
 RECORD = RankRecord(
     rank=0, outcome=Outcome.OK, phase="done", step_seconds=(0.2,), peak_memory_bytes=9, profiled_step_seconds=0.4,
@@ -55,7 +55,7 @@ def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer_of_all(plan: P
 )
 def test_steps_that_still_warm_up_are_left_out(seconds: tuple[float, ...], cut: int) -> None:
     """Only leading ones, never more than half, and none where there are too few to tell."""
-    assert warming_up(seconds) == cut
+    assert warmup_step_count(seconds) == cut
 
 
 def test_parts_that_do_not_add_up_to_their_step_are_refused(plan: Plan) -> None:

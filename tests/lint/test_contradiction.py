@@ -8,7 +8,7 @@ from strategist.cards.deck import Deck
 from strategist.cards.reader import read_card
 from strategist.files.yaml_file import parse
 from strategist.lint.contradiction import Contradiction, contradictions, laws
-from strategist.lint.witness import whole_row
+from strategist.lint.witness import complete_facts
 
 CARD = """\
 StrategyCard:
@@ -34,7 +34,7 @@ def found(first: str, one: str, second: str, two: str, *, before: str = "") -> l
 def names_dropped(contradiction: Contradiction, values: list[object]) -> Iterator[tuple[bool, bool]]:
     for value in values:
         settings = {name: shown for name, shown in contradiction.witness.items() if name != contradiction.path}
-        row = whole_row({**settings, contradiction.path: value})
+        row = complete_facts({**settings, contradiction.path: value})
         assert row is not None
         yield contradiction.first.drops(row), contradiction.second.drops(row)
 

@@ -14,7 +14,7 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.report.answer import answer_report
 from strategist.report.plan import plan_report, ranking
-from strategist.report.plan_description import OPTION_WORDS, spelled_out
+from strategist.report.plan_description import OPTION_WORDS, described_parts
 from strategist.report.setting_text import change_words, recompute_words
 from strategist.units import show_seconds
 from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
@@ -47,10 +47,10 @@ def others(name: str, base: Candidate) -> list[Any]:
 def test_every_setting_that_is_not_at_its_default_is_said_where_it_acts(name: str) -> None:
     told = []
     for base in (EVERYTHING, REPLICAS, STREAMED, PLAIN):
-        before = dict(spelled_out(settled(base)))
+        before = dict(described_parts(settled(base)))
         for value in others(name, base):
             plan = settled(base, **{name: value})
-            after = dict(spelled_out(plan))
+            after = dict(described_parts(plan))
             assert after != before, f"{name} {value}"
             if plan.matters(name):
                 told.append(value)
@@ -63,9 +63,9 @@ def test_every_setting_that_is_not_at_its_default_is_said_where_it_acts(name: st
 @pytest.mark.parametrize("name", OPTION_NAMES)
 def test_an_option_is_said_once(name: str) -> None:
     base = REPLICAS if OPTION_WORDS[name][0] == "DDP" else EVERYTHING
-    before = dict(spelled_out(settled(base)))
+    before = dict(described_parts(settled(base)))
     for value in others(name, base):
-        after = dict(spelled_out(settled(base, **{name: value})))
+        after = dict(described_parts(settled(base, **{name: value})))
         changed = [line for line in after if after[line] != before.get(line)]
         assert [line for line in changed if line != "off"] == [OPTION_WORDS[name][0]]
         assert after[changed[0]].startswith(before.get(changed[0], ""))
@@ -84,26 +84,26 @@ def test_every_option_has_words_for_every_value() -> None:
 @pytest.mark.parametrize("name", CHOICES)
 def test_every_value_of_a_knob_can_be_said(name: str) -> None:
     for base in (EVERYTHING, REPLICAS, PLAIN):
-        texts = [tuple(spelled_out(settled(base, **{name: value}))) for value in CHOICES[name]]
+        texts = [tuple(described_parts(settled(base, **{name: value}))) for value in CHOICES[name]]
         assert len(set(texts)) == len(texts)
 
 
 def test_what_is_at_its_default_takes_no_room() -> None:
-    lines = dict(spelled_out(PLAN))
+    lines = dict(described_parts(PLAN))
     assert {"DDP", "PP", "TP", "CP", "compile", "job", "no effect"}.isdisjoint(lines)
     assert lines["off"] == "PP, TP, CP, compile"
-    assert dict(spelled_out(OTHER))["off"] == "CP, compile, offload"
-    assert dict(spelled_out(settled(REPLICAS)))["DDP"] == "8 replicas"
+    assert dict(described_parts(OTHER))["off"] == "CP, compile, offload"
+    assert dict(described_parts(settled(REPLICAS)))["DDP"] == "8 replicas"
 
 
 def test_stages_with_replicas_are_held_by_fsdp2() -> None:
-    lines = dict(spelled_out(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(no_sync=True)))))
+    lines = dict(described_parts(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(no_sync=True)))))
     assert "in one shard, 4 replicas" in lines["FSDP2"]
     assert "DDP" not in lines
 
 
 def test_what_can_change_the_trained_model_is_marked() -> None:
-    neutral = " ".join(text for _, text in spelled_out(settled(EVERYTHING, float8="none")))
+    neutral = " ".join(text for _, text in described_parts(settled(EVERYTHING, float8="none")))
     assert "may differ" not in neutral
     for name, value in {
         "float8": "rowwise",
@@ -111,20 +111,20 @@ def test_what_can_change_the_trained_model_is_marked() -> None:
         "optimizer_in_backward": True,
         "expert_balance": "bias",
     }.items():
-        said = " ".join(text for _, text in spelled_out(settled(EVERYTHING, **{"float8": "none", name: value})))
+        said = " ".join(text for _, text in described_parts(settled(EVERYTHING, **{"float8": "none", name: value})))
         assert said.count("may differ") == 1, name
-    assert "may differ" in dict(spelled_out(settled(REPLICAS, comm_hook="powersgd")))["DDP"]
+    assert "may differ" in dict(described_parts(settled(REPLICAS, comm_hook="powersgd")))["DDP"]
 
 
 def test_activations_on_the_host_are_said_beside_what_else_is_there() -> None:
-    said = dict(spelled_out(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
+    said = dict(described_parts(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
     assert said.startswith("optimizer states live in host memory")
     assert "; what layers save for the backward pass waits in host memory" in said
     assert "activations on the host" in change_words(plan_with(Layout(dp_shard=8), activation_offload=True))
 
 
 def test_the_order_of_the_axes_is_the_order_of_the_mesh() -> None:
-    mesh = dict(spelled_out(settled(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
+    mesh = dict(described_parts(settled(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
     assert mesh.index("dp_replicate 2") < mesh.index("pp 2")
 
 
@@ -147,7 +147,7 @@ def test_plans_that_differ_in_their_arithmetic_alone_can_be_told_apart() -> None
 def test_what_selective_recomputation_saves_is_said() -> None:
     half = replace(PLAN.candidate.knobs, recompute="selective", saved_operations="every_second_matmul+attention")
     plan = replace(PLAN, candidate=replace(PLAN.candidate, knobs=half))
-    assert dict(spelled_out(plan))["recompute"].startswith("selective: outputs of every second matmul and attention are kept,")
+    assert dict(described_parts(plan))["recompute"].startswith("selective: outputs of every second matmul and attention are kept,")
     assert "recompute selective/2" in change_words(plan)
     assert recompute_words(replace(half, saved_operations="matmul+attention+collectives")) == "selective"
     assert recompute_words(replace(half, recompute="full")) == "full"

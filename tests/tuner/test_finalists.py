@@ -74,18 +74,18 @@ def test_winning_every_pair_is_sure_and_winning_some_is_not() -> None:
     first = [trial(A, 1.0), trial(B, 1.02)]
     sure = confirmation(finalists([*first, *turns(first, {A.id: 1.0, B.id: 1.03})], THROUGHPUT_ONLY))
     assert sure is not None
-    assert sure.sure
+    assert sure.conclusive
     assert len(sure.pairs) == 2
     mixed = [trial(A, 1.0, repeat=True), trial(B, 0.99, repeat=True), trial(A, 1.0, repeat=True), trial(B, 1.03, repeat=True)]
     unsure = confirmation(finalists([*first, *mixed], THROUGHPUT_ONLY))
     assert unsure is not None
-    assert not unsure.sure
+    assert not unsure.conclusive
 
 
 def test_a_far_lead_is_sure_without_finals() -> None:
     found = confirmation(finalists([trial(A, 1.0), trial(B, 2.0)], THROUGHPUT_ONLY))
     assert found is not None
-    assert found.sure
+    assert found.conclusive
     assert not found.in_doubt
 
 

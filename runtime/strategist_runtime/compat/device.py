@@ -46,7 +46,7 @@ def staging(*, pinned: bool) -> StagingOptions:
     return StagingOptions(use_pinned_memory=fast, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=fast)
 
 
-def reopened(stager: DefaultStager) -> DefaultStager:
+def usable_stager(stager: DefaultStager) -> DefaultStager:
     """The stager, or a new one if torch has closed it after its first state, as 2.11 does: a closed stager copies nothing."""
     return stager if stager._state_dict_stager._deepcopy_dispatch else DefaultStager(stager._config)
 

@@ -65,7 +65,7 @@ def with_local(like: Tensor, local: Tensor) -> Tensor:
     return _from_local_no_grad(local, like._spec) if isinstance(like, DTensor) else local
 
 
-def wrap_like(value: Tensor) -> Callable[[Tensor], Tensor]:
+def shard_like(value: Tensor) -> Callable[[Tensor], Tensor]:
     """A function from a shard to a tensor sharded like ``value``."""
     return partial(_shared, value._spec) if isinstance(value, DTensor) else _itself
 

@@ -63,7 +63,7 @@ class Quantised(LoRALinear):
     def _frozen(self, x: Tensor) -> Tensor:
         return nf4.FrozenLinear.apply(x, local(self.codes), local(self.constants), local(self.rows))
 
-    def whole_shape(self) -> tuple[int, int]:
+    def global_shape(self) -> tuple[int, int]:
         """The global shape of W."""
         return self.codes.shape[0], 2 * self.codes.shape[1]
 
@@ -151,7 +151,7 @@ def quantise(model: nn.Module, rows_of: RowsOf) -> None:
     """
     for name, module in model.named_modules():
         if isinstance(module, Quantised):
-            _, columns = module.whole_shape()
+            _, columns = module.global_shape()
             pieces = {part: local_part(getattr(module, part)) for part in nf4.sizes(columns)}
             first = min(offsets[0] for _, _, offsets in pieces.values())
             last = max(offsets[0] + lengths[0] for _, lengths, offsets in pieces.values())

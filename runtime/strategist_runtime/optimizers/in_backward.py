@@ -44,9 +44,9 @@ class InBackward(CombinedOptimizer):
                 continue
             for parameter in part.parameters():
                 if parameter in self.of:
-                    parameter.register_post_accumulate_grad_hook(self.arrive)
+                    parameter.register_post_accumulate_grad_hook(self.reduction_done)
 
-    def arrive(self, parameter: nn.Parameter) -> None:
+    def reduction_done(self, parameter: nn.Parameter) -> None:
         """Called after each reduction of a gradient, which includes earlier ones of the step; the last one updates the
         parameter.
         """
@@ -90,7 +90,7 @@ class InBackward(CombinedOptimizer):
                 for parameter, gradient in zip(parameters, bucket.gradients(), strict=True):
                     if self.arrived[parameter] + 1 == self.reductions:
                         parameter.grad = gradient
-                    self.arrive(parameter)
+                    self.reduction_done(parameter)
             return buffer
 
         return reduce(bucket).then(update)

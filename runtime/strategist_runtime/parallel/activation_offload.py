@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from strategist_runtime.compat.device import has_values
-from strategist_runtime.compat.dtensor import local, version_of, wait_for_local, wrap_like
+from strategist_runtime.compat.dtensor import local, shard_like, version_of, wait_for_local
 from strategist_runtime.model.attention_metadata import AttentionMetadata
 from strategist_runtime.model.decoder import Decoder
 from strategist_runtime.parallel.copy_streams import Copy, CopyThrottle, Lane
@@ -83,7 +83,7 @@ class OffloadBuffer:
         kept = self.kept.get(key)
         if kept is None:
             kept = self.kept[key] = OffloadedTensor(mine.detach(), None if self.stays else self.send(mine.detach()))
-        return OffloadedActivation(buffer=self, kept=kept, wrapped=wrap_like(tensor))
+        return OffloadedActivation(buffer=self, kept=kept, wrapped=shard_like(tensor))
 
     def begin(self) -> None:
         """Begins the layer's backward pass: fetches its tensors and those of the previous layer. Before that, the host waits

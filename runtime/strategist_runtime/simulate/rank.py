@@ -72,7 +72,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | Non
         return _trace(small.plan(plan, size), meshes, builder, order)
 
     def repeat(timeline: Timeline, smaller: Timeline, size: StepSize, times: int) -> Timeline:
-        return repeat_layers(timeline, smaller, small.middles(size), times)
+        return repeat_layers(timeline, smaller, small.middle_layers(size), times)
 
     least = replace(small.least, middle=small.whole.middle) if own is not None else small.least
     found = trace(small.whole) if whole else extrapolated(small.whole, least, small.rounds, trace, repeat)

@@ -38,7 +38,7 @@ class Reduction:
         left_out = (self.whole.middle - size.middle) * self.period
         return (*stage[: self.lead], *stage[self.lead + left_out :])
 
-    def middles(self, size: StepSize) -> list[MiddleLayers]:
+    def middle_layers(self, size: StepSize) -> list[MiddleLayers]:
         """The middle layers of each stage in a step of this size, which must have at least two periods."""
         return [MiddleLayers(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
 

@@ -21,9 +21,9 @@ from strategist.contract.checkpoint import Training, name_of
 from strategist.contract.measurement import TrialSettings
 from strategist.contract.plan import Plan
 from strategist.errors import FileError
-from strategist_runtime.compat.device import library_versions, reopened, staging
+from strategist_runtime.compat.device import library_versions, staging, usable_stager
 from strategist_runtime.compat.groups import checkpoint_group
-from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, drive, in_one_line
+from strategist_runtime.training.checkpoint_protocol import OWNER, Disk, Rank, Steps, in_one_line, run_protocol
 from strategist_runtime.training.checkpoint_state import copies_of, finished_state_of, make_states, reload_copies, state_of
 from strategist_runtime.training.retention import checkpoints_to_remove
 from strategist_runtime.training.trainer import Trainer
@@ -137,7 +137,7 @@ class Checkpoints:
         self.finish()
         state, problem = finished_state_of(trainer), ""
         if self.stager is not None:
-            self.stager = reopened(self.stager)
+            self.stager = usable_stager(self.stager)
             try:
                 state = cast(dict[str, Tensor], self.stager.stage(state))
             except Exception as error:  # such as out of memory: peers must learn of it
@@ -174,7 +174,7 @@ class Checkpoints:
             self.remark(f"{name_of(training.step)} could not be saved, the training goes on: {problem}")
 
     def _drive(self, steps: Steps[Any]) -> Any:
-        return drive(steps, self._agree)
+        return run_protocol(steps, self._agree)
 
     def _agree(self, value: object) -> list[Any]:
         values: list[Any] = [None] * dist.get_world_size()

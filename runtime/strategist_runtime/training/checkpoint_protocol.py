@@ -207,7 +207,7 @@ class Content(Protocol):
         ...
 
 
-def drive(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
+def run_protocol(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
     """Runs all steps in order and returns their result; ``agree`` exchanges a value with all ranks."""
     act: Callable[[], Any] = partial(next, steps)
     while True:

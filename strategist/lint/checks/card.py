@@ -97,7 +97,7 @@ def kebab(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD022", Level.WARNING, "since is the release that the card came with.")
-def since_form(subject: Subject) -> Iterator[Diagnostic]:
+def since_is_a_release(subject: Subject) -> Iterator[Diagnostic]:
     """The field since is not a release number.
 
     Why: It shows which releases have the card; only release numbers can be compared.

@@ -6,7 +6,7 @@ from strategist.cards.card import LAWS, Card, Policy
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.cases import case_row, failures
 from strategist.lint.registry import Subject, check, finding
-from strategist.rules.policy_matching import acts_for, holds_for
+from strategist.rules.policy_matching import condition_holds, preconditions_hold
 
 
 @check("CARD011", Level.ERROR, "A stable card has a case that fires and one that does not.")
@@ -61,4 +61,4 @@ def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
 
 def _acts_in_a_case(card: Card, policy: Policy) -> bool:
     rows = ({**case.facts, **case_row(case)} for case in card.cases)
-    return any(holds_for(card, row) and acts_for(policy, row) for row in rows)
+    return any(preconditions_hold(card, row) and condition_holds(policy, row) for row in rows)

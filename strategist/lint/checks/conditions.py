@@ -92,7 +92,7 @@ def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy,
 
 
 @check("CARD014", Level.ERROR, "A policy speaks of what is known in its phase.")
-def in_phase(subject: Subject) -> Iterator[Diagnostic]:
+def values_known_in_phase(subject: Subject) -> Iterator[Diagnostic]:
     """A policy that acts before a trial uses observed values, or one that acts before pricing uses estimated values.
 
     Why: A value that is not known yet makes the condition unknown, so the policy never acts. Options are resolved after pricing.

@@ -8,7 +8,7 @@ from strategist.contract.knobs import CONVERGENCE_KNOBS, show_value
 from strategist.contract.options import CONVERGENCE_OPTIONS
 from strategist.expr.vocabulary import REQUEST_ONLY, same_choice
 from strategist.files.yaml_file import Place
-from strategist.lint.regions import changes_nothing, forbids_nothing, where_acts
+from strategist.lint.regions import acting_regions, changes_nothing, forbids_nothing
 from strategist.lint.registry import Subject, check, finding
 from strategist.lint.satisfiability import Regions
 
@@ -120,7 +120,7 @@ def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, risk in enumerate(card.risks if card else ()):
-        where = where_acts(card, risk.when) if card and risk.when else ()
+        where = acting_regions(card, risk.when) if card and risk.when else ()
         if changes_nothing(risk.fallback, where):
             message = f"the fallback of risk {risk.id} is what its condition demands already"
             yield finding(subject, "CARD031", message, ("risks", index, "fallback"))
@@ -139,7 +139,7 @@ def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
-        where = where_acts(card, policy.when) if card else ()
+        where = acting_regions(card, policy.when) if card else ()
         for kind in _effects_without_change(policy, where):
             what = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
             yield finding(subject, "CARD032", f"policy {policy.id} {what} where it acts", ("policies", index, kind))

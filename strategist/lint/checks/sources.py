@@ -26,7 +26,7 @@ def interactions(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD040", Level.INFO, "Cards that bear on each other say so on both sides, and none bears on itself.")
-def mutual(subject: Subject) -> Iterator[Diagnostic]:
+def interactions_are_mutual(subject: Subject) -> Iterator[Diagnostic]:
     """An interaction names its own card (a warning), or a card that does not name this one (information).
 
     Why: A reader of the other card finds this one only if that card names it.

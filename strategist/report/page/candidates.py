@@ -6,7 +6,7 @@ from strategist.contract.plan import Plan
 from strategist.contract.report import Seen, Space
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
-from strategist.report.page.plot import Mark, Scale, line, plot, scale_of, upright
+from strategist.report.page.plot import Mark, Scale, line, plot, scale_of, vertical_line
 from strategist.report.page.tables import table
 from strategist.report.setting_text import candidate_words, counted, gib, recompute_words, tokens
 from strategist.units import GIB
@@ -23,7 +23,7 @@ def candidates(space: Space, plan: Plan) -> Html:
     this = _this(plan)
     capacity = plan.estimate.capacity_bytes / GIB
     scale = scale_of([*dots, this], "peak memory of a device, GiB", "tokens/s", (lambda gibs: f"{gibs:g}", tokens), capacity)
-    under = (upright(scale, capacity, "capacity"), _front(scale, ahead))
+    under = (vertical_line(scale, capacity, "capacity"), _front(scale, ahead))
     fit = sum(item.place is not None for item in space.seen)
     said = f"Tokens/s against peak memory of {len(space.seen):,} candidates, of which {fit:,} fit and {len(ahead)} are on the front"
     above = sorted(dots, key=lambda dot: ("front" in dot.look, "fits" in dot.look))

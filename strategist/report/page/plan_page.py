@@ -20,7 +20,7 @@ from strategist.report.page.tables import pairs
 from strategist.report.page.timeline import timeline
 from strategist.report.page.why_not import why_not
 from strategist.report.plan import figures, supported_by
-from strategist.report.plan_description import spelled_out
+from strategist.report.plan_description import described_parts
 from strategist.report.setting_text import change_words, gib, percent, tokens
 from strategist.report.summary import bound_by
 from strategist.units import show_seconds
@@ -73,7 +73,7 @@ def _sections(report: PlanReport) -> Iterator[Section]:
     lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
     yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
     yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=_timeline(report))
-    yield Section(title="Settings", lead="", body=pairs([*spelled_out(plan), ("runs on", supported_by(plan))]))
+    yield Section(title="Settings", lead="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
     if report.space is not None:
         yield Section(title="Candidates", lead="", body=candidates(report.space, plan))
         lead = "A candidate counts for the first who takes it away, cards before memory."

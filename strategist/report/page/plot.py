@@ -82,7 +82,7 @@ def diagonal(scale: Scale, band: float = 0.0) -> Html:
     return join([*([line(scale, corners, "band")] if band else []), line(scale, [(low, low), (high, high)], "equal")])
 
 
-def upright(scale: Scale, across: float, said: str) -> Html:
+def vertical_line(scale: Scale, across: float, said: str) -> Html:
     """A vertical line at a value, with a label at its top."""
     x = scale.across.at(across)
     words = element("text", said, x=x - 5, y=-HEIGHT + 12, text_anchor="end", class_="bound")

@@ -188,7 +188,7 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         opened(tmp_path / "nothing.bin")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(FileError, match="no folder of Dataset"):
+    with pytest.raises(FileError, match="not a folder of Dataset"):
         opened(tmp_path / "folder")
 
 
