@@ -79,9 +79,9 @@ def _native_refusals(plan: Plan, settings: TrialSettings) -> Iterator[str]:
 def _model_refusals(model: ModelShape, seq_len: int) -> Iterator[str]:
     """Refusals of properties of the model shape: positions, activation, RoPE scaling."""
     other = "choose another model"
-    name, turned = ("rope_head_size", model.mla.rope_head_size) if model.mla else ("head_size", model.head_size)
-    if turned % 2 and not model.learned_positions:
-        yield f"{name} {turned}: rotary positions turn pairs of elements; choose a model with an even {name}"
+    name, size = ("rope_head_size", model.mla.rope_head_size) if model.mla else ("head_size", model.head_size)
+    if size % 2 and not model.learned_positions:
+        yield f"{name} {size}: rotary positions rotate pairs of elements; choose a model with an even {name}"
     if 0 < model.learned_positions < seq_len:
         yield f"seq_len {seq_len}: the model has learned {model.learned_positions} positions; choose a shorter sequence"
     if model.ffn_activation not in ACTIVATIONS:

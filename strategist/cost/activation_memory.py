@@ -260,7 +260,9 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
     (``PipelineStage.fwd_cache``), and if a rank has several stages, one input and one gradient arrive ahead.
     """
     each = np.where(
-        v.recompute_every_second, layer.autograd_bytes - stage.again * (layer.autograd_bytes - layer.input_bytes), layer.saved_bytes
+        v.recompute_every_second,
+        layer.autograd_bytes - stage.recomputed_share * (layer.autograd_bytes - layer.input_bytes),
+        layer.saved_bytes,
     )
     whole = stage.layers * each
     away = np.minimum(traits.layers_away / np.maximum(stage.layers, 1.0), 1.0)
@@ -269,10 +271,12 @@ def stage_activations(stage: Stage, layer: LayerActivations, v: View, traits: Me
     passed = np.where(v.streamed, 0.0, passed * layer.input_bytes) + stage.in_flight * stage.layers * layer.cached_bytes
     turn = whole / np.where(v.sequential_backward, v.virtual_stages, 1.0)
     first = np.minimum(whole, np.where(v.recompute_every_second, layer.input_bytes, layer.saved_bytes))
-    last = np.minimum(whole, np.where(v.recompute_every_second & (stage.again < 1), layer.autograd_bytes, layer.saved_bytes))
+    last = np.minimum(
+        whole, np.where(v.recompute_every_second & (stage.recomputed_share < 1), layer.autograd_bytes, layer.saved_bytes)
+    )
     others = np.where(v.activations_away, saved, saved - turn + first)
     alone = (saved + passed) / v.virtual_stages - np.where(v.activations_away, 0.0, turn)
-    again = np.where(v.recompute_every_second, stage.again, 1.0) * stage.layers / v.virtual_stages
+    again = np.where(v.recompute_every_second, stage.recomputed_share, 1.0) * stage.layers / v.virtual_stages
     return StageActivations(
         in_flight_bytes=saved + passed,
         micro_batch_bytes=np.where(v.activations_away, 0.0, whole),

@@ -46,14 +46,14 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class _Layer:
-    """Inputs of all operations. ``wider``: extra bytes per value of activations under autocast."""
+    """Inputs of all operations. ``residual_extra_bytes``: extra bytes per value of activations under autocast."""
 
     model: ModelShape
     workload: Workload
     stack: Stack
     v: View
     fused: Mask
-    wider: Floats
+    residual_extra_bytes: Floats
 
     @property
     def value_bytes(self) -> float:
@@ -69,8 +69,9 @@ class _Layer:
 def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: View) -> tuple[Floats, Floats]:
     """Bytes that one layer moves for one micro-batch on one rank, in the forward and in the backward pass."""
     c = compute_bytes(workload)
-    wider = residual_bytes(stack, c, autocasts(stack, workload, v))
-    layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=v.compiled | (stack.elementwise == "fused"), wider=wider)
+    extra = residual_bytes(stack, c, autocasts(stack, workload, v))
+    fused = v.compiled | (stack.elementwise == "fused")
+    layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=fused, residual_extra_bytes=extra)
     of_tokens = (_residual_stream, _written_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
     moved = [operation(layer) for operation in of_tokens]
     scores = 0.0 if stack.attention == "flash" else UNFUSED_MOVED * score_pairs(model, workload, v)
@@ -84,16 +85,13 @@ def _residual_stream(layer: _Layer) -> Moved:
     """Two norms and two residual sums.
 
     Forward: a norm reads and writes its input; a sum reads two values and writes one. Backward: a norm reads its input and the
-    gradient,
-    both again for the gradient of its weight, and writes one value; gradients of sums are added, and eager also those of each
-    further
-    reader of a norm's output (3 passes each). Fused linears read a norm's output once. Compiled, a norm and the sum before it
-    are one
-    kernel (4 passes, backward 7); Megatron's norms stay separate (core/fusions/fused_bias_dropout.py). Under autocast the
-    residual stream
-    is in fp32, and each linear casts its input and the gradient of its output.
+    gradient, both again for the gradient of its weight, and writes one value; gradients of sums are added, and eager also
+    those of each further reader of a norm's output (3 passes each). Fused linears read a norm's output once. Compiled, a norm
+    and the sum before it are one kernel (4 passes, backward 7); Megatron's norms stay separate
+    (core/fusions/fused_bias_dropout.py). Under autocast the residual stream is in fp32, and each linear casts its input and
+    the gradient of its output.
     """
-    c, w = layer.value_bytes, layer.wider
+    c, w = layer.value_bytes, layer.residual_extra_bytes
     further = np.where(layer.fused, 0, further_readers(layer.model))
     casts = np.where(w > 0, c + FP32_BYTES, 0.0)
     norm_passes = 5 if layer.workload.train == "full" else 3
@@ -152,7 +150,7 @@ def _activation(layer: _Layer) -> Moved:
 
 def _routing(layer: _Layer) -> Moved:
     """Tokens copied to their experts and back with their weights; under autocast each expert's first matmuls cast them."""
-    c, w = layer.value_bytes, layer.wider
+    c, w = layer.value_bytes, layer.residual_extra_bytes
     visits = feed_forward_width(layer.model)[1] * layer.model.hidden_size
     casts = np.where(w > 0, (layer.model.ffn_matrices - 1) * (c + FP32_BYTES), 0.0)
     backward = np.where(layer.fused, 4, 8) * (c + w) + casts

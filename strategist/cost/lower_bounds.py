@@ -52,14 +52,13 @@ def lower_bounds(
     """Lower bounds of a table of families, whose other knobs are ``CHEAPEST_KNOBS``. All devices of the cluster are alike.
 
     Seconds: computation and exposed waiting of a rank for its micro-batches, averaged over ranks, so at most those of the
-    slowest; no
-    schedule and no split of stages takes less. Memory: of the first stage in the backward pass of its last layer.
+    slowest; no schedule and no split of stages takes less. Memory: of the first stage in the backward pass of its last layer.
     """
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
     inputs = step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work)
     seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
-    stage = replace(stages(model, v, stack.memory_traits)[0], again=1.0, outputs=np.zeros_like(v.pp))
+    stage = replace(stages(model, v, stack.memory_traits)[0], recomputed_share=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)
     transient = calibration.memory * _transient(stage, context)
     memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}

@@ -214,7 +214,9 @@ def head_backward(t: StageTimeline) -> Parts:
 def last_layer_backward(t: StageTimeline) -> Parts:
     """Backward pass of the last layer's feed-forward: all that it saved, and no gradient of a layer yet."""
     layer = t.context.layer
-    begins = np.where(t.v.recompute_every_second & (t.stage.again < 1), layer.feed_forward_backward_bytes, t.layer_backward)
+    begins = np.where(
+        t.v.recompute_every_second & (t.stage.recomputed_share < 1), layer.feed_forward_backward_bytes, t.layer_backward
+    )
     return _backward(t, t.early_gradients, t.in_backward[0], t.activations.in_flight_bytes + begins, None)
 
 

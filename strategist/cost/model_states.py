@@ -99,16 +99,16 @@ class Stage:
     """One pipeline stage: numbers of parameters before sharding, and micro-batches in flight.
 
     layers: number of layers.
-    dense: parameters of an average layer without routed experts; ``whole`` of these are not sharded by tp if etp is 1.
+    dense: parameters of an average layer without routed experts; ``unsharded`` of these are not sharded by tp if etp is 1.
     expert: parameters of the routed experts of an average layer.
     ends: parameters of embedding and head on this stage; ``tied`` are shared by both.
     has_head: 1 if the head is on this stage.
     in_flight: most micro-batches whose activations the stage holds at once.
     losses_in_flight: number of micro-batches whose loss awaits its backward pass.
     outputs: number of stage outputs that await their gradients.
-    again: share of the layers in flight that are recomputed if every second layer of the model is.
-    apart: share of the layers in flight whose weight gradients are a separate pass, in schedules that have one; the first stage's
-        inputs need no gradient.
+    recomputed_share: share of the layers in flight that are recomputed if every second layer of the model is.
+    weight_pass_share: share of the layers in flight whose weight gradients are a separate pass, in schedules that have one; the
+        first stage's inputs need no gradient.
     """
 
     layers: Floats
@@ -118,11 +118,11 @@ class Stage:
     has_head: Floats
     in_flight: Floats
     losses_in_flight: Floats
-    whole: float = 0.0
+    unsharded: float = 0.0
     tied: Floats | float = 0.0
     outputs: Floats | float = 0.0
-    again: Floats | float = 0.5
-    apart: Floats | float = 1.0
+    recomputed_share: Floats | float = 0.5
+    weight_pass_share: Floats | float = 1.0
 
     @property
     def parameters(self) -> Floats:
@@ -130,7 +130,7 @@ class Stage:
 
     def repeated(self, v: View) -> Floats:
         """Parameters of one layer that a rank holds beyond its 1 / tp share."""
-        return self.whole * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
+        return self.unsharded * np.where(v.etp == 1, 1 - 1 / v.tp, 0.0)
 
     def gathered_dense(self, v: View) -> Floats:
         """Gathered parameters of one layer on one rank, without routed experts."""
@@ -163,38 +163,38 @@ def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAIT
     losses = np.where(~single & v.breadth_first, v.accumulation, 1.0)
     fewest = np.where(v.looped, np.minimum(v.pp + (1 - v.pp) / v.virtual_stages, v.accumulation), 1.0)
     most, least = _layers_of_ends(model, v, traits)
-    again = _again(most, model, v), _again(least, model, v, last=True)
+    recomputed = _recomputed_share(most, model, v), _recomputed_share(least, model, v, last=True)
     first = Stage(
         layers=most,
         dense=dense / model.layers,
-        whole=whole,
+        unsharded=whole,
         expert=expert,
         ends=model.embedding_parameters + np.where(single, model.head_parameters, np.where(v.v_shaped, float(head), 0.0)),
         tied=np.where(single & model.tied_embeddings, float(head), 0.0),
         has_head=both_ends.astype(np.float64),
         in_flight=np.where(single, 1.0, np.where(v.breadth_first, v.accumulation, np.minimum(waiting, v.accumulation))),
         losses_in_flight=losses,
-        again=again[0],
-        apart=1 - 1 / v.virtual_stages,
+        recomputed_share=recomputed[0],
+        weight_pass_share=1 - 1 / v.virtual_stages,
     )
     first = replace(first, outputs=np.where(single, 0.0, first.in_flight * v.virtual_stages - v.v_shaped))
     last = Stage(
         layers=least,
         dense=dense / model.layers,
-        whole=whole,
+        unsharded=whole,
         expert=expert,
         ends=np.where(single, first.ends, np.where(v.v_shaped, 0.0, float(head))),
         tied=first.tied,
         has_head=(~v.v_shaped).astype(np.float64),
         in_flight=np.where(v.v_shaped, first.in_flight, np.where(~single & v.breadth_first, v.accumulation, fewest)),
         losses_in_flight=losses,
-        again=again[1],
+        recomputed_share=recomputed[1],
     )
     last = replace(last, outputs=np.where(single | (v.virtual_stages == 1), 0.0, last.in_flight * v.virtual_stages - 1))
     return _dealt(first, model, v), _dealt(last, model, v)
 
 
-def _again(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
+def _recomputed_share(layers: Floats, model: ModelShape, v: View, *, last: bool = False) -> Floats:
     """Share of recomputed layers among those that the first or the ``last`` rank holds in flight, if every second layer of the
     model, from the first on, is recomputed.
 

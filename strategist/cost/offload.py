@@ -25,27 +25,27 @@ class OffloadBytes:
     """Bytes over a device's host link, and bytes of the update on the hosts.
 
     forward, backward: of each micro-batch.
-    once: of each step.
-    around: of each step, before and after the update.
+    per_step: of each step.
+    around_update: of each step, before and after the update.
     updated: bytes that a node's hosts process in the update, as their update rate counts.
     """
 
     forward: Floats
     backward: Floats
-    once: Floats
-    around: Floats
+    per_step: Floats
+    around_update: Floats
     updated: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadSeconds:
-    """Seconds of offload. ``forward`` and ``backward`` of each micro-batch run beside its computation, ``once`` beside the whole
-    step; ``update`` is the hosts' own work with the traffic around it, which only ``step`` may hide.
+    """Seconds of offload. ``forward`` and ``backward`` of each micro-batch run beside its computation, ``per_step`` beside the
+    whole step; ``update`` is the hosts' own work with the traffic around it, which only ``step`` may hide.
     """
 
     forward: Floats
     backward: Floats
-    once: Floats
+    per_step: Floats
     update: Floats
 
 
@@ -71,8 +71,8 @@ def offload_bytes(
     return OffloadBytes(
         forward=load,
         backward=np.where(v.reshard | v.reshard_subgroup, load, 0.0) + np.where(v.offload_all & ~v.no_sync, gradient, 0.0),
-        once=np.where(v.streamed, streams, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
-        around=around,
+        per_step=np.where(v.streamed, streams, np.where(v.offload_all & v.no_sync, gradient, 0.0)),
+        around_update=around,
         updated=np.where(away & ~on_device, np.where(v.streamed, stage, shard) * gpus_per_node * held, 0.0),
     )
 
@@ -91,12 +91,12 @@ def _moved_beside_update(per: StateBytes, workload: Workload, stack: Stack, v: V
 def offload_seconds(sent: OffloadBytes, rates: Rates, v: View) -> OffloadSeconds:
     """Seconds at the rates of the host link and of the hosts. An asynchronous update runs beside the copies of streamed stages."""
     rate = rates.host_bytes_per_second
-    update = sent.updated / rates.host_optimizer_bytes_per_second + sent.around / rate
-    once = sent.once / rate
+    update = sent.updated / rates.host_optimizer_bytes_per_second + sent.around_update / rate
+    once = sent.per_step / rate
     return OffloadSeconds(
         forward=sent.forward / rate,
         backward=sent.backward / rate,
-        once=np.where(v.streamed & v.async_optimizer_step, np.maximum(once, update), once),
+        per_step=np.where(v.streamed & v.async_optimizer_step, np.maximum(once, update), once),
         update=np.where(v.async_optimizer_step, 0.0, update),
     )
 

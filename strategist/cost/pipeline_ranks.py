@@ -82,7 +82,7 @@ def _middle_rank(
     zero = np.zeros_like(v.pp)
     stage: Stage = replace(
         first, layers=zero + layers, ends=zero, tied=zero, has_head=zero, in_flight=zero + in_flight,
-        outputs=in_flight * v.virtual_stages, apart=1.0,
+        outputs=in_flight * v.virtual_stages, weight_pass_share=1.0,
     )  # fmt: skip
     context = memory_context(model, workload, stack, work, v)
     return _parts(device_memory(stage, context, cluster.device.allocator_slack, calibration.memory))

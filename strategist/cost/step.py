@@ -116,14 +116,14 @@ class _Shared:
     """Seconds of one micro-batch that all stages share: of a layer and of the head.
 
     waits: exposed launch seconds of a layer.
-    taken: share of a layer's computation that hides tensor and expert collectives on links that FSDP uses, too.
+    hiding_share: share of a layer's computation that hides tensor and expert collectives on links that FSDP uses, too.
     """
 
     rates: Rates
     layer: LayerSeconds
     links: Collectives
     waits: Floats
-    taken: Floats
+    hiding_share: Floats
     head_matmul: Floats
     head_moved: Floats
 
@@ -145,7 +145,7 @@ def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
         layer=layer,
         links=links,
         waits=launch_seconds(inputs.kernels * launch, running, rates) + inputs.awaited_kernels * launch,
-        taken=taken,
+        hiding_share=taken,
         head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
         head_moved=inputs.head_moved_bytes / rates.memory_rate,
     )
@@ -172,7 +172,7 @@ def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) ->
         tp=links.tp * (1 - (1 - CONTENTION) * (1 - factors.tensor) * fits),
         ep=links.ep * (1 - (1 - CONTENTION) * (1 - factors.expert) * fits),
     )
-    return shown, (1 - inputs.apart) * fits * hidden / computing
+    return shown, (1 - inputs.ports_free) * fits * hidden / computing
 
 
 def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors: Factors) -> Step:
@@ -203,7 +203,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
         "pp_communication": _hops(links, v, rates),
         "bubble": np.where(v.streamed, _streamed_bubble(n, layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
-        + np.maximum(host.once - times * busy * rates.overlaps, 0.0)
+        + np.maximum(host.per_step - times * busy * rates.overlaps, 0.0)
         + _updates(host, stage, layer.backward + shared.waits, rates, v)
         + times * _away(n, shared, host, inputs),
         "optimizer": _device_update(stage, rates, factors) + factors.overhead_seconds,
@@ -244,7 +244,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     gathers, going_back = links.gather_forward, links.gather_backward + reduced * hides
     forward = _beside(gathers, host.forward / np.maximum(n, 1.0), rates)
     backward = _beside(going_back, host.backward / np.maximum(n, 1.0), rates)
-    waited = 1 - shared.taken + shared.waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
+    waited = 1 - shared.hiding_share + shared.waits / (layer.forward + layer.backward)  # for the host to launch; collectives run on
     # ZeRO-1 gathers after its update
     room_forward = layer.forward * waited * rates.overlaps * np.where(_gathered_once(v), hides, 1.0)
     room_backward = layer.backward * waited * rates.overlaps

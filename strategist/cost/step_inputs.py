@@ -52,7 +52,7 @@ class StepInputs:
 
     hides_reductions: 1 if gradients are reduced during the backward pass.
     slows_beside: 1 if collectives take multiprocessors from computation.
-    apart: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
+    ports_free: 1 if tensor and expert collectives leave the ports between nodes to FSDP's.
     """
 
     v: View
@@ -66,7 +66,7 @@ class StepInputs:
     links: Collectives
     hides_reductions: Number
     slows_beside: Number
-    apart: Floats
+    ports_free: Floats
     model_layers: Number
     first: StageInputs
     last: StageInputs
@@ -97,7 +97,7 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
         links=collectives(model, workload, stack, first, layer, per, v, cluster),
         hides_reductions=float(stack.hides_reductions),
         slows_beside=float(device.overlaps and stack.collectives == "nccl"),
-        apart=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
+        ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),
         first=ends[0],
         last=ends[-1],

@@ -28,7 +28,7 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
     copied = v.ddp & ~v.streamed & ~v.offload_all
     again = v.recompute_full | v.recompute_selective
-    left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.again, 1.0)) * stage.layers
+    left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.recomputed_share, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
     if c.traits.float8_parameters:
         copies = copies + np.where(v.float8, (local.stage - local.root) * 1.0, 0.0)
@@ -65,10 +65,8 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     """Bytes of embedding and head, which FSDP2 gathers and reduces together (``FSDPParamGroup``), at three moments.
 
     First layer's forward pass: root and layer, each with the buffer that it was gathered into. Backward passes of layers: the
-    gradient of
-    the head, which waits for that of the embedding; it is counted with the accumulated gradients if these have the same type.
-    End: the
-    gradients of both, for tied ones also their sum, beside the buffer of the last layer's reduction.
+    gradient of the head, which waits for that of the embedding; it is counted with the accumulated gradients if these have
+    the same type. End: the gradients of both, for tied ones also their sum, beside the buffer of the last layer's reduction.
     """
     per, v, traits = c.per, c.v, c.traits
     alone = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
@@ -102,4 +100,4 @@ def unsummed_gradients(stage: Stage, local: LocalParameters, c: MemoryContext) -
     if per.frozen:
         return np.zeros_like(v.tp)
     wait = v.zero_bubble & (v.reduce_bytes > per.gathered) & ~v.ddp
-    return np.where(wait, (stage.apart * stage.layers * local.layer + local.head) * per.gathered, 0.0)
+    return np.where(wait, (stage.weight_pass_share * stage.layers * local.layer + local.head) * per.gathered, 0.0)

@@ -109,7 +109,7 @@ def test_every_second_layer_of_the_model_is_computed_again(
     knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, recompute="every_second_layer")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     found = stages(DENSE, view(columns, WORKLOAD))
-    assert [float(stage.again[0]) for stage in found] == [first, last]  # type: ignore[index]
+    assert [float(stage.recomputed_share[0]) for stage in found] == [first, last]  # type: ignore[index]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -42,7 +42,7 @@ class Attention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if metadata.rotary is not None:
-            query, key = metadata.rotary.turn(query), metadata.rotary.turn(key)
+            query, key = metadata.rotary.rotate(query), metadata.rotary.rotate(key)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         mixed = self.core(query, key, value, metadata.windowed if self.windowed else metadata.mask)
         return self.output(mixed.transpose(1, 2).flatten(2))

@@ -46,15 +46,15 @@ class LatentAttention(nn.Module):
             query = self.query(x)
         else:
             query = self.query(self.query_norm(self.query_down(x)))
-        plain, turned = query.unflatten(-1, (-1, head)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
+        plain, rotated = query.unflatten(-1, (-1, head)).split((sizes.nope_head_size, sizes.rope_head_size), dim=-1)
         assert metadata.rotary is not None
-        query = torch.cat((plain, metadata.rotary.turn(turned)), dim=-1) * self.correction  # [B, T, N, D]
+        query = torch.cat((plain, metadata.rotary.rotate(rotated)), dim=-1) * self.correction  # [B, T, N, D]
 
         latent, shared = self.latent(x).split((sizes.key_value_rank, sizes.rope_head_size), dim=-1)
         unfolded = self.key_value(self.latent_norm(latent)).unflatten(-1, (-1, sizes.nope_head_size + sizes.value_head_size))
         plain, value = unfolded.split((sizes.nope_head_size, sizes.value_head_size), dim=-1)
-        turned = metadata.rotary.turn(local_share(shared).unsqueeze(-2))
-        key = torch.cat((plain, turned.expand(*plain.shape[:-1], -1)), dim=-1)
+        rotated = metadata.rotary.rotate(local_share(shared).unsqueeze(-2))
+        key = torch.cat((plain, rotated.expand(*plain.shape[:-1], -1)), dim=-1)
 
         value = F.pad(value, (0, head - sizes.value_head_size))  # the fused kernels need values as wide as keys
         mixed = self.core(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), metadata.mask)

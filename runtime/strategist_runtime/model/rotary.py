@@ -44,7 +44,7 @@ class Rotary:
         there.cos, there.sin = self.cos.to(device), self.sin.to(device)
         return there
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """``x`` [B, T, N, D] with each pair rotated by the angle of its position. Interleaved pairs are returned as halves;
         scores do not change, since queries and keys are permuted alike.
         """

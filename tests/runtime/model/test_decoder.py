@@ -71,7 +71,7 @@ def test_no_token_sees_the_ones_after_it():
 def test_attention_depends_on_how_far_apart_tokens_are_only():
     rotary = Rotary(32, 8, 10000.0, CPU)
     query, key = torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8), torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8)
-    scores = rotary.turn(query)[0, :, 0] @ rotary.turn(key)[0, :, 0].T
+    scores = rotary.rotate(query)[0, :, 0] @ rotary.rotate(key)[0, :, 0].T
     torch.testing.assert_close(scores[5, 2], scores[25, 22])
     assert not torch.isclose(scores[5, 2], scores[5, 4])
 
@@ -132,7 +132,7 @@ def test_a_window_hides_what_is_far_back():
 def test_latent_attention_depends_on_how_far_apart_tokens_are_only():
     rotary = rotary_of(MODELS["latent"], 32, CPU)
     query, key = torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4), torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4)
-    scores = rotary.turn(query)[0, :, 0] @ rotary.turn(key)[0, :, 0].T
+    scores = rotary.rotate(query)[0, :, 0] @ rotary.rotate(key)[0, :, 0].T
     torch.testing.assert_close(scores[5, 2], scores[25, 22])
 
 
