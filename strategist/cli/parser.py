@@ -189,5 +189,5 @@ def share(name: str) -> Callable[[str], float]:
 
 
 def _near(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=2)
+    near = get_close_matches(name, known, n=2, cutoff=0.75) or get_close_matches(name, known, n=1)
     return f"did you mean {' or '.join(near)}?" if near else ""
