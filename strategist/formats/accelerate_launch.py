@@ -1,5 +1,7 @@
-"""The words of a command by which accelerate starts a program: the launcher's options come before the program, its own after;
-among those of TRL's command stand both."""
+"""Splits a command that starts a program by accelerate into the launcher's options and the program's.
+
+In ``accelerate launch`` the launcher's options precede the program; in TRL's command both kinds are mixed.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +24,7 @@ CONFIGS = (".yaml", ".yml", ".json")
 
 
 def default_file() -> Path:
-    """The file that ``accelerate config`` writes unless told otherwise, and that counts where none is named."""
+    """The file that ``accelerate config`` writes by default, and that ``accelerate launch`` reads without ``--config_file``."""
     return huggingface.home() / "accelerate" / "default_config.yaml"
 
 
@@ -32,9 +34,11 @@ def mentions_accelerate(text: str) -> bool:
 
 
 def split(command: Command) -> tuple[Command, Command] | None:
-    """The options of ``accelerate launch``, and the program with its own; None of another command. A file of settings that follows
-    the program alone is written as ``--config``, TRL's ``--accelerate_config`` as ``--config_file``. Where it cannot be told which
-    word is the program, all words are of both."""
+    """The launcher's options, and the program with its options; None for another command.
+
+    A settings file that follows the program becomes its ``--config``, TRL's ``--accelerate_config`` becomes ``--config_file``. If
+    no word can be identified as the program, both parts have all words.
+    """
     words = tuple(_without_quotes(command.words))
     texts = [word.text for word in words]
     if (at := next((index for index in range(len(texts)) if _trains(texts[index : index + 2])), None)) is not None:

@@ -1,7 +1,6 @@
-"""TRL's command, which starts its scripts by ``accelerate launch``, and the launcher's files that its package holds.
+"""Configurations of accelerate that TRL ships, which its command ``trl`` selects by name.
 
-As of TRL 1.16.0: cli/accelerate_config.py (what ``--accelerate_config`` names), cli/commands/training.py (what the script's parser
-does not know goes to the launcher), accelerate_configs/ (the files).
+As of TRL 1.16.0: trl/cli/accelerate_config.py (values of ``--accelerate_config``), trl/accelerate_configs/ (the files).
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Any
 from strategist.formats.source import Entry, Source
 
 CONFIG = "accelerate_config"
-"""The option, and the entry of the trainer's file, by which the launcher's file is named."""
+"""The option, and the entry of the trainer's file, that names a configuration of accelerate."""
 
 _ALL = {"mixed_precision": "bf16", "num_machines": 1, "num_processes": 8}
 _FSDP = {
@@ -27,11 +26,11 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "zero2": {**_ALL, **_ZERO, "deepspeed_config.zero_stage": 2},
     "zero3": {**_ALL, **_ZERO, "deepspeed_config.zero_stage": 3},
 }
-"""What the package's files say of a plan, by the names that they have without their ending."""
+"""Entries of the shipped files that a plan depends on, by file name without suffix."""
 
 
 def shipped(name: str) -> Source | None:
-    """The file of that name; None where the package holds none."""
+    """The shipped configuration of that name; None without one."""
     if name not in SHIPPED:
         return None
     path = f"trl/accelerate_configs/{name}.yaml"

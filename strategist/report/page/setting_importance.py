@@ -14,7 +14,7 @@ MAX_SETTINGS = 12
 def influence(found: Sequence[Influence]) -> Html:
     """A bar per setting, most influential first, with the mean of each of its values below."""
     if not found:
-        return element("p", "Too few trials differ in a setting and agree in it: nothing can be told of its influence.")
+        return element("p", "Too few trials differ in a setting and agree in it: its influence cannot be estimated.")
     shown = found[:MAX_SETTINGS]
     most = max(map(_ratio, shown))
     tops = (element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share"))

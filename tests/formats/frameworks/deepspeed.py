@@ -1,4 +1,4 @@
-"""DeepSpeed's own ``DeepSpeedConfig``, told of as many ranks as a plan has.
+"""DeepSpeed's own ``DeepSpeedConfig``, with the number of ranks of a plan.
 
 ``deepspeed.py check RANKS FILE...`` prints what it understood of each file, or why it refuses it; ``deepspeed.py names`` all names
 that it reads, those of free sections as patterns, as they stand in profiles/formats/names/deepspeed.txt; ``deepspeed.py shipped``
