@@ -1,4 +1,4 @@
-"""Calls of a client of the SDK, by what comes of them."""
+"""Tool calls of an SDK client, with the expected result: an answer or a problem."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from strategist.agent.server import AgentServer
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a call is answered with; a problem has its three fields instead of an answer."""
+    """Content of a reply; a problem has its three fields instead of an answer."""
 
     content: dict[str, Any]
     is_problem: bool = False
@@ -24,7 +24,7 @@ class Reply:
 
 @dataclass(kw_only=True)
 class Caller:
-    """A client that calls a server of this process, from tests that are not async; it checks each answer against its schema."""
+    """Synchronous client of a server in this process; checks each answer against its schema."""
 
     portal: BlockingPortal
     client: Client
@@ -61,7 +61,7 @@ def answered(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def refused(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
-    """The problem of a call that does not."""
+    """The problem of a call that fails."""
     reply = caller.call(name, arguments)
     assert reply.is_problem, reply.content
     assert set(reply.content) == {"code", "message", "next"}

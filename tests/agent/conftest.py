@@ -1,4 +1,4 @@
-"""A server in a workspace of its own, with its client, and one over HTTP."""
+"""Fixtures: a server with its own workspace and a client, and a server over HTTP."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +23,6 @@ def dispatcher(workspace: Path) -> Iterator[Caller]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a server that listens on a free port."""
+    """URL of a server that listens on a free port."""
     with over_http(tmp_path_factory.mktemp("workspace")) as found:
         yield found

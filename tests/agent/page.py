@@ -1,4 +1,4 @@
-"""The parts of docs/agents.md that are made: problems, tools, and a session."""
+"""The generated parts of docs/agents.md: problems, tools, and a session."""
 
 import re
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ VARYING = re.compile(r'-?\d+(\.\d+)?(e[+-]?\d+)?|null|true|false|(?<="device":)"
 
 
 def page(text: str) -> str:
-    """The page with these parts as they are now."""
+    """The page with its generated parts updated."""
     text = tables(text)
     return with_parts(text, {"session": "\n".join(_session(cut(text, "session")[1]))})
 
 
 def tables(text: str) -> str:
-    """The page with the parts as they are now that take no session."""
+    """The page with the tables of problems and tools updated."""
     return with_parts(text, {"problems": _problems(), "tools": _tools()})
 
 
@@ -43,11 +43,11 @@ def _tools() -> str:
 
 
 def _session(before: str) -> Iterator[str]:
-    """Blocks of messages and replies. Where a machine has a say, one that differs in figures alone stays as it was before."""
+    """Blocks of messages and replies. A block that depends on the machine is kept if only figures differ."""
     blocks = [block.removesuffix("\n") for block in before.split("```text\n")[1:]]
     for number, exchange in enumerate(session()):
         block = "\n".join((*_message("→", exchange.asked), *_message("←", exchange.replied), "```"))
-        same = exchange.varies and number < len(blocks) and _told(blocks[number]) == _told(block)
+        same = exchange.varies and number < len(blocks) and _without_figures(blocks[number]) == _without_figures(block)
         yield f"```text\n{blocks[number] if same else block}"
 
 
@@ -57,7 +57,7 @@ def _message(sign: str, message: dict[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> Any:
-    """With the first of many items, and without what stands elsewhere in the message or is as long as the machine likes."""
+    """A value with the first items of long lists, and without texts that are repeated in the message or vary in length."""
     if isinstance(value, dict):
         return {key: "..." if key in LEFT_OUT else _shown(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -65,13 +65,13 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def _told(block: str) -> str:
-    """What a block says but for figures and the machine."""
+def _without_figures(block: str) -> str:
+    """A block's text without figures and names of the machine."""
     return VARYING.sub("", block.replace("\n", ""))
 
 
 def _wrapped(text: str) -> Iterator[str]:
-    """Lines that are no wider than the page, broken after commas."""
+    """Lines no wider than the page, broken after commas."""
     line = ""
     for piece in text.replace(",", ",\0").split("\0"):
         if line and len(line) + len(piece) > WIDTH:

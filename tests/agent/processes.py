@@ -1,4 +1,4 @@
-"""Processes of workers, as the system shows them."""
+"""Worker processes, read from /proc."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from strategist.agent.workers import template
 
 
 def children(parent: int) -> Iterator[int]:
-    """The processes that a process has started and that still run."""
+    """Running child processes of a process."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, ppid = stat.read_text().rpartition(")")[2].split()[:2]
@@ -21,19 +21,19 @@ def children(parent: int) -> Iterator[int]:
 
 
 def workers() -> set[int]:
-    """Those of the servers of this process."""
+    """Workers of the servers in this process."""
     return set(children(template().process))
 
 
 def new_worker(before: set[int]) -> int:
-    """The worker that has come beside those before."""
+    """The worker that was started since ``before``."""
     while not (new := workers() - before):
         time.sleep(0.005)
     return new.pop()
 
 
 def stopped_worker(before: set[int]) -> int:
-    """The same, as good as one that computes for ever, but without the computing."""
+    """A new worker, stopped by SIGSTOP: never ends, and takes no processor time."""
     worker = new_worker(before)
     while os.getpgid(worker) != worker:
         time.sleep(0.005)
@@ -42,6 +42,6 @@ def stopped_worker(before: set[int]) -> int:
 
 
 def wait_until_gone(*processes: int) -> None:
-    """Until none of the processes is there."""
+    """Waits until all of the processes have ended."""
     while any(Path(f"/proc/{process}").exists() for process in processes):
         time.sleep(0.005)

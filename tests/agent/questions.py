@@ -1,6 +1,6 @@
-"""Questions that agents are asked, the calls whose answers hold the answer, and what is right.
+"""Questions to agents, the tool calls whose replies contain the answer, and the correct answer.
 
-Text such as ``$0.best.plan`` in the arguments of a call stands for what the first call answered there.
+An argument such as ``$0.best.plan`` stands for that field of the first call's reply.
 """
 
 import re
@@ -14,8 +14,8 @@ Calls = tuple[tuple[str, dict[str, Any]], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """``answer`` takes it out of the tools' answers, and nothing else; ``right`` is what it must be, or what tells. ``long`` is one
-    that takes a second or more, through tools that others ask too."""
+    """A question; ``answer`` extracts the answer from the replies alone; ``right`` is the correct value or a predicate. ``long``:
+    the question takes a second or more, and other questions call the same tools."""
 
     text: str
     calls: Calls
@@ -27,7 +27,7 @@ class Question:
 CARD = "protocol: 1\nStrategyCard:\n  id: TP-101\n  status: preview\n  module: tp\n  intent: None.\n  policies:\n    - id: no\n"
 DEEPSPEED = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1,
              "gradient_accumulation_steps": 1}  # fmt: skip
-"""A file of the workspace, ds.json."""
+"""Content of ds.json in the workspace."""
 
 EIGHT = {"model": "8b", "gpus": "8xH100"}
 SHARDED = {"model": "8b", "gpus": "2x8xA100", "fix": ["dp_shard=16", "reshard_after_forward=true"]}
@@ -37,12 +37,12 @@ BEST = "$0.best.plan"
 
 
 def kind(answers: Answers, name: str) -> list[dict[str, Any]]:
-    """The items of a kind in all answers."""
+    """The items of one kind in all answers."""
     return [item for answer in answers for item in answer["items"] if item.get("kind") == name]
 
 
 def changes(answers: Answers) -> list[str]:
-    """Settings that cards would change and that are predicted to fit, in their order."""
+    """Settings of card proposals that are predicted to fit, in order."""
     return [name for item in answers[1]["items"] if item["speedup"] for name in item["changes"]]
 
 
@@ -52,7 +52,7 @@ def section(answers: Answers, name: str) -> list[Any]:
 
 
 def days(answers: Answers) -> float:
-    """What training takes."""
+    """Predicted days of training."""
     found: float = kind(answers, "training")[0]["days"]
     return found
 

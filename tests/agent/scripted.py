@@ -1,4 +1,4 @@
-"""An agent without a model behind it: plans, proves, tunes, compares and hands over jobs, by the answers of tools alone."""
+"""A scripted agent without a language model: plans, simulates, tunes, compares and exports jobs from tool replies alone."""
 
 import sys
 import tempfile
@@ -18,7 +18,7 @@ TRIALS, MINUTES, STEPS = 2, 9, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a person asks for: what is trained on what, as arguments of plan, and the scheduler that gets the job."""
+    """A user's request: arguments of ``plan``, and the scheduler of the exported job."""
 
     name: str
     text: str
@@ -45,13 +45,13 @@ TASKS = (
 
 @dataclass(kw_only=True)
 class Agent:
-    """Calls tools, and keeps what was called and answered."""
+    """Calls tools, and records calls and replies."""
 
     client: Client
     calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The answer of a tool; of a call that became a job, the job's."""
+        """The answer of a tool, or of the job that the call became."""
         result = await self.client.call_tool(tool, arguments)
         content: dict[str, Any] = result.structured_content
         assert not result.is_error, (tool, arguments, content)
@@ -61,13 +61,13 @@ class Agent:
         return content
 
     async def ended(self, job: str) -> dict[str, Any]:
-        """The status of a job once it has ended; how often that takes to ask is left out of the calls."""
+        """The status of an ended job; the polling is not recorded."""
         while (status := await self.call("job_status", job=job, wait_seconds=60))["items"][0]["state"] == "running":
             self.calls.pop()
         return status
 
     async def handle(self, task: Task) -> list[str]:
-        """Does a task; returns the files that are handed over."""
+        """Performs a task; returns the exported files."""
         plan = (await self.call("plan", **task.arguments))["best"]["plan"]
         assert (await self.call("simulate", plan=plan))["verdict"] == "fits"
         started = await self.call("start_tuning", plan=plan, study=task.name, trials=TRIALS, minutes=MINUTES, steps=STEPS)
@@ -85,7 +85,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent(workspace: Path) -> AsyncIterator[Agent]:
-    """An agent with a server of its own, which was granted some trials."""
+    """An agent with its own server, and a grant of trials."""
     arguments = [*COMMAND[1:], "--workspace", str(workspace), "--grant", GRANT]
     server = StdioServerParameters(command=COMMAND[0], args=arguments, env={"PYTHONPATH": ":".join(sys.path)})
     async with Client(stdio_client(server)) as client:
@@ -93,7 +93,7 @@ async def agent(workspace: Path) -> AsyncIterator[Agent]:
 
 
 def transcript() -> Iterator[tuple[Task, list[tuple[str, dict[str, Any], dict[str, Any]]]]]:
-    """What was called and answered for each task."""
+    """Calls and replies of each task."""
 
     async def work(workspace: Path) -> list[list[tuple[str, dict[str, Any], dict[str, Any]]]]:
         done = []

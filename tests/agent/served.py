@@ -1,4 +1,4 @@
-"""The server as a process of its own."""
+"""The server as a separate process."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "strategist.cli.main", "mcp"]
 
 @contextmanager
 def started(workspace: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A server that listens on a free port, and lets in who has ``TOKEN``; and its address."""
+    """A server on a free port that accepts ``TOKEN``, and its address."""
     command = [*COMMAND, "--workspace", str(workspace), "--http", "127.0.0.1:0"]
     environment = {**os.environ, "STRATEGIST_MCP_TOKEN": TOKEN}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -33,7 +33,7 @@ def started(workspace: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 @contextmanager
 def over_http(workspace: Path) -> Iterator[str]:
-    """The address of such a server."""
+    """The address of a running server."""
     with started(workspace) as (_, address):
         yield address
 

@@ -1,4 +1,4 @@
-"""Calls of an agent reach nothing outside their workspace: whatever they name, and while links change."""
+"""Tool calls reach nothing outside the workspace: with any path, and while symbolic links change."""
 
 import ctypes
 import json
@@ -38,7 +38,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def outside(tmp_path: Path, plan: Plan) -> Path:
-    """A folder beside the workspace with a file of every kind that a call may read, all whole, all with the canary in them."""
+    """A folder next to the workspace with a valid file of every kind that a call may read; each contains the canary."""
     folder = tmp_path / "outside"
     (folder / "cards").mkdir(parents=True)
     (folder / "cards" / "TP-101.yaml").write_text(CARD.replace("No splitting here", CANARY))
@@ -59,8 +59,8 @@ def outside(tmp_path: Path, plan: Plan) -> Path:
     return folder
 
 
-def strings(workspace: Path, outside: Path) -> list[str]:
-    """Names that lead, or seem to lead, out of the workspace."""
+def escaping_paths(workspace: Path, outside: Path) -> list[str]:
+    """Paths that escape, or seem to escape, the workspace."""
     targets = [f"outside/{path.relative_to(outside)}" for path in sorted(outside.rglob("*"))] + ["outside"]
     up, whole = "../{}", f"{outside.parent}/{{}}"
     (workspace / "folder").mkdir()
@@ -78,23 +78,23 @@ def strings(workspace: Path, outside: Path) -> list[str]:
 
 
 def slots() -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Every argument of every tool that is a text or a list of texts of any kind, with a whole call around it."""
+    """Every free-text argument (or list of texts) of every tool, with a complete call."""
     for tool in TOOLS:
         for example in tool.examples[-1:]:
             for name, schema in tool.input_schema["properties"].items():
                 texts = schema if schema.get("type") == "string" else schema.get("items", {})
                 if texts.get("type") == "string" and "enum" not in texts:
-                    yield tool.name, {key: value for key, value in example.items() if key != _instead(name)}, name
+                    yield tool.name, {key: value for key, value in example.items() if key != _exclusive_with(name)}, name
 
 
-def _instead(name: str) -> str:
-    """The argument that a call has either this or that of."""
+def _exclusive_with(name: str) -> str:
+    """The argument that excludes this one."""
     return {"path": "text", "text": "path", "file": "plan", "study": "plan"}.get(name, "")
 
 
-@pytest.mark.chaos("Security", "names that lead out of the workspace, through every text that a call of an agent takes")
-def test_no_name_leads_out(workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos) -> None:
-    tried = strings(workspace, outside)
+@pytest.mark.chaos("Security", "paths that escape the workspace, in every text argument of every agent tool")
+def test_no_path_argument_escapes_the_workspace(workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos) -> None:
+    tried = escaping_paths(workspace, outside)
     assert len(tried) >= 200
     plan = dispatcher.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     calls = [
@@ -130,11 +130,13 @@ def _exchange(pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 @NEEDS_KERNEL
-@pytest.mark.chaos("Security", "a link in the workspace that another process swaps all the time")
-def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "a symbolic link in the workspace that another process swaps repeatedly")
+def test_a_swapped_symbolic_link_never_escapes_the_workspace(
+    workspace: Path, outside: Path, dispatcher: Caller, chaos: Chaos
+) -> None:
     plan = dispatcher.call("plan", {"model": "8b", "gpus": "8xH100"}).content["best"]["plan"]
     for name in ("plan.json", "ds.json"):
-        (workspace / name).write_text("{")  # refused at once, so that calls are many
+        (workspace / name).write_text("{")  # refused at once, so that many calls are made
         (workspace / f"{name}.link").symlink_to(outside / name)
     for name in ("cards", "study"):
         (workspace / name).mkdir()
@@ -150,16 +152,18 @@ def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: P
         ("record_evidence", {"study": "study", "plan": plan, "measured": {"step_seconds": 1.0}}),
         ("export", {"plan": plan, "format": "pytorch", "folder": "cards/{}"}),
     )
-    tried, led_in, rounds = 0, 0, chaos.size(20, 1_300)
+    tried, read_inside, rounds = 0, 0, chaos.size(20, 1_300)
     with watched(outside) as kernel:
         racer.start()
-        while tried < rounds * len(calls) or not 0 < led_in < tried:  # until both were met, however busy the machine is
+        while (
+            tried < rounds * len(calls) or not 0 < read_inside < tried
+        ):  # until both kinds of target were read, also on a busy machine
             for name, arguments in calls:
                 reply = dispatcher.call(
                     name, {key: value.format(tried) if key == "folder" else value for key, value in arguments.items()}
                 )
                 tried += 1
-                led_in += not (reply.is_problem and reply.content["code"] == "outside_workspace")
+                read_inside += not (reply.is_problem and reply.content["code"] == "outside_workspace")
                 assert CANARY not in json.dumps(reply.content)
         racer.kill()
         racer.join()
@@ -169,8 +173,8 @@ def test_a_link_that_changes_meanwhile_leads_nowhere(workspace: Path, outside: P
 
 
 @NEEDS_KERNEL
-def test_the_kernel_confines_what_python_does_not_see(workspace: Path, outside: Path) -> None:
-    """A library that opens files by itself, and a program that a call starts."""
+def test_landlock_confines_native_libraries_and_child_processes(workspace: Path, outside: Path) -> None:
+    """A C library that opens files directly, and a program that a call starts."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def opened_by_libc(path: Path, flags: int) -> int:
@@ -189,7 +193,7 @@ def test_the_kernel_confines_what_python_does_not_see(workspace: Path, outside: 
 
 @NEEDS_KERNEL
 @pytest.mark.skipif(landlock.version() < 4, reason="this kernel's Landlock does not know TCP")
-def test_the_kernel_keeps_a_library_off_the_network(workspace: Path) -> None:
+def test_landlock_refuses_tcp_connections_of_a_native_library(workspace: Path) -> None:
     psycopg = pytest.importorskip("psycopg")
 
     def check() -> None:
@@ -199,7 +203,7 @@ def test_the_kernel_keeps_a_library_off_the_network(workspace: Path) -> None:
     confined(workspace, check)
 
 
-def test_a_server_that_is_closed_leaves_no_thread(workspace: Path) -> None:
+def test_a_closed_server_leaves_no_thread(workspace: Path) -> None:
     before = threading.active_count()
     with serving(workspace) as dispatcher:
         dispatcher.call("list_cards", {})

@@ -1,4 +1,4 @@
-"""Calls at the desk: looked at, done, answered, and written down."""
+"""The dispatcher: tool calls are validated, run, answered and logged."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TOOLS = (*catalog.TOOLS, *server_tools.TOOLS)
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema of an object inside a schema."""
+    """Every object schema within a schema."""
     if isinstance(schema, dict):
         if schema.get("type") == "object":
             yield schema
@@ -35,7 +35,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_argument_schemas_are_closed_and_their_examples_legal(tool: Tool) -> None:
+def test_argument_schemas_are_closed_and_their_examples_valid(tool: Tool) -> None:
     Draft202012Validator.check_schema(tool.input_schema)
     assert all(schema["additionalProperties"] is False for schema in objects(tool.input_schema))
     assert "$ref" not in dumps(tool.input_schema)
@@ -51,10 +51,10 @@ def test_argument_schemas_are_closed_and_their_examples_legal(tool: Tool) -> Non
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_answers_have_a_schema_that_is_closed(tool: Tool) -> None:
+def test_answer_schemas_are_closed(tool: Tool) -> None:
     Draft202012Validator.check_schema(tool.output_schema)
     assert tool.output_schema["type"] == "object"
-    if tool.name != "more":  # which turns the pages of all
+    if tool.name != "more":  # returns further pages of every tool
         assert not Draft202012Validator(tool.output_schema).is_valid({"items": [], "surprise": 1})
     assert Draft202012Validator(tool.output_schema).is_valid({"code": "failed", "message": "disk full", "next": "free some space"})
     job = {"job": "job-1", "tool": tool.name, "progress": "", "seconds": 1.0, "items": []}
@@ -68,11 +68,11 @@ def test_fix_lists_every_setting_with_its_values() -> None:
     assert "recompute=none|selective|" in fix
 
 
-def test_the_whole_list_of_tools_fits_a_context() -> None:
+def test_the_tool_list_takes_under_14000_tokens() -> None:
     assert sum(tokens(dumps(argument_schema(tool.arguments)) + tool.description) for tool in TOOLS) < 14_000
 
 
-def test_wrong_arguments_are_named_with_an_example_that_is_right(dispatcher: Caller) -> None:
+def test_a_problem_names_the_invalid_argument(dispatcher: Caller) -> None:
     problem = refused(dispatcher, "plan", model="8b")
     assert problem["code"] == "invalid_arguments"
     assert problem["message"] == "gpus: Field required"
@@ -80,7 +80,7 @@ def test_wrong_arguments_are_named_with_an_example_that_is_right(dispatcher: Cal
     assert refused(dispatcher, "nothing")["code"] == "unknown_tool"
 
 
-def test_a_value_that_breaks_a_law_is_said_in_the_names_of_arguments(dispatcher: Caller) -> None:
+def test_an_invalid_value_is_reported_by_its_argument_name(dispatcher: Caller) -> None:
     problem = refused(dispatcher, "plan", model="8b", gpus="8x")
     assert problem["code"] == "invalid_value"
     assert problem["message"].startswith("gpus 8x: ")
@@ -92,7 +92,7 @@ def test_problems_carry_known_codes() -> None:
     assert {problem_of(error).code for error in (InputError("a", "b", "c"), FileError("a", "b"))} <= set(PROBLEM_CODES)
 
 
-def test_every_call_is_written_down_before_and_after(dispatcher: Caller, workspace: Path) -> None:
+def test_every_call_is_logged_before_and_after(dispatcher: Caller, workspace: Path) -> None:
     answered(dispatcher, "list_cards", module="tp")
     refused(dispatcher, "plan", model="../x.json", gpus="8x24GB")
     dispatcher.read("strategist://nothing")
@@ -104,7 +104,7 @@ def test_every_call_is_written_down_before_and_after(dispatcher: Caller, workspa
     assert json.loads(lines[0]["arguments"]) == {"module": "tp"}
 
 
-def test_what_cannot_be_written_down_is_not_done(dispatcher: Caller, workspace: Path) -> None:
+def test_a_call_that_cannot_be_logged_is_not_run(dispatcher: Caller, workspace: Path) -> None:
     shutil.rmtree(workspace / ".strategist")
     (workspace / ".strategist").write_text("in the way")
     problem = refused(dispatcher, "export", plan="x", format="pytorch", folder="out")

@@ -1,4 +1,4 @@
-"""Texts that a shell would run: none comes back in a next step as part of a command, unless it is quoted."""
+"""Shell injection: a caller's text appears in the command of a next step only if quoted."""
 
 import ast
 import re
@@ -27,15 +27,15 @@ PACKAGE = Path(__file__).parents[2] / "strategist"
 HOSTILE = "a'$(touch pwned)`touch pwned`;touch pwned|x"
 FORMS = (HOSTILE, f"org/{HOSTILE}", f"{HOSTILE}.json")
 COMMAND = re.compile(r"(?:\bstrategist [a-z]+(?: [a-z]+)*|\bhf download|--[a-z-]+)[ =]$")
-"""What stands before an argument of a command."""
+"""The text before an argument of a command."""
 
 
 def unquoted(step: str, text: str) -> bool:
-    """Whether a next step has the text in it otherwise than quoted."""
+    """Whether a next step contains the text unquoted."""
     return text in step.replace(shlex.quote(text), "")
 
 
-def test_no_call_answers_with_its_text_in_a_command(dispatcher: Caller) -> None:
+def test_next_steps_of_problems_quote_the_callers_text(dispatcher: Caller) -> None:
     plan = answered(dispatcher, "plan", model="tiny", gpus="1xH100")["best"]["plan"]
     found: dict[str, Any] = {}
     for (tool, call, name), text in zip(slots(), cycle(FORMS)):
@@ -46,7 +46,7 @@ def test_no_call_answers_with_its_text_in_a_command(dispatcher: Caller) -> None:
     assert found == {}
 
 
-def test_steps_that_name_a_place_quote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_steps_quote_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder, tiny = tmp_path / HOSTILE.replace("/", "-"), api.model("tiny").shape
     (folder / "step-00000001").mkdir(parents=True)
@@ -67,7 +67,7 @@ def test_steps_that_name_a_place_quote_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def steps(tree: ast.Module) -> Iterator[ast.JoinedStr]:
-    """The next steps of errors that have something put into them."""
+    """Next steps of errors that are f-strings."""
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     named = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
     for node in ast.walk(tree):
@@ -79,7 +79,7 @@ def steps(tree: ast.Module) -> Iterator[ast.JoinedStr]:
 
 
 def breaches(source: str) -> list[str]:
-    """Arguments of commands in next steps that are put in as they are. Counts and names of back ends are no caller's text."""
+    """Unquoted arguments of commands in next steps; counts and names of back ends are exempt."""
     found = []
     for step in steps(ast.parse(source)):
         before = ""
@@ -91,7 +91,7 @@ def breaches(source: str) -> list[str]:
     return found
 
 
-def test_every_step_in_the_code_quotes_what_it_puts_into_a_command() -> None:
+def test_every_next_step_in_the_code_quotes_command_arguments() -> None:
     assert {path.name: found for path in PACKAGE.rglob("*.py") if (found := breaches(path.read_text()))} == {}
     assert breaches('InputError("a", "b", f"plan with --model {folder}")') == ["folder"]
     assert breaches('do = f"strategist study merge {folder} --into DIR"\nraise InputError("a", "b", do)') == ["folder"]

@@ -1,4 +1,4 @@
-"""Calls that take long: beside short ones, as jobs, cancelled, limited in time, and kept over sessions."""
+"""Long calls as jobs: concurrent with short calls, cancelled, limited in time, and kept across sessions."""
 
 import os
 import signal
@@ -30,13 +30,13 @@ def plan(workspace: Path, plan_text: str) -> None:
 
 @pytest.fixture
 def narrow(workspace: Path) -> Iterator[Caller]:
-    """A server that does one long call at a time."""
+    """A server that runs one long call at a time."""
     with serving(workspace, long_calls=1) as made:
         yield made
 
 
 def stopped_job(dispatcher: Caller) -> tuple[str, int]:
-    """A simulation that lasts for ever, and its process."""
+    """A simulation that never ends, and its process."""
     before = workers()
     job = answered(dispatcher, "simulate", plan="plan.json", wait_seconds=0)["job"]
     return job, stopped_worker(before)
@@ -47,7 +47,7 @@ def status(dispatcher: Caller, job: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
-def test_short_calls_are_answered_while_long_ones_run_and_wait(narrow: Caller) -> None:
+def test_short_calls_are_answered_while_long_calls_run_and_wait(narrow: Caller) -> None:
     first, _ = stopped_job(narrow)
     second = answered(narrow, "plan", **REQUEST, wait_seconds=0)["job"]
     assert answered(narrow, "describe_machine")["devices"] > 0
@@ -71,7 +71,7 @@ def test_a_cancelled_job_leaves_no_process_and_no_files(dispatcher: Caller, work
     assert refused(dispatcher, "job_status", job="../plan")["code"] == "unknown_job"
 
 
-def test_a_call_that_its_client_cancels_is_ended(dispatcher: Caller) -> None:
+def test_a_call_cancelled_by_its_client_is_terminated(dispatcher: Caller) -> None:
     before = workers()
     waiting = dispatcher.portal.start_task_soon(dispatcher.client.call_tool, "simulate", {"plan": "plan.json"})
     worker = stopped_worker(before)
@@ -80,14 +80,14 @@ def test_a_call_that_its_client_cancels_is_ended(dispatcher: Caller) -> None:
     assert answered(dispatcher, "job_status")["items"] == []
 
 
-def test_a_call_that_takes_too_long_is_ended(workspace: Path) -> None:
+def test_a_call_over_its_time_limit_is_terminated(workspace: Path) -> None:
     with serving(workspace, call_minutes=1 / 600) as dispatcher:
         assert refused(dispatcher, "simulate", plan="plan.json")["code"] == "out_of_time"
         while workers():
             pass
 
 
-def test_a_worker_that_dies_ends_one_call_only(dispatcher: Caller) -> None:
+def test_a_dead_worker_fails_only_its_own_call(dispatcher: Caller) -> None:
     job, worker = stopped_job(dispatcher)
     os.killpg(worker, signal.SIGKILL)
     ended = status(dispatcher, job, wait_seconds=60)
@@ -96,7 +96,7 @@ def test_a_worker_that_dies_ends_one_call_only(dispatcher: Caller) -> None:
     assert answered(dispatcher, "list_cards")["cards"] > 50
 
 
-def test_a_server_that_ends_leaves_no_process(workspace: Path) -> None:
+def test_a_stopped_server_leaves_no_process(workspace: Path) -> None:
     with serving(workspace) as dispatcher:
         job, worker = stopped_job(dispatcher)
     wait_until_gone(worker)
@@ -105,7 +105,7 @@ def test_a_server_that_ends_leaves_no_process(workspace: Path) -> None:
 
 
 @pytest.mark.torch
-def test_what_a_worker_started_ends_with_it(dispatcher: Caller) -> None:
+def test_the_ranks_of_a_cancelled_job_are_terminated(dispatcher: Caller) -> None:
     before = workers()
     job = answered(dispatcher, "simulate", plan="plan.json", wait_seconds=0)["job"]
     worker = new_worker(before)
@@ -115,9 +115,7 @@ def test_what_a_worker_started_ends_with_it(dispatcher: Caller) -> None:
     wait_until_gone(worker, *ranks)
 
 
-def test_answers_of_jobs_are_kept_over_sessions_as_many_as_there_is_room_for(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_job_answers_are_kept_across_sessions(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MAX_JOBS", 2)
     with serving(workspace) as dispatcher:
         names = [answered(dispatcher, "diagnose", wait_seconds=0)["job"]]
@@ -131,7 +129,7 @@ def test_answers_of_jobs_are_kept_over_sessions_as_many_as_there_is_room_for(
         assert answered(dispatcher, "more", handle=handle) == direct
 
 
-def test_a_record_that_is_none_is_no_job(dispatcher: Caller, workspace: Path) -> None:
+def test_an_invalid_job_record_is_ignored(dispatcher: Caller, workspace: Path) -> None:
     for name, text in (("job-1", "{"), ("job-2", "[]"), ("job-3", '{"job": {"job": "x"}, "server": 1, "answer": null}')):
         (workspace / ".strategist" / "jobs" / f"{name}.json").write_text(text)
         assert refused(dispatcher, "job_status", job=name)["code"] == "unknown_job"
@@ -139,23 +137,23 @@ def test_a_record_that_is_none_is_no_job(dispatcher: Caller, workspace: Path) ->
     assert answered(dispatcher, "explain", plan="plan.json", setting="tp", wait_seconds=0)["job"] == "job-4"
 
 
-def test_a_client_hears_how_far_a_call_is(dispatcher: Caller) -> None:
-    heard: list[tuple[float, str | None]] = []
+def test_a_client_receives_progress_notifications(dispatcher: Caller) -> None:
+    received: list[tuple[float, str | None]] = []
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, message))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        received.append((progress, message))
 
-    dispatcher.portal.call(lambda: dispatcher.client.call_tool("plan", REQUEST, progress_callback=hear))
-    assert heard
-    assert heard == sorted(heard, key=lambda item: item[0])
-    assert heard[-1][1] == "works"
+    dispatcher.portal.call(lambda: dispatcher.client.call_tool("plan", REQUEST, progress_callback=on_progress))
+    assert received
+    assert received == sorted(received, key=lambda item: item[0])
+    assert received[-1][1] == "works"
 
 
-def test_plans_are_known_over_sessions(workspace: Path) -> None:
+def test_plan_ids_are_known_across_sessions(workspace: Path) -> None:
     with serving(workspace) as dispatcher:
         best = answered(dispatcher, "plan", **REQUEST)["best"]["plan"]
     with serving(workspace) as dispatcher:
         assert answered(dispatcher, "explain", plan=best, setting="tp")["plan"]["plan"] == best
         kept = workspace / ".strategist" / "plans" / f"{best}.json"
         kept.write_text(kept.read_text().replace('"dp_shard": 1', '"dp_shard": 2'))
-        assert refused(dispatcher, "explain", plan=best)["code"] == "unknown_plan", "the file holds another plan than its name says"
+        assert refused(dispatcher, "explain", plan=best)["code"] == "unknown_plan", "the file's plan has another id than its name"

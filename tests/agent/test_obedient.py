@@ -1,4 +1,4 @@
-"""An agent that obeys every text it reads: whatever is planted in a workspace, nothing happens beyond the grant."""
+"""Prompt injection: an agent that obeys every text in its workspace has no effect beyond the grant."""
 
 import json
 import os
@@ -28,11 +28,11 @@ CARDS = 6
 GRANT = "trials=1,minutes=1"
 Call = tuple[str, dict[str, Any]]
 TRIAL: Call = ("start_trial", {"plan": "plan.json", "minutes": 1})
-"""What is granted."""
+"""The call that the grant allows."""
 
 
 def instructions(outside: Path) -> list[Call]:
-    """What somebody might want of an agent that is not theirs; ``read`` is of a resource."""
+    """Calls that an attacker might inject; ``read`` reads a resource."""
     ways_out = ("../outside/{}", f"{outside}/{{}}", "link/{}", "/proc/self/root" + f"{outside}/{{}}", "studies/../../outside/{}")
     paths = [way.format(name) for way in ways_out for name in ("plan.json", "secret.yaml", "new")]
     reads = [
@@ -74,7 +74,7 @@ def instructions(outside: Path) -> list[Call]:
 
 
 def planted(calls: list[Call], workspace: Path) -> Path:
-    """The instructions in cards, in a study's messages and in a configuration of the workspace; a plan that could be run."""
+    """Plants the instructions in cards and in a study's messages; returns a plan that can run."""
     texts = [f"{MARK}{json.dumps({'tool': tool, 'arguments': arguments})}" for tool, arguments in calls]
     (workspace / "cards").mkdir()
     for number in range(CARDS):
@@ -93,15 +93,15 @@ def planted(calls: list[Call], workspace: Path) -> Path:
             ledger.enqueue(f"{number}", codec.dumps(other), "search")
             claim = ledger.claim("w", 100.0)
             assert claim is not None
-            told = Measurement(
+            measured = Measurement(
                 plan_id=other.id, kind=Kind.REAL, outcome=Outcome.CRASH, evidence=Evidence(message=text), wall_seconds=1.0
             )
-            ledger.finish(claim, Outcome.CRASH, codec.dumps(told))
+            ledger.finish(claim, Outcome.CRASH, codec.dumps(measured))
     return workspace / "plan.json"
 
 
 def orders(answer: object) -> Iterator[Call]:
-    """What an answer orders, wherever in it."""
+    """Instructions found anywhere in an answer."""
     if isinstance(answer, dict | list):
         for value in [*answer.keys(), *answer.values()] if isinstance(answer, dict) else answer:
             yield from orders(value)
@@ -117,7 +117,7 @@ def orders(answer: object) -> Iterator[Call]:
 
 
 class Obedient:
-    """Reads what there is, does what it says, and what the answers say."""
+    """An agent that performs every instruction in the answers it receives."""
 
     def __init__(self, dispatcher: Caller) -> None:
         self._dispatcher = dispatcher
@@ -145,8 +145,8 @@ class Obedient:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-@pytest.mark.chaos("Security", "an agent that obeys whatever cards, studies and files say, with a grant of one trial")
-def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "an agent that obeys every instruction in cards, studies and files, with a grant of one trial")
+def test_an_obedient_agent_has_no_effect_beyond_its_grant(workspace: Path, tmp_path: Path, chaos: Chaos) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (workspace / "link").symlink_to(outside)
@@ -172,7 +172,7 @@ def test_nothing_happens_beyond_the_grant(workspace: Path, tmp_path: Path, chaos
         events = kernel.events()
     obeyed = [call for call in calls if call in agent.done]
     assert len(obeyed) == len(calls), "an instruction was never read"
-    assert len(agent.orders) - read_before >= len(calls), "those of the study were not"
+    assert len(agent.orders) - read_before >= len(calls), "the study's instructions were never read"
     assert events == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "workspace"]
     assert sorted(path.name for path in outside.iterdir()) == ["plan.json", "secret.yaml"]

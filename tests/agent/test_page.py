@@ -1,4 +1,4 @@
-"""What docs/agents.md says is what there is."""
+"""docs/agents.md is up to date."""
 
 import pytest
 from agent.page import PAGE, page, tables
@@ -7,14 +7,14 @@ from strategist.agent.prompts import PROMPTS
 from strategist.agent.resources import RESOURCES
 
 
-def test_the_page_has_the_problems_and_the_tools_that_there_are() -> None:
+def test_the_page_lists_all_problems_and_tools() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert tables(text) == text, "run make docs"
 
 
 @pytest.mark.torch
 @pytest.mark.full
-def test_the_page_shows_what_the_server_answers() -> None:
+def test_the_session_on_the_page_matches_the_server() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text, "run make docs"
 

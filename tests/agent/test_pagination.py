@@ -1,4 +1,4 @@
-"""Answers in pages."""
+"""Pagination of answers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def answer(head: str, words: int) -> Answer:
     return {"word": head}, [{"word": f"{head} {number} " + "abcd " * 20} for number in range(words)]
 
 
-def test_pages_bring_every_item_once_and_in_order() -> None:
+def test_pages_contain_every_item_once_and_in_order() -> None:
     pages, wanted = Pages(), answer("all", 200)
     page = pages.first(wanted)
     assert page["word"] == "all"
@@ -25,7 +25,7 @@ def test_pages_bring_every_item_once_and_in_order() -> None:
     assert count > 2
 
 
-def test_no_page_is_larger_than_a_context_has_room_for() -> None:
+def test_each_page_takes_under_2000_tokens() -> None:
     pages = Pages()
     page = pages.first(answer("small", 500))
     while "handle" in page:
@@ -33,18 +33,18 @@ def test_no_page_is_larger_than_a_context_has_room_for() -> None:
         page = pages.more(page["handle"])
 
 
-def test_an_answer_of_one_page_has_no_handle() -> None:
+def test_a_single_page_answer_has_no_handle() -> None:
     assert set(Pages().first(answer("one", 2))) == {"word", "items"}
 
 
-def test_an_item_that_is_too_long_is_cut_and_says_so() -> None:
+def test_an_item_that_is_too_long_is_truncated_with_a_note() -> None:
     page = Pages().first(({"word": "head"}, [{"word": "x" * 100_000}]))
     assert page["items"][0]["word"].endswith("characters more)")
     assert tokens(dumps(page)) < 2_000
 
 
 @pytest.mark.parametrize("handle", ["", "nothing-3", "x-y", "-1", "{key}-0", "{key}-999", "{key}--1"])
-def test_a_handle_that_names_nothing_is_refused(handle: str) -> None:
+def test_an_unknown_handle_is_refused(handle: str) -> None:
     pages = Pages()
     key = pages.first(answer("a", 100))["handle"].partition("-")[0]
     with pytest.raises(RefusedError) as caught:
@@ -52,12 +52,12 @@ def test_a_handle_that_names_nothing_is_refused(handle: str) -> None:
     assert caught.value.problem.code == "unknown_handle"
 
 
-def test_old_sheets_make_room_for_new_ones() -> None:
+def test_the_oldest_answers_are_evicted() -> None:
     pages = Pages()
     first = pages.first(answer("first", 100))["handle"]
     assert pages.more(first)["items"]
     for number in range(MAX_SHEETS):
-        pages.first(answer(f"sheet {number}", 100))
+        pages.first(answer(f"answer {number}", 100))
     with pytest.raises(RefusedError):
         pages.more(first)
 
@@ -66,13 +66,13 @@ def test_equal_answers_have_equal_handles() -> None:
     assert Pages().first(answer("a", 100)) == Pages().first(answer("a", 100))
 
 
-def test_tokens_are_counted_from_above() -> None:
+def test_token_counts_are_upper_estimates() -> None:
     assert tokens("") == 0
     assert tokens("plan") == 1
     assert tokens("tensor-parallel 12345") == 2 + 1 + 2 + 2
 
 
-def test_the_answer_of_an_ended_job_has_a_first_page_under_its_name() -> None:
+def test_the_first_page_of_an_ended_job_is_read_by_the_job_id() -> None:
     pages = Pages({"job-1": answer("kept", 100)}.get)
     page = pages.more("job-1-0")
     assert page["word"] == "kept"

@@ -1,4 +1,4 @@
-"""Thirty questions, each answered from what tools say alone, asked through a real client."""
+"""Thirty questions, each answered from tool replies alone through a real client."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MOST_CALLS = 3
 
 
 def filled(arguments: Any, answers: Answers) -> Any:
-    """The arguments with what earlier answers say in their places."""
+    """The arguments, with references replaced by fields of earlier answers."""
     if isinstance(arguments, dict):
         return {name: filled(value, answers) for name, value in arguments.items()}
     if isinstance(arguments, str) and arguments.startswith("$"):
@@ -40,7 +40,7 @@ SOME = SHORT[::4]
         pytest.param([question for question in QUESTIONS if question not in SOME], id="others", marks=pytest.mark.full),
     ],
 )
-def test_every_question_is_answered_rightly_in_few_calls(workspace: Path, questions: list[Question]) -> None:
+def test_every_question_is_answered_correctly(workspace: Path, questions: list[Question]) -> None:
     (workspace / "ds.json").write_text(json.dumps(DEEPSPEED))
     arguments = ["-m", "strategist.cli.main", "mcp", "--workspace", str(workspace)]
     server = StdioServerParameters(command=sys.executable, args=arguments, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
@@ -67,6 +67,6 @@ def test_every_question_is_answered_rightly_in_few_calls(workspace: Path, questi
     assert wrong == {}
 
 
-def test_there_are_thirty_and_none_takes_many_calls() -> None:
+def test_there_are_thirty_questions_of_at_most_three_calls() -> None:
     assert len({question.text for question in QUESTIONS}) == len(QUESTIONS) == 30
     assert all(len(question.calls) <= MOST_CALLS for question in QUESTIONS)

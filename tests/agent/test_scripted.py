@@ -1,4 +1,4 @@
-"""An agent without a model behind it does whole tasks through a client of the SDK."""
+"""A scripted agent without a language model performs whole tasks through an SDK client."""
 
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ from agent.scripted import TASKS, agent
 @pytest.mark.torch
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_three_requests_are_planned_proved_tuned_and_handed_over(workspace: Path) -> None:
+def test_three_requests_are_planned_simulated_tuned_and_exported(workspace: Path) -> None:
     async def work() -> dict[str, list[str]]:
         async with agent(workspace) as made:
             return {task.name: await made.handle(task) for task in TASKS}

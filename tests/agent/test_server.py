@@ -1,4 +1,4 @@
-"""The server as a client of the SDK meets it, over standard input and output and over HTTP."""
+"""The server with an SDK client, over stdio and HTTP."""
 
 import json
 import os
@@ -33,7 +33,7 @@ async def over_stdio(workspace: Path) -> AsyncIterator[Client]:
         yield client
 
 
-def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None:
+def test_a_stdio_client_uses_tools_resources_and_prompts(workspace: Path) -> None:
     async def talk() -> None:
         async with over_stdio(workspace) as client:
             tools = (await client.list_tools()).tools
@@ -67,7 +67,7 @@ def test_a_client_over_stdio_lists_calls_reads_and_asks(workspace: Path) -> None
 
 
 async def together(client: Client, cards: tuple[str, ...]) -> None:
-    """Calls that come together are all answered."""
+    """Checks that concurrent calls are all answered."""
     found: dict[str, str] = {}
 
     async def ask(card: str) -> None:
@@ -79,19 +79,19 @@ async def together(client: Client, cards: tuple[str, ...]) -> None:
     assert found == {card: card for card in cards}
 
 
-def test_over_http_eight_clients_are_answered_at_once(address: str) -> None:
-    """Each with its own question, beside a long call of another, and each hears of its own progress only."""
+def test_eight_http_clients_are_answered_concurrently(address: str) -> None:
+    """Each client has its own question and receives its own progress."""
     found: dict[int, list[Any]] = {}
-    heard: dict[int, list[str | None]] = {number: [] for number in range(8)}
+    received: dict[int, list[str | None]] = {number: [] for number in range(8)}
 
     async def ask(number: int, begun: anyio.Event, all_begun: anyio.Event) -> None:
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
-            heard[number].append(message)
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            received[number].append(message)
 
         async with client_of(address) as client:
             begun.set()
             await all_begun.wait()
-            plan = await client.call_tool("plan", {**ASKED, "global_batch": 8 * (number + 1)}, progress_callback=hear)
+            plan = await client.call_tool("plan", {**ASKED, "global_batch": 8 * (number + 1)}, progress_callback=on_progress)
             best = plan.structured_content["best"]["plan"]
             why = await client.call_tool("why_not", {"plan": best, "setting": "tp=64"})
             card = await client.call_tool("read_card", {"id": CARDS[number]})
@@ -109,10 +109,10 @@ def test_over_http_eight_clients_are_answered_at_once(address: str) -> None:
     anyio.run(talk)
     assert len({best for best, _, _ in found.values()}) == 8
     assert {number: rest for number, (_, *rest) in found.items()} == {number: ["illegal", CARDS[number]] for number in range(8)}
-    assert all(heard.values())
+    assert all(received.values())
 
 
-def test_a_server_that_is_killed_leaves_no_process_and_its_jobs_are_lost(workspace: Path) -> None:
+def test_a_killed_server_leaves_no_process_and_its_jobs_are_lost(workspace: Path) -> None:
     async def talk(address: str) -> tuple[str, list[int]]:
         async with client_of(address) as client:
             best = (await client.call_tool("plan", ASKED)).structured_content["best"]["plan"]
@@ -140,7 +140,7 @@ def test_a_server_that_is_killed_leaves_no_process_and_its_jobs_are_lost(workspa
         ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, 403),
     ],
 )
-def test_over_http_nobody_else_is_let_in(address: str, headers: dict[str, str], status: int) -> None:
+def test_unauthorized_http_requests_are_refused(address: str, headers: dict[str, str], status: int) -> None:
     assert httpx2.post(address, json={}, headers=headers, timeout=60).status_code == status
 
 
@@ -156,18 +156,18 @@ def test_over_http_nobody_else_is_let_in(address: str, headers: dict[str, str], 
         (["--workspace", "nowhere"], "is not a folder"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(
+def test_a_wrong_command_line_prints_one_error_line(
     arguments: list[str], words: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(workspace)
     monkeypatch.delenv("STRATEGIST_MCP_TOKEN", raising=False)
     assert main(["mcp", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1
 
 
-def test_a_plan_starts_without_the_sdk() -> None:
+def test_the_plan_command_does_not_import_the_sdk() -> None:
     program = "import sys, strategist.cli.plan; print([name for name in ('mcp', 'pydantic') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""What each tool answers."""
+"""Answers of each tool."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ CARD = (
 )
 SMALL = {"model": "tiny", "gpus": "2xH100"}
 ONE = {"model": "tiny", "gpus": "1xH100"}
-"""With few other ways to explain."""
+"""A request with few alternatives, so that it is explained quickly."""
 
 
-def test_the_machine_is_what_local_stands_for(dispatcher: Caller) -> None:
+def test_describe_machine_returns_the_local_cluster(dispatcher: Caller) -> None:
     answer, cluster = answered(dispatcher, "describe_machine"), api.cluster("local")
     assert (answer["devices"], answer["device"]) == (cluster.devices, cluster.device.name)
     assert (answer["trials_left"], answer["minutes_left"]) == (0, 0.0)
@@ -41,7 +41,7 @@ def test_cards_are_listed_searched_and_read(dispatcher: Caller) -> None:
     assert answered(dispatcher, "search_cards", query="zzzz")["items"] == []
 
 
-def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(dispatcher: Caller) -> None:
+def test_cards_and_reasons_are_in_chinese_on_request(dispatcher: Caller) -> None:
     card = api.load_cards().card("FSDP-001")
     read = answered(dispatcher, "read_card", id="FSDP-001", lang="zh")
     assert read["intent"] == card.intent.zh
@@ -56,12 +56,12 @@ def test_cards_and_reasons_are_said_in_chinese_where_that_is_asked_for(dispatche
     [decision] = answered(dispatcher, "explain", plan=plan, setting="reduce_dtype", lang="zh")["items"]
     policy = api.load_cards().card("PREC-001").policy("fp32-by-default")
     assert policy is not None
-    assert any(policy.because.zh in said for said in decision["cards"])
+    assert any(policy.because.zh in message for message in decision["cards"])
     assert refused(dispatcher, "plan", **SMALL, lang="fr")["code"] == "invalid_arguments"
     assert refused(dispatcher, "simulate", plan=plan, lang="zh")["code"] == "invalid_arguments"
 
 
-def test_a_card_is_linted_as_text_and_in_the_workspace(dispatcher: Caller, workspace: Path) -> None:
+def test_a_card_is_linted_from_text_and_from_a_file(dispatcher: Caller, workspace: Path) -> None:
     assert answered(dispatcher, "lint_card", text=CARD)["sound"]
     wrong = answered(dispatcher, "lint_card", text=CARD.replace("tp: [", "no_such_setting: ["))
     assert not wrong["sound"]
@@ -72,13 +72,13 @@ def test_a_card_is_linted_as_text_and_in_the_workspace(dispatcher: Caller, works
     (workspace / "tp" / "TP-102.yaml").write_text("a: [")
     assert [item["file"] for item in answered(dispatcher, "lint_card", path="tp")["items"]] == ["tp/TP-102.yaml"]
     assert [item["file"] for item in answered(dispatcher, "lint_card", text="a: [")["items"]] == [""]
-    said = refused(dispatcher, "plan", **SMALL, cards=["tp"])["message"]
-    assert said.startswith("tp/TP-102.yaml:2:1: is not YAML"), "named from the root of the workspace"
+    message = refused(dispatcher, "plan", **SMALL, cards=["tp"])["message"]
+    assert message.startswith("tp/TP-102.yaml:2:1: is not YAML"), "named from the root of the workspace"
     assert refused(dispatcher, "lint_card", path="../tp")["code"] == "outside_workspace"
     assert refused(dispatcher, "lint_card")["code"] == "invalid_arguments"
 
 
-def test_a_plan_is_that_of_the_use_case_and_fits_a_context(dispatcher: Caller) -> None:
+def test_a_plan_equals_the_api_result_within_2000_tokens(dispatcher: Caller) -> None:
     answer = answered(dispatcher, "plan", model="32b", gpus="8x24GB")
     assert tokens(dumps(answer)) < 2_000
     expected = api.plan(Request(model="32b", gpus="8x24GB"), top=1)
@@ -91,13 +91,13 @@ def test_a_plan_is_that_of_the_use_case_and_fits_a_context(dispatcher: Caller) -
     assert kinds == {"plan", "alternative", "parts", "assumed", "reason", "dropped"}
 
 
-def test_what_does_not_fit_has_no_best_and_ways(dispatcher: Caller) -> None:
+def test_a_request_that_does_not_fit_has_alternatives_and_no_best_plan(dispatcher: Caller) -> None:
     answer = answered(dispatcher, "plan", model="70b", gpus="1x24GB", host_memory="64GiB")
     assert answer["best"] is None
     assert {item["kind"] for item in answer["items"]} >= {"alternative"}
 
 
-def test_cards_of_the_workspace_decide_and_order_nothing(dispatcher: Caller, workspace: Path) -> None:
+def test_workspace_cards_decide_plans_but_start_nothing(dispatcher: Caller, workspace: Path) -> None:
     (workspace / "mine").mkdir()
     (workspace / "mine" / "TP-101.yaml").write_text(CARD)
     answer = answered(dispatcher, "plan", **SMALL, fix=["tp=2"], cards=["mine"])
@@ -105,12 +105,12 @@ def test_cards_of_the_workspace_decide_and_order_nothing(dispatcher: Caller, wor
     best = answered(dispatcher, "plan", **SMALL)["best"]["plan"]
     refusal = answered(dispatcher, "why_not", plan=best, setting="tp=2", cards=["mine"])
     assert (refusal["obstacle"], refusal["card"], refusal["policy"]) == ("forbidden", "TP-101", "none-here")
-    assert "start a trial" in refusal["text"]  # said to whoever reads, and nothing was started
+    assert "start a trial" in refusal["text"]  # the text is shown, and nothing was started
     assert answered(dispatcher, "job_status")["items"] == []
     assert refused(dispatcher, "plan", **SMALL, cards=["nowhere"])["code"] == "unreadable_file"
 
 
-def test_plans_are_explained_by_id_and_by_file(dispatcher: Caller, workspace: Path) -> None:
+def test_plans_are_explained_by_id_and_by_file_name(dispatcher: Caller, workspace: Path) -> None:
     best = answered(dispatcher, "plan", **ONE)["best"]["plan"]
     explained = answered(dispatcher, "explain", plan=best, setting="recompute")
     assert [item["setting"] for item in explained["items"]] == ["recompute"]
@@ -123,7 +123,7 @@ def test_plans_are_explained_by_id_and_by_file(dispatcher: Caller, workspace: Pa
     assert refused(dispatcher, "explain", plan="../plan.json")["code"] == "outside_workspace"
 
 
-def test_advice_is_what_cards_try_after_a_trial(dispatcher: Caller) -> None:
+def test_advice_lists_the_try_policies_of_cards(dispatcher: Caller) -> None:
     best = answered(dispatcher, "plan", model="8b", gpus="2x8xA100", fix=["dp_shard=16", "reshard_after_forward=true"])["best"][
         "plan"
     ]
@@ -140,7 +140,7 @@ def test_advice_is_what_cards_try_after_a_trial(dispatcher: Caller) -> None:
     assert not any("FSDP" in item["card"] for item in calm["items"])
 
 
-def test_a_file_is_checked_and_leads_nobody_out(dispatcher: Caller, workspace: Path, tmp_path: Path) -> None:
+def test_a_config_file_is_checked_without_leaving_the_workspace(dispatcher: Caller, workspace: Path, tmp_path: Path) -> None:
     config = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1}
     (workspace / "ds.json").write_text(json.dumps(config))
     checked = answered(dispatcher, "check_config", file="ds.json", model="tiny", gpus="1x24GB")
@@ -155,7 +155,7 @@ def test_a_file_is_checked_and_leads_nobody_out(dispatcher: Caller, workspace: P
         assert problem["code"] == "outside_workspace"
 
 
-def test_a_plan_is_exported_into_a_new_folder_only(dispatcher: Caller, workspace: Path) -> None:
+def test_a_plan_is_exported_only_into_a_new_folder(dispatcher: Caller, workspace: Path) -> None:
     best = answered(dispatcher, "plan", **SMALL, backend="pytorch")["best"]["plan"]
     made = answered(dispatcher, "export", plan=best, format="pytorch", folder="out/train")
     assert {"out/train/plan.py", "out/train/train.py", "out/train/train.sh"} < set(made["files"])
@@ -165,7 +165,7 @@ def test_a_plan_is_exported_into_a_new_folder_only(dispatcher: Caller, workspace
     assert refused(dispatcher, "export", plan=best, format="pytorch", folder=".strategist/x")["code"] == "outside_workspace"
 
 
-def test_measurements_come_into_a_study_and_speak_for_cards(dispatcher: Caller, workspace: Path) -> None:
+def test_recorded_measurements_become_trials_of_a_study(dispatcher: Caller, workspace: Path) -> None:
     plans = answered(dispatcher, "plan", model="tiny", gpus="2xcpu", seq_len=128, global_batch=8, top=2)
     first, second = plans["best"]["plan"], plans["items"][0]["plan"]
     taken = answered(dispatcher, "record_evidence", study="s", plan=first, measured={"step_seconds": 0.5, "peak_memory_gib": 0.1})
@@ -199,11 +199,11 @@ def test_resources_are_read_by_address(dispatcher: Caller, name: str) -> None:
     "address",
     ["file:///etc/passwd", "strategist://nothing", "strategist://studies/../x", "strategist://cards/../../pyproject.toml"],
 )
-def test_other_addresses_are_none(dispatcher: Caller, address: str) -> None:
+def test_other_addresses_are_refused(dispatcher: Caller, address: str) -> None:
     assert dispatcher.read(address).is_problem
 
 
-def test_a_configuration_that_names_a_file_outside_is_not_read_there(dispatcher: Caller, workspace: Path, tmp_path: Path) -> None:
+def test_a_config_file_that_names_an_outside_file_is_refused(dispatcher: Caller, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
     text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: {}\n"
     (workspace / "accelerate.yaml").write_text(text.format(tmp_path / "secret.json"))
@@ -212,16 +212,16 @@ def test_a_configuration_that_names_a_file_outside_is_not_read_there(dispatcher:
     assert "lies outside the workspace" in problem["message"]
 
 
-def test_a_question_that_would_take_for_ever_is_refused(dispatcher: Caller) -> None:
+def test_a_cluster_that_is_too_large_is_refused(dispatcher: Caller) -> None:
     for gpus in ("999999x99999xH100", "999999xH100"):
         assert refused(dispatcher, "plan", model="8b", gpus=gpus)["code"] == "invalid_value"
 
 
-def test_a_text_that_is_not_unicode_is_refused(dispatcher: Caller) -> None:
+def test_invalid_unicode_is_refused(dispatcher: Caller) -> None:
     assert refused(dispatcher, "lint_card", text="\ud800")["code"] == "invalid_arguments"
 
 
-def test_nothing_is_fetched_for_a_name(dispatcher: Caller) -> None:
+def test_a_model_name_is_never_downloaded(dispatcher: Caller) -> None:
     problem = refused(dispatcher, "plan", model="somebody/some-model", gpus="8xH100")
     assert problem["code"] == "invalid_value"
     assert "HF_HUB_OFFLINE" in problem["message"]

@@ -1,4 +1,4 @@
-"""What is started under a grant: real processes, within its trials and minutes."""
+"""Trials started under a grant: real processes, within its trials and minutes."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -37,20 +37,20 @@ def ended(dispatcher: Caller, job: str) -> dict[str, Any]:
             return status
 
 
-def test_without_a_grant_nothing_starts(dispatcher: Caller) -> None:
+def test_no_trial_starts_without_a_grant(dispatcher: Caller) -> None:
     best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
     assert refused(dispatcher, "start_trial", plan=best, minutes=1)["code"] == "not_granted"
     assert refused(dispatcher, "start_tuning", plan=best, study="a", trials=1, minutes=1)["code"] == "not_granted"
 
 
-def test_a_grant_is_for_a_folder_inside(workspace: Path, tmp_path: Path) -> None:
+def test_the_study_folder_of_a_grant_lies_in_the_workspace(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="outside the workspace"), serving(workspace, "trials=1,minutes=1", str(tmp_path)):
         pass
 
 
 @pytest.mark.torch
 @pytest.mark.full
-def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Caller) -> None:
+def test_a_trial_is_measured_and_charged_to_the_grant(granted: Caller) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
     started = answered(granted, "start_trial", plan=best, minutes=3)
     assert (started["trials_left"], started["folder"]) == (1, "studies/trial-1")
@@ -65,7 +65,7 @@ def test_a_trial_runs_is_measured_and_spends_what_it_took(granted: Caller) -> No
 
 
 @pytest.mark.torch
-def test_a_tuning_ends_when_its_minutes_are_over(granted: Caller, workspace: Path) -> None:
+def test_a_tuning_ends_at_its_time_limit(granted: Caller, workspace: Path) -> None:
     best = answered(granted, "plan", **TINY)["best"]["plan"]
     started = answered(granted, "start_tuning", plan=best, study="short", trials=2, minutes=0.1)
     status = ended(granted, started["job"])
@@ -75,7 +75,7 @@ def test_a_tuning_ends_when_its_minutes_are_over(granted: Caller, workspace: Pat
     assert (workspace / "studies" / "grant.jsonl").read_text().count("\n") == 2
 
 
-def test_a_tuning_that_runs_is_ended_with_the_server(workspace: Path) -> None:
+def test_a_running_tuning_is_terminated_with_the_server(workspace: Path) -> None:
     with serving(workspace, "trials=1,minutes=5") as dispatcher:
         best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
         job = answered(dispatcher, "start_tuning", plan=best, study="long", trials=1, minutes=5)["job"]
@@ -86,7 +86,7 @@ def test_a_tuning_that_runs_is_ended_with_the_server(workspace: Path) -> None:
         assert 0 < ended["minutes_left"] <= 5
 
 
-def test_a_tuning_that_is_cancelled_gives_back_what_it_did_not_take(workspace: Path) -> None:
+def test_a_cancelled_tuning_returns_its_unused_budget(workspace: Path) -> None:
     with serving(workspace, "trials=3,minutes=5") as dispatcher:
         best = answered(dispatcher, "plan", **TINY)["best"]["plan"]
         job = answered(dispatcher, "start_tuning", plan=best, study="long", trials=3, minutes=5)["job"]
@@ -96,8 +96,8 @@ def test_a_tuning_that_is_cancelled_gives_back_what_it_did_not_take(workspace: P
         assert 4 < cancelled["minutes_left"] <= 5
 
 
-def test_a_tuning_continues_after_the_trials_that_ran_and_counts_no_simulated_ones(workspace: Path) -> None:
-    """The study is of another request, so the command refuses it and takes no trial."""
+def test_a_tuning_of_an_existing_study_counts_only_its_real_trials(workspace: Path) -> None:
+    """The study belongs to another request, so the command refuses the study and runs no trial."""
     with Ledger.open(tuned(workspace / "studies" / "known", 2)) as ledger:
         plan = codec.loads(Plan, ledger.trials()[0].plan_json)
         ledger.enqueue("simulated", codec.dumps(plan), "search")
@@ -119,7 +119,7 @@ def settled(workspace: Path) -> Workspace:
     return Workspace.at(workspace)
 
 
-def test_settings_of_a_run_are_those_of_the_command_with_paths_of_the_workspace(settled: Workspace) -> None:
+def test_run_settings_resolve_paths_within_the_workspace(settled: Workspace) -> None:
     found = run_settings(settled, {"steps": 20, "data": "tokens.bin", "learning_rate_schedule": "constant"})
     assert found == TrialSettings(steps=20, data=str(settled.root / "tokens.bin"))
     training = run_settings(settled, {"total_steps": 100, "save": "out", "learning_rate_schedule": "cosine"})
@@ -138,13 +138,13 @@ def test_settings_of_a_run_are_those_of_the_command_with_paths_of_the_workspace(
         ({"keep": 0}, "must be at least 1"),
     ],
 )
-def test_settings_that_break_a_law_are_refused(settled: Workspace, settings: dict[str, Any], words: str) -> None:
+def test_invalid_run_settings_are_refused(settled: Workspace, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(StrategistError, match=words):
         run_settings(settled, settings)
 
 
-def test_every_setting_of_a_run_that_is_a_text_is_a_word_or_a_path(settled: Workspace) -> None:
-    """A path that this did not know would lead an agent out of the workspace."""
+def test_every_text_setting_is_a_known_word_or_a_checked_path(settled: Workspace) -> None:
+    """An unchecked path would let an agent leave the workspace."""
     with pytest.raises(StrategistError, match="sends figures to another machine"):
         run_settings(settled, {"wandb": "project"})
     for field in fields(TrialSettings):
@@ -155,7 +155,7 @@ def test_every_setting_of_a_run_that_is_a_text_is_a_word_or_a_path(settled: Work
                 run_settings(settled, {field.name: "../outside", "total_steps": 1})
 
 
-def test_a_checkpoint_of_the_workspace_leads_nowhere_else(settled: Workspace, tmp_path: Path) -> None:
+def test_a_checkpoint_cannot_name_data_outside_the_workspace(settled: Workspace, tmp_path: Path) -> None:
     step = settled.root / "out" / checkpoint.name_of(1)
     step.mkdir(parents=True)
     training = Training(

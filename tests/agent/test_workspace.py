@@ -1,4 +1,4 @@
-"""What an agent's call can reach."""
+"""Paths and connections that a tool call can reach."""
 
 import multiprocessing
 import socket
@@ -22,7 +22,7 @@ def outside(tmp_path: Path) -> Path:
     return file
 
 
-def test_paths_inside_are_taken_as_they_are(workspace: Path) -> None:
+def test_paths_inside_the_workspace_are_accepted(workspace: Path) -> None:
     place = Workspace.at(workspace)
     assert place.inside("a/../b.json") == workspace / "b.json"
     assert place.inside(str(workspace / "b")) == workspace / "b"
@@ -31,20 +31,20 @@ def test_paths_inside_are_taken_as_they_are(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "../secret.txt", "/etc", "a/../../secret.txt", "~/x", "a\0b", "link", ".strategist/x"])
-def test_paths_that_lead_out_are_refused(workspace: Path, outside: Path, path: str) -> None:
+def test_paths_outside_the_workspace_are_refused(workspace: Path, outside: Path, path: str) -> None:
     (workspace / "link").symlink_to(outside)
     with pytest.raises(RefusedError) as caught:
         Workspace.at(workspace).inside(path)
     assert caught.value.problem.code == "outside_workspace"
 
 
-def test_a_workspace_must_be_there(tmp_path: Path) -> None:
+def test_a_workspace_must_exist(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is not a folder"):
         Workspace.at(tmp_path / "nowhere")
 
 
 def confined(workspace: Path, check: Callable[[], None]) -> None:
-    """Runs a check in a process that is confined to the workspace, as a worker is."""
+    """Runs a check in a process confined to the workspace like a worker."""
 
     def run() -> None:
         place = Workspace.at(workspace)
@@ -57,7 +57,7 @@ def confined(workspace: Path, check: Callable[[], None]) -> None:
     assert process.exitcode == 0
 
 
-def test_a_confined_process_opens_nothing_outside(workspace: Path, outside: Path) -> None:
+def test_a_confined_process_cannot_read_outside_the_workspace(workspace: Path, outside: Path) -> None:
     (workspace / "link").symlink_to(outside)
 
     def check() -> None:
@@ -78,7 +78,7 @@ def test_a_confined_process_opens_nothing_outside(workspace: Path, outside: Path
     assert outside.read_text() == "secret"
 
 
-def test_a_confined_process_changes_nothing_outside(workspace: Path, outside: Path) -> None:
+def test_a_confined_process_cannot_write_outside_the_workspace(workspace: Path, outside: Path) -> None:
     def check() -> None:
         for change in (
             lambda: outside.write_text("other"),
@@ -108,7 +108,7 @@ def test_a_confined_process_opens_no_connection(workspace: Path) -> None:
         socket.create_connection(address).close()
 
 
-def test_a_file_is_written_once_only(workspace: Path) -> None:
+def test_an_existing_file_is_never_overwritten(workspace: Path) -> None:
     place = Workspace.at(workspace)
     assert place.write_new("a/b.json", "1") == "a/b.json"
     with pytest.raises(FileError, match="is there already"):

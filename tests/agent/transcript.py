@@ -1,4 +1,4 @@
-"""One whole session with the server: what goes over its standard input and output, from the greeting to the evidence."""
+"""A complete session with the server over stdio, from initialize to recorded evidence."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ MEASURED = ("step_seconds", "peak_memory_gib", "comm_ratio", "exposed_comm_ratio
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """A message of the client and the server's reply; ``varies`` where the machine and its clock have a say in them."""
+    """A client's message and the server's reply; ``varies``: they depend on the machine or its clock."""
 
     asked: dict[str, Any]
     replied: dict[str, Any]
@@ -30,7 +30,7 @@ class Exchange:
 
 @dataclass(kw_only=True)
 class Wire:
-    """The server's standard input and output, and what went over them."""
+    """The server's standard input and output, with a record of the exchanges."""
 
     process: "subprocess.Popen[str]"
     exchanges: list[Exchange] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Wire:
         self.process.stdin.flush()
 
     def request(self, method: str, parameters: dict[str, Any], *, name: str | int, varies: bool = False) -> Exchange:
-        """A request of that id, with its reply."""
+        """A request with this id, and its reply."""
         assert self.process.stdout is not None
         asked = {"jsonrpc": "2.0", "id": name, "method": method, "params": parameters}
         self.send(asked)
@@ -57,12 +57,12 @@ class Wire:
         return result
 
     def call(self, tool: str, *, varies: bool = False, **arguments: Any) -> dict[str, Any]:
-        """What a tool answers."""
+        """The answer of a tool."""
         content: dict[str, Any] = self.ask("tools/call", varies=varies, name=tool, arguments=arguments)["structuredContent"]
         return content
 
     def wait(self, job: str) -> None:
-        """Until the job has ended; how often that takes to ask is none of the transcript's business."""
+        """Waits until the job has ended; the polling is not part of the transcript."""
         waiting = {"name": "job_status", "arguments": {"job": job, "wait_seconds": 60}}
         for count in range(MINUTES + 1):
             status = self.request("tools/call", waiting, name=f"waiting-{count}").replied["result"]["structuredContent"]
@@ -79,7 +79,7 @@ def _wire(workspace: Path) -> Iterator[Wire]:
 
 
 def session() -> list[Exchange]:
-    """A question, reasons, proof without a GPU, another system's files, then a trial on this machine and what it teaches."""
+    """Plans, explains, simulates, exports another framework's files, then runs a trial and records its evidence."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder)
         (workspace / "ds_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
