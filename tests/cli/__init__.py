@@ -1,1 +1,1 @@
-"""The real command."""
+"""Tests of the command line."""

@@ -13,7 +13,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two sources."""
+    """A folder with two sources."""
     folder = tmp_path / "data"
     folder.mkdir()
     write(folder, "first_sweep", LAYOUTS)
@@ -38,7 +38,7 @@ def test_json_of_a_folder_and_of_one_of_its_sources(data: Path, capsys: Captured
     assert second == json.loads(printed(["--data", str(data / "second_table.csv"), "--json", "--worst", "1"], capsys))
 
 
-def test_text_and_page(data: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_accuracy_is_printed_and_written_as_html(data: Path, tmp_path: Path, capsys: Captured) -> None:
     text = printed(["--data", str(data), "--html", str(tmp_path / "page.html")], capsys)
     assert "first sweep" in text
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -61,23 +61,23 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
-def test_a_wrong_table_is_one_line(text: str, words: list[str], tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_table_prints_one_error_line(text: str, words: list[str], tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "t.csv"
     file.write_text(text, encoding="latin-1")
-    complains(["--data", str(file)], words, capsys)
+    check_error(["--data", str(file)], words, capsys)
 
 
-def test_wrong_places_are_one_line(data: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_path_or_option_prints_one_error_line(data: Path, tmp_path: Path, capsys: Captured) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    complains(["--data", str(empty)], ["empty", "holds no CSV file"], capsys)
-    complains(["--data", str(tmp_path / "none.csv")], ["none.csv", "cannot be read"], capsys)
-    complains(["--data", str(data), "--source", "third"], ["--source third", "first_sweep, second_table"], capsys)
-    complains(["--data", str(data), "--html", str(tmp_path / "no" / "page.html")], ["page.html", "cannot be written"], capsys)
-    complains(["--data", str(data), "--worst", "0"], ["--worst 0", "at least 1"], capsys)
+    check_error(["--data", str(empty)], ["empty", "holds no CSV file"], capsys)
+    check_error(["--data", str(tmp_path / "none.csv")], ["none.csv", "cannot be read"], capsys)
+    check_error(["--data", str(data), "--source", "third"], ["--source third", "first_sweep, second_table"], capsys)
+    check_error(["--data", str(data), "--html", str(tmp_path / "no" / "page.html")], ["page.html", "cannot be written"], capsys)
+    check_error(["--data", str(data), "--worst", "0"], ["--worst 0", "at least 1"], capsys)
 
 
-def complains(arguments: list[str], words: list[str], capsys: Captured) -> None:
+def check_error(arguments: list[str], words: list[str], capsys: Captured) -> None:
     assert main(["accuracy", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -85,7 +85,7 @@ def complains(arguments: list[str], words: list[str], capsys: Captured) -> None:
     assert all(word in err for word in words), err
 
 
-def test_rows_that_cannot_be_are_skipped_with_a_reason(data: Path, capsys: Captured) -> None:
+def test_invalid_rows_are_skipped_with_a_reason(data: Path, capsys: Captured) -> None:
     text = printed(["--data", str(data), "--source", "second"], capsys)
     assert "1: its figures break a law of clusters, models or workloads" in text
     assert "1: batch size or sequence length is not stated" in text

@@ -21,7 +21,7 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_errors_alone_end_with_1(bad: Path, capsys: Captured) -> None:
+def test_lint_exits_with_1_only_on_errors(bad: Path, capsys: Captured) -> None:
     assert main(["cards", "lint", str(bad)]) == 1
     out = capsys.readouterr().out
     assert "bad.yaml:3:3: error CARD018 unknown field titel; did you mean title?; write the field" in out
@@ -30,7 +30,7 @@ def test_errors_alone_end_with_1(bad: Path, capsys: Captured) -> None:
     assert "CARD018" not in capsys.readouterr().out
 
 
-def test_forms(bad: Path, capsys: Captured) -> None:
+def test_findings_are_printed_in_each_format(bad: Path, capsys: Captured) -> None:
     assert main(["cards", "lint", str(bad), "--json"]) == 1
     first = capsys.readouterr().out
     assert main(["cards", "lint", str(bad), "--format", "json"]) == 1
@@ -46,7 +46,7 @@ def test_forms(bad: Path, capsys: Captured) -> None:
     assert "--format xml: is not known; choose one of text, json, sarif, github" in capsys.readouterr().err
 
 
-def test_codes_are_selected_by_their_beginning(bad: Path, capsys: Captured) -> None:
+def test_codes_are_selected_by_prefix(bad: Path, capsys: Captured) -> None:
     assert main(["cards", "lint", str(bad), "--select", "CARD045,FLOW", "--json"]) == 0
     assert [finding["code"] for finding in json.loads(capsys.readouterr().out)] == ["CARD045"]
     assert main(["cards", "lint", str(bad), "--select", "card", "--ignore", "CARD01", "--ignore", "FLOW", "--json"]) == 0
@@ -55,7 +55,7 @@ def test_codes_are_selected_by_their_beginning(bad: Path, capsys: Captured) -> N
     assert "code CRAD013: is not a check of the linter; did you mean CARD013?" in capsys.readouterr().err
 
 
-def test_a_diff_changes_nothing_and_a_fix_what_it_says(bad: Path, capsys: Captured) -> None:
+def test_diff_leaves_the_file_unchanged_and_fix_applies_the_diff(bad: Path, capsys: Captured) -> None:
     assert main(["cards", "lint", str(bad), "--diff"]) == 0
     shown = capsys.readouterr()
     assert "-  titel: Why\n+  title: Why\n" in shown.out
@@ -70,12 +70,12 @@ def test_a_diff_changes_nothing_and_a_fix_what_it_says(bad: Path, capsys: Captur
     assert capsys.readouterr().err == ""
 
 
-def test_only_what_is_selected_is_corrected(bad: Path) -> None:
+def test_only_selected_findings_are_fixed(bad: Path) -> None:
     assert main(["cards", "lint", str(bad), "--fix", "--ignore", "CARD018"]) == 0
     assert bad.read_text(encoding="utf-8") == "# mine\nprotocol: 1\n" + GOOD.removeprefix("protocol: 1\n").replace("title", "titel")
 
 
-def test_files_to_correct_are_named(capsys: Captured) -> None:
+def test_fix_requires_file_names(capsys: Captured) -> None:
     assert main(["cards", "lint", "--fix"]) == 2
     assert "--fix: needs the files to correct" in capsys.readouterr().err
 
@@ -90,7 +90,7 @@ def test_cards_of_the_shipped_deck_are_known(bad: Path, capsys: Captured) -> Non
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_sources_are_looked_up_and_examples_run_where_that_is_asked_for(bad: Path, capsys: Captured) -> None:
+def test_symbols_are_resolved_and_examples_run_on_request(bad: Path, capsys: Captured) -> None:
     gone = "    - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard}\n    - {symbol: torch.nothing.like_it}\n"
     examples = "  example:\n    - {run: import torch}\n    - {run: assert False}\n"
     bad.write_text(f"{GOOD}  source_refs:\n{gone}{examples}", encoding="utf-8")
@@ -120,9 +120,9 @@ def test_all_codes_are_listed(capsys: Captured) -> None:
     assert len(json.loads(capsys.readouterr().out)) == len(RULES)
 
 
-def test_an_unknown_code_gets_one_line(capsys: Captured) -> None:
+def test_an_unknown_code_prints_one_error_line(capsys: Captured) -> None:
     assert main(["cards", "explain", "CARD13"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    said = "code CARD13: is not a check of the linter; did you mean CARD013? strategist cards explain lists all"
-    assert shown.err == f"strategist: {said} (next: strategist cards explain CARD013)\n"
+    message = "code CARD13: is not a check of the linter; did you mean CARD013? strategist cards explain lists all"
+    assert shown.err == f"strategist: {message} (next: strategist cards explain CARD013)\n"

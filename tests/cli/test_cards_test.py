@@ -1,4 +1,4 @@
-"""``strategist cards test``: cases by rules, examples as programs."""
+"""``strategist cards test``: evaluates cases, and runs examples as programs."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def written(folder: Path, *, name: str = "my-card.yaml", verdict: str = "allowed
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_a_sound_card_passes_and_failures_point_into_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_card_passes_and_failures_name_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sound, path = Path(written(tmp_path)), written(tmp_path, name="bad.yaml", verdict="forbidden", ranks=3)
     sound.write_text(sound.read_text(encoding="utf-8").replace("MY-001", "MY-002"), encoding="utf-8")
     assert main(["cards", "test", str(tmp_path)]) == 1
@@ -57,7 +57,7 @@ def test_a_sound_card_passes_and_failures_point_into_the_file(tmp_path: Path, ca
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_names_the_failed_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, ranks=3)
     assert main(["cards", "test", str(tmp_path), "--json"]) == 1
     (card,) = json.loads(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (failure["part"], failure["number"], failure["line"], failure["script_line"]) == ("example", 2, 16, 3)
 
 
-def test_json_says_which_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_names_the_failed_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(written(tmp_path, verdict="forbidden"))
     path.write_text(path.read_text(encoding="utf-8").partition("    - ranks: 2")[0], encoding="utf-8")
     assert main(["cards", "test", str(path), "--json"]) == 1
@@ -75,7 +75,7 @@ def test_json_says_which_case_fails(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (card["card"], failure["part"], failure["number"], failure["line"]) == ("MY-001", "case", 2, 9)
 
 
-def test_a_card_without_programs_needs_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_without_scripts_starts_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(written(tmp_path))
     path.write_text(path.read_text(encoding="utf-8").partition("    - ranks: 2")[0], encoding="utf-8")
     assert main(["cards", "test", "--cards", str(tmp_path), "MY-001"]) == 0
@@ -83,7 +83,7 @@ def test_a_card_without_programs_needs_no_process(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("target", ["NO-001", "no/such/folder", "no-such.yaml"])
-def test_what_is_no_card_is_one_line(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_card_prints_one_error_line(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cards", "test", target]) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -95,7 +95,7 @@ def test_what_is_no_card_is_one_line(target: str, capsys: pytest.CaptureFixture[
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
+def test_an_interrupted_card_test_leaves_no_process(tmp_path: Path) -> None:
     path = Path(written(tmp_path))
     begun = tmp_path / "begun"
     endless = f"        import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)\n"
@@ -113,7 +113,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_lint_looks_sources_up_and_runs_examples_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_resolves_symbols_and_runs_examples_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(written(tmp_path, ranks=3))
     source = "  source_refs:\n    - {symbol: torch.nn.Lineer}\n"
     path.write_text(path.read_text(encoding="utf-8").replace("  example:\n", source + "  example:\n"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The commands that print: plan in both forms, cards, profiles, explain."""
+"""Commands that print: plan as text and JSON, cards, profiles, explain."""
 
 import json
 import os
@@ -26,8 +26,8 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def planned(folder: Path, *request: str, seed: str = "0") -> str:
-    """What a request prints in an interpreter of its own, which says nothing else and imports nothing heavy."""
+def plan_in_new_process(folder: Path, *request: str, seed: str = "0") -> str:
+    """Output of a request in a new interpreter; checks that no heavy module is imported and stderr is empty."""
     program = (
         "import sys; from strategist.cli.main import main; code = main(sys.argv[2:])\n"
         "print([name for name in sys.argv[1].split() if name in sys.modules], file=sys.stderr); sys.exit(code)"
@@ -40,39 +40,39 @@ def planned(folder: Path, *request: str, seed: str = "0") -> str:
 
 
 def test_the_first_command_of_the_readme_imports_nothing_heavy(tmp_path: Path) -> None:
-    shown = planned(tmp_path, *LARGE)
+    shown = plan_in_new_process(tmp_path, *LARGE)
     assert "\x1b" not in shown
     assert all(
         len(line) <= 80 or line.startswith(("  --fix ", "  strategist ")) for line in shown.splitlines()
-    )  # a line to paste is whole
+    )  # a command line to paste is not wrapped
     for words in ("Best plan", "host memory", "lora", "qlora", "RTX4090", "Assumed", "strategist run plan.json"):
         assert words in shown
 
 
-def loaded(*arguments: str) -> set[str]:
-    """The modules that a command has imported when it ends."""
+def imported_modules(*arguments: str) -> set[str]:
+    """Modules that a command has imported when it exits."""
     program = "import sys; from strategist.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
     return set(done.stderr.split())
 
 
 def test_the_help_imports_no_planner() -> None:
-    found = loaded("--help")
+    found = imported_modules("--help")
     assert "strategist.cli.main" in found
     assert found.isdisjoint({"numpy", "yaml", "rich", "strategist.api", "strategist.planning.planner", "strategist.cards.deck"})
 
 
-def test_an_answer_imports_nothing_of_other_commands_and_parses_no_file_twice() -> None:
-    loaded(*SMALL)
-    found = loaded(*SMALL, "--json")
+def test_a_second_plan_reads_the_cache_and_imports_no_other_command() -> None:
+    imported_modules(*SMALL)
+    found = imported_modules(*SMALL, "--json")
     assert "strategist.planning.planner" in found
     packages = {name.split(".")[1] for name in found if name.startswith("strategist.")}
     assert packages.isdisjoint({"accuracy", "agent", "executors", "formats", "launch", "ledger", "lint", "report", "tuner"})
     assert found.isdisjoint({"yaml", "rich", "strategist.cards.reader", "strategist.contract.measurement"})
 
 
-def test_equal_requests_give_equal_bytes_and_import_nothing_heavy(tmp_path: Path) -> None:
-    first, second = (planned(tmp_path, *SMALL, "--json", "-o", f"{seed}.json", seed=seed) for seed in ("1", "2"))
+def test_equal_requests_print_equal_bytes_and_import_nothing_heavy(tmp_path: Path) -> None:
+    first, second = (plan_in_new_process(tmp_path, *SMALL, "--json", "-o", f"{seed}.json", seed=seed) for seed in ("1", "2"))
     assert first == second
     assert json.loads(first)["type"] == "Answer"
     assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
@@ -86,7 +86,7 @@ def test_the_plan_file_is_the_best_plan_and_round_trips(tmp_path: Path, capsys: 
     assert codec.dumps(plan) == (tmp_path / "plan.json").read_text(encoding="utf-8")
 
 
-def test_where_nothing_fits_no_plan_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_plan_file_is_written_if_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "plan.json"
     assert main(["plan", "--model", "32b", "--gpus", "4x24GB", "--host-memory", "16GiB", "-o", str(target)]) == 1
     out, err = capsys.readouterr()
@@ -102,7 +102,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert f"usage: strategist {command}" in capsys.readouterr().out
 
 
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_all_commands_and_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     out = capsys.readouterr().out
     assert all(command in out for command in COMMANDS)
@@ -130,7 +130,7 @@ def test_the_shipped_cards_are_sound(capsys: pytest.CaptureFixture[str]) -> None
     assert all(finding["level"] != "error" for finding in json.loads(capsys.readouterr().out))
 
 
-def test_only_errors_fail_a_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lint_fails_on_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("StrategyCard:\n  id: X-001\n  module: tp\n  intent: x\n  policies:\n  - {id: a, when: layout.tpp > 1}\n")
     assert main(["cards", "lint", str(tmp_path)]) == 1
@@ -141,7 +141,7 @@ def test_only_errors_fail_a_lint(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["cards", "lint", str(tmp_path / "none")]) != 0
 
 
-def test_profiles_have_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profiles", "--json"]) == 0
     known = json.loads(capsys.readouterr().out)
     assert "qwen2.5-32b" in known["models"]
@@ -150,7 +150,7 @@ def test_profiles_have_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert known["devices"][0] in capsys.readouterr().out
 
 
-def test_a_plan_explains_itself(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_decisions_and_why_not(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["explain", str(plan_file)]) == 0
     text = capsys.readouterr().out

@@ -14,37 +14,37 @@ ASK = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_strategist
 
 @pytest.fixture
 def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """What bash offers for the last of some words."""
+    """Completions that bash offers for the last word."""
     assert main(["completion", "bash"]) == 0
     script = tmp_path / "completion.bash"
     script.write_text(capsys.readouterr().out)
 
-    def offered(*words: str) -> set[str]:
+    def completions(*words: str) -> set[str]:
         command = ["bash", "-c", ASK, str(script), "strategist", *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
         assert done.stderr == ""
         return set(done.stdout.split())
 
-    return offered
+    return completions
 
 
-def test_every_command_is_offered(completed) -> None:
+def test_every_command_is_completed(completed) -> None:
     assert set(COMMANDS) <= completed("")
     assert completed("pl") == {"plan"}
 
 
-def test_options_of_a_command_and_of_one_below_it_are_offered(completed) -> None:
+def test_options_of_commands_and_subcommands_are_completed(completed) -> None:
     assert completed("plan", "--node") == {"--node-failures"}
     assert {"--diff", "--json"} <= completed("cards", "lint", "--")
 
 
-def test_a_file_is_offered_where_one_is_wanted(completed, tmp_path: Path) -> None:
+def test_file_names_are_completed_for_file_options(completed, tmp_path: Path) -> None:
     (tmp_path / "request-mine.yaml").write_text("")
     assert completed("plan", "--request", "requ") == {"request-mine.yaml"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_each_shell_takes_its_words(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_parses_its_completion_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out)
@@ -53,6 +53,6 @@ def test_each_shell_takes_its_words(shell: str, tmp_path: Path, capsys: pytest.C
         subprocess.run([path, "-n", str(script)], check=True, timeout=30)
 
 
-def test_another_shell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_shell_prints_one_error_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "powershell"]) == 2
     assert "choose one of bash, zsh, tcsh" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What stands where the command line says nothing."""
+"""Default option values: environment, project file, user file."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, and a person without a file, yet."""
+    """A working folder and a user configuration folder, both without a file."""
     (tmp_path / "here").mkdir()
     (tmp_path / "person" / "strategist").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
@@ -28,15 +28,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def of_folder(text: str) -> None:
+def write_project_file(text: str) -> None:
     Path("strategist.yaml").write_text(text, encoding="utf-8")
 
 
-def of_person(text: str) -> None:
+def write_user_file(text: str) -> None:
     config_sources.user_file().write_text(text, encoding="utf-8")
 
 
-def asked(capsys: Captured, *more: str) -> Answer:
+def plan(capsys: Captured, *more: str) -> Answer:
     capsys.readouterr()
     code = main([*PLAN, *more])
     found = capsys.readouterr()
@@ -53,74 +53,72 @@ def refused(capsys: Captured, *words: str) -> str:
     return found.err
 
 
-def test_the_nearest_is_heard(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_person("gpus: 8xcpu\n")
-    assert asked(capsys).request.gpus == "8xcpu"
-    of_folder("gpus: 4xcpu\n")
-    assert asked(capsys).request.gpus == "4xcpu"
+def test_the_command_line_precedes_environment_project_and_user_file(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_user_file("gpus: 8xcpu\n")
+    assert plan(capsys).request.gpus == "8xcpu"
+    write_project_file("gpus: 4xcpu\n")
+    assert plan(capsys).request.gpus == "4xcpu"
     monkeypatch.setenv("STRATEGIST_GPUS", "2xcpu")
-    assert asked(capsys).request.gpus == "2xcpu"
-    assert asked(capsys, "--gpus", "1xcpu").request.gpus == "1xcpu"
+    assert plan(capsys).request.gpus == "2xcpu"
+    assert plan(capsys, "--gpus", "1xcpu").request.gpus == "1xcpu"
 
 
-def test_a_command_s_own_goes_before_what_is_shared(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_folder("gpus: 4xcpu\nplan: {gpus: 8xcpu, top: 1}\n")
-    answer = asked(capsys)
+def test_values_of_a_command_precede_shared_values(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project_file("gpus: 4xcpu\nplan: {gpus: 8xcpu, top: 1}\n")
+    answer = plan(capsys)
     assert (answer.request.gpus, len(answer.plans)) == ("8xcpu", 1)
     monkeypatch.setenv("STRATEGIST_GPUS", "1xcpu")
     monkeypatch.setenv("STRATEGIST_PLAN_GPUS", "2xcpu")
-    assert asked(capsys).request.gpus == "2xcpu"
+    assert plan(capsys).request.gpus == "2xcpu"
 
 
-def test_settings_are_a_mapping_and_none_is_added_to_those_that_are_typed(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_folder("gpus: 4xcpu\nfix: {tp: 2, sequence_parallel: false}\n")
-    assert asked(capsys).request.fix == {"tp": 2, "sequence_parallel": False}
-    assert asked(capsys, "--fix", "pp=2").request.fix == {"pp": 2}
+def test_typed_settings_replace_default_settings(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project_file("gpus: 4xcpu\nfix: {tp: 2, sequence_parallel: false}\n")
+    assert plan(capsys).request.fix == {"tp": 2, "sequence_parallel": False}
+    assert plan(capsys, "--fix", "pp=2").request.fix == {"pp": 2}
     monkeypatch.setenv("STRATEGIST_FIX", "tp=4 recompute=full")
-    assert asked(capsys).request.fix == {"tp": 4, "recompute": "full"}
+    assert plan(capsys).request.fix == {"tp": 4, "recompute": "full"}
 
 
-def test_a_request_file_says_all_that_it_wants_said(capsys: Captured) -> None:
-    of_folder("gpus: 8xcpu\nobjective: memory\n")
+def test_a_request_file_replaces_default_request_options(capsys: Captured) -> None:
+    write_project_file("gpus: 8xcpu\nobjective: memory\n")
     Path("request.yaml").write_text("model: tiny\ngpus: 4xcpu\nseq_len: 128\nglobal_batch: 16\n", encoding="utf-8")
     assert main(["plan", "--request", "request.yaml", "--json"]) == 0
     request = codec.loads(Answer, capsys.readouterr().out).request
     assert (request.gpus, request.objective) == ("4xcpu", "throughput")
-    of_folder("gpus: 8xcpu\nplan: {request: request.yaml}\n")
-    assert asked(capsys).request.gpus == "4xcpu"
+    write_project_file("gpus: 8xcpu\nplan: {request: request.yaml}\n")
+    assert plan(capsys).request.gpus == "4xcpu"
 
 
-def test_options_of_the_same_name_but_of_no_request_do_not_hear_it(capsys: Captured) -> None:
-    """``scale --gpus`` counts devices, ``cards lint --fix`` corrects files, ``check --gpus`` goes before what a file says."""
-    of_folder("gpus: 8x24GB\nfix: {tp: 2}\n")
+def test_shared_values_skip_options_with_another_meaning(capsys: Captured) -> None:
+    """``scale --gpus`` counts devices, ``cards lint --fix`` corrects files, ``check --gpus`` overrides the file."""
+    write_project_file("gpus: 8x24GB\nfix: {tp: 2}\n")
     parser = whole_parser(COMMANDS)
-    heard = config_sources.sources(COMMANDS)
+    defaults = config_sources.sources(COMMANDS)
     for words in (["scale", "plan.json"], ["cards", "lint"], ["check", "file.yaml"], ["study", "import", "s"]):
-        assert config_sources.with_default_values(parser, words, heard)[1] == ()
+        assert config_sources.with_default_values(parser, words, defaults)[1] == ()
 
 
-def test_what_cannot_be_said_together_is_left_out(capsys: Captured) -> None:
-    of_folder("simulate: {all_stages: true, rank: 1}\n")
-    parser, heard = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
-    words, found = config_sources.with_default_values(parser, ["simulate", "plan.json", "--stage", "0"], heard)
+def test_defaults_that_conflict_with_typed_options_are_dropped(capsys: Captured) -> None:
+    write_project_file("simulate: {all_stages: true, rank: 1}\n")
+    parser, defaults = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
+    words, found = config_sources.with_default_values(parser, ["simulate", "plan.json", "--stage", "0"], defaults)
     assert not found
     assert words == ["simulate", "plan.json", "--stage", "0"]
 
 
-def test_options_stand_before_what_is_typed_and_flags_are_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    of_folder("cards: [mine, yours]\ntune: {quiet: off, trials: 4}\nstudy: {show: {json: true}}\n")
-    parser, heard = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
-    tune, _ = config_sources.with_default_values(parser, ["tune", "--model", "8b"], heard)
+def test_defaults_precede_typed_words_and_flags_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project_file("cards: [mine, yours]\ntune: {quiet: off, trials: 4}\nstudy: {show: {json: true}}\n")
+    parser, defaults = whole_parser(COMMANDS), config_sources.sources(COMMANDS)
+    tune, _ = config_sources.with_default_values(parser, ["tune", "--model", "8b"], defaults)
     assert tune[:1] + sorted(tune[1:4]) + tune[4:] == ["tune", "--cards=mine", "--cards=yours", "--trials=4", "--model", "8b"]
-    assert config_sources.with_default_values(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "--json", "s"]
+    assert config_sources.with_default_values(parser, ["study", "show", "s"], defaults)[0] == ["study", "show", "--json", "s"]
     monkeypatch.setenv("STRATEGIST_STUDY_SHOW_JSON", "0")
-    assert config_sources.with_default_values(parser, ["study", "show", "s"], heard)[0] == ["study", "show", "s"]
+    assert config_sources.with_default_values(parser, ["study", "show", "s"], defaults)[0] == ["study", "show", "s"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gpuz: 8x24GB\n", "strategist.yaml:1:1: unknown key 'gpuz'; did you mean gpus?"),
         ("plan: {topp: 1}\n", "strategist.yaml:1:8: unknown key 'topp'; did you mean top?"),
@@ -134,32 +132,32 @@ def test_options_stand_before_what_is_typed_and_flags_are_on_or_off(monkeypatch:
         ("gpus: 4xcpu\nplan: {top: none}\n", "(--top stands in strategist.yaml:2)"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_its_place(text: str, said: str, capsys: Captured) -> None:
-    of_folder(text)
-    assert said in refused(capsys)
+def test_a_wrong_value_prints_one_line_with_its_place(text: str, message: str, capsys: Captured) -> None:
+    write_project_file(text)
+    assert message in refused(capsys)
 
 
-def test_the_place_is_not_said_of_what_was_typed(capsys: Captured) -> None:
-    of_folder("gpus: 4xcpu\n")
+def test_a_typed_value_is_reported_without_a_file_name(capsys: Captured) -> None:
+    write_project_file("gpus: 4xcpu\n")
     assert "stands in" not in refused(capsys, *PLAN, "--gpus", "8x24GX")
 
 
 @pytest.mark.parametrize("name", sorted(config_sources.TRUSTED_OPTIONS))
-def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, capsys: Captured) -> None:
+def test_a_project_file_cannot_set_options_that_run_programs_or_send_data(name: str, capsys: Captured) -> None:
     parser = whole_parser(COMMANDS)
     option = f"--{name.replace('_', '-')}"
     paths = (path for path, command in parser.subcommands() if path and option in command.own_options())
-    heard = [("tune",)] if name in config_sources.REQUEST else list(paths)
-    path = heard[0]
+    defaults = [("tune",)] if name in config_sources.REQUEST else list(paths)
+    path = defaults[0]
     text = (
         f"{name}: x\n"
         if name in config_sources.SHARED_OPTIONS
         else json.dumps({path[0]: {path[1]: {name: 1}} if path[1:] else {name: 1}})
     )
-    of_folder(text)
+    write_project_file(text)
     assert f"{name} may run programs, write files or send data away" in refused(capsys, *path)
     Path("strategist.yaml").unlink()
-    of_person(text)
+    write_user_file(text)
     assert config_sources.default_values(dict(parser.subcommands())[path], path, config_sources.sources(COMMANDS))[0].name == name
 
 
@@ -171,37 +169,37 @@ def test_a_folder_cannot_say_what_runs_programs_or_sends_data_away(name: str, ca
         (("cards", "test"), "cards: [x]"), (("cards", "lint"), "cards: {lint: {fix: true}}"),
     ],
 )  # fmt: skip
-def test_nor_where_something_is_written_or_loaded_nor_what_is_run_or_changed(
+def test_a_project_file_cannot_set_options_that_write_load_or_change_files(
     path: tuple[str, ...], text: str, capsys: Captured
 ) -> None:
-    of_folder(text)
+    write_project_file(text)
     assert "so a folder cannot say it" in refused(capsys, *path)
 
 
-def test_a_folder_says_which_cards_and_factors_decide() -> None:
-    of_folder("cards: [mine]\ncalibration: here.json\nplan: {request: request.yaml}\n")
+def test_a_project_file_can_set_cards_calibration_and_request() -> None:
+    write_project_file("cards: [mine]\ncalibration: here.json\nplan: {request: request.yaml}\n")
     commands = dict(whole_parser(COMMANDS).subcommands())
     found = config_sources.default_values(commands[("plan",)], ("plan",), config_sources.sources(COMMANDS))
     assert {one.name for one in found} == {"cards", "calibration", "request"}
 
 
-def test_a_folder_grants_agents_nothing(capsys: Captured) -> None:
-    of_folder("mcp: {grant: 'trials=3,minutes=30'}\n")
+def test_a_project_file_cannot_grant_trials_to_agents(capsys: Captured) -> None:
+    write_project_file("mcp: {grant: 'trials=3,minutes=30'}\n")
     assert "grant may run programs" in refused(capsys, "mcp")
 
 
-def test_help_comes_whatever_is_wrong(capsys: Captured) -> None:
-    of_folder("gpuz: 1\n")
+def test_help_is_printed_despite_a_wrong_configuration(capsys: Captured) -> None:
+    write_project_file("gpuz: 1\n")
     assert main(["plan", "--help"]) == 0
     assert "--gpus" in capsys.readouterr().out
 
 
-def test_one_file_may_stand_for_both_or_none(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_folder("gpus: 4xcpu\n")
-    of_person("objective: memory\n")
+def test_strategist_config_replaces_both_files(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project_file("gpus: 4xcpu\n")
+    write_user_file("objective: memory\n")
     Path("other.yaml").write_text("gpus: 2xcpu\n", encoding="utf-8")
     monkeypatch.setenv("STRATEGIST_CONFIG", "other.yaml")
-    request = asked(capsys).request
+    request = plan(capsys).request
     assert (request.gpus, request.objective) == ("2xcpu", "throughput")
     monkeypatch.setenv("STRATEGIST_CONFIG", "")
     assert "--gpus: is missing" in refused(capsys)
@@ -209,7 +207,7 @@ def test_one_file_may_stand_for_both_or_none(capsys: Captured, monkeypatch: pyte
     assert "none.yaml: cannot be read" in refused(capsys)
 
 
-def test_what_is_shared_and_what_is_trusted_are_options() -> None:
+def test_shared_and_trusted_names_are_existing_options() -> None:
     counts = Counter(
         action.dest for path, command in whole_parser(COMMANDS).subcommands() if path for action in command._actions
         if isinstance(action, argparse.Action)
@@ -219,45 +217,45 @@ def test_what_is_shared_and_what_is_trusted_are_options() -> None:
     assert set(config_sources.REQUEST) < set(config_sources.SHARED_OPTIONS)
 
 
-def test_all_that_stands_is_shown(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_person("gpus: 8x24GB\ntune: {trials: 40}\n")
-    of_folder("gpus: 4xcpu\n")
+def test_config_shows_all_default_values_and_their_sources(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_user_file("gpus: 8x24GB\ntune: {trials: 40}\n")
+    write_project_file("gpus: 4xcpu\n")
     monkeypatch.setenv("STRATEGIST_GPUS", "2xcpu")
     monkeypatch.setenv("STRATEGIST_GPU", "2xcpu")
     assert main(["config", "--json"]) == 0
     found = codec.loads(Configuration, capsys.readouterr().out)
-    person = str(config_sources.user_file())
-    assert found.files == {"strategist.yaml": True, person: True}
+    user_path = str(config_sources.user_file())
+    assert found.files == {"strategist.yaml": True, user_path: True}
     assert found.unknown_variables == ("STRATEGIST_GPU",)
     gpus, trials = found.options
-    assert (gpus.words, gpus.source, gpus.before) == (("--gpus=2xcpu",), "STRATEGIST_GPUS", ("strategist.yaml:1", f"{person}:1"))
+    assert (gpus.words, gpus.source, gpus.before) == (("--gpus=2xcpu",), "STRATEGIST_GPUS", ("strategist.yaml:1", f"{user_path}:1"))
     assert gpus.commands == ("plan", "tune")
-    assert (trials.words, trials.source, trials.commands) == (("--trials=40",), f"{person}:2", ("tune",))
+    assert (trials.words, trials.source, trials.commands) == (("--trials=40",), f"{user_path}:2", ("tune",))
     assert main(["config"]) == 0
     text = capsys.readouterr().out
     assert "STRATEGIST_GPUS, before strategist.yaml:1" in text
     assert "- STRATEGIST_GPU\n" in text
 
 
-def test_what_is_wrong_in_any_command_s_part_is_said_by_config(capsys: Captured) -> None:
-    of_folder("scale: {stepps: 4}\n")
+def test_config_reports_errors_in_any_commands_section(capsys: Captured) -> None:
+    write_project_file("scale: {stepps: 4}\n")
     assert "did you mean steps?" in refused(capsys, "config")
 
 
-def test_nothing_stands(capsys: Captured) -> None:
+def test_config_without_defaults_prints_a_message(capsys: Captured) -> None:
     assert main(["config"]) == 0
     assert capsys.readouterr().out.startswith("Nothing stands")
 
 
-def test_an_export_takes_model_data_and_image_from_the_persons_file(
+def test_an_export_reads_model_data_and_image_from_the_user_file(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One command from the answer to the job."""
+    """One command plans and writes the job."""
     (tmp_path / "config.yaml").write_text("weights: /models/base\ndata: org/texts\ntokenizer: org/words\nimage: reg/train:1\n")
     monkeypatch.setenv("STRATEGIST_CONFIG", str(tmp_path / "config.yaml"))
     out = tmp_path / "job"
-    asked = ["plan", "--model", "8b", "--gpus", "8xH100", "--to", "axolotl", "--job", "jobset", "--job-output", str(out)]
-    assert main(asked) == 0
+    plan = ["plan", "--model", "8b", "--gpus", "8xH100", "--to", "axolotl", "--job", "jobset", "--job-output", str(out)]
+    assert main(plan) == 0
     config, job = (out / "train.yaml").read_text(), (out / "jobset.yaml").read_text()
     for line in ('base_model: "/models/base"', 'path: "org/texts"', 'tokenizer_config: "org/words"'):
         assert line in config
@@ -266,7 +264,7 @@ def test_an_export_takes_model_data_and_image_from_the_persons_file(
     assert "missing: data" not in config + capsys.readouterr().err
 
 
-def test_a_folder_remembers_the_framework_for_plan(capsys: Captured) -> None:
-    of_folder("backend: pytorch\n")
-    assert asked(capsys, "--model", "tiny", "--gpus", "2xcpu").request.backend == "pytorch"
+def test_a_project_file_sets_the_backend_of_plan_only(capsys: Captured) -> None:
+    write_project_file("backend: pytorch\n")
+    assert plan(capsys, "--model", "tiny", "--gpus", "2xcpu").request.backend == "pytorch"
     assert "so a folder cannot say it" in refused(capsys, "tune")

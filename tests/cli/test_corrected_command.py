@@ -1,4 +1,4 @@
-"""The next step of a misspelled word is the whole command."""
+"""The next step for a misspelled word is the corrected command."""
 
 import pytest
 
@@ -43,6 +43,6 @@ def test_a_word_in_quotation_marks_is_corrected_as_a_whole(capsys: pytest.Captur
     assert "(next: strategist plan --model 8b --gpus 8xRTX4090)" in capsys.readouterr().err
 
 
-def test_what_a_shell_would_read_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_in_corrected_commands_are_shell_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--train", "lorra", "--data", "a b; rm x"]) == 2
     assert "--train lora --data 'a b; rm x')" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Cards of the user through the command line: added, replaced, left out, started, and said to be so."""
+"""The user's cards on the command line: added, replaced, left out, created, and named in the answer."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ StrategyCard:
 WORDS = "StrategyCard:\n  module: fsdp2\n  intent: 显存节省 vs 通信开销\n  policies: [Free the root last.]\n"
 
 
-def own(folder: Path, value: str = "full", card_id: str = "MY-001") -> Path:
+def write_card(folder: Path, value: str = "full", card_id: str = "MY-001") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "mine.yaml").write_text(FULL.format(id=card_id, value=value), encoding="utf-8")
     return folder
@@ -36,8 +36,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     return codec.loads(Answer, capsys.readouterr().out)
 
 
-def test_a_folder_of_cards_decides_and_the_answer_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = own(tmp_path / "a")
+def test_a_card_folder_decides_plans_and_is_named_in_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_card(tmp_path / "a")
     planned = answer(capsys, "--cards", str(folder))
     assert {plan.candidate.knobs.recompute for plan in planned.plans} == {"full"}
     assert planned.not_as_shipped == (f"MY-001 comes from {folder / 'mine.yaml'}",)
@@ -45,8 +45,8 @@ def test_a_folder_of_cards_decides_and_the_answer_says_so(tmp_path: Path, capsys
     assert "MY-001 comes from" in capsys.readouterr().out
 
 
-def test_of_two_folders_the_later_wins_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = own(tmp_path / "a"), own(tmp_path / "b", "selective")
+def test_the_later_card_folder_wins_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = write_card(tmp_path / "a"), write_card(tmp_path / "b", "selective")
     planned = answer(capsys, "--cards", str(first), "--cards", str(second))
     assert {plan.candidate.knobs.recompute for plan in planned.plans} == {"selective"}
     place = f"{second / 'mine.yaml'}, in place of {first / 'mine.yaml'}"
@@ -54,18 +54,18 @@ def test_of_two_folders_the_later_wins_and_is_named(tmp_path: Path, capsys: pyte
 
 
 def test_a_card_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    def dropping(planned: Answer) -> set[str]:
+    def dropping_cards(planned: Answer) -> set[str]:
         return {item.card for item in planned.dropped}
 
     with_all, without = answer(capsys), answer(capsys, "--without", "BATCH-002", "--without", "OFF-004")
     assert without.not_as_shipped == ("BATCH-002 is left out", "OFF-004 is left out")
-    assert "OFF-004" in dropping(with_all) - dropping(without)
+    assert "OFF-004" in dropping_cards(with_all) - dropping_cards(without)
     assert without.plans[0].digests.deck != with_all.plans[0].digests.deck
     assert main(["plan", *TINY, "--without", "XX-001"]) == 2
     assert "card XX-001: is not in the deck" in capsys.readouterr().err
 
 
-def test_every_command_that_decides_takes_cards_and_leaves_some_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_deciding_command_has_cards_and_without_options(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("plan", "tune", "explain"):
         assert main([command, "--help"]) == 0
         help_text = capsys.readouterr().out
@@ -73,8 +73,8 @@ def test_every_command_that_decides_takes_cards_and_leaves_some_out(capsys: pyte
         assert "--without ID" in help_text
 
 
-def test_an_explanation_knows_the_users_cards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, file = own(tmp_path / "a"), tmp_path / "plan.json"
+def test_explain_uses_the_users_cards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = write_card(tmp_path / "a"), tmp_path / "plan.json"
     assert main(["plan", *TINY, "--cards", str(folder), "-o", str(file)]) == 0
     capsys.readouterr()
     assert main(["explain", str(file), "--cards", str(folder), "--json"]) == 0
@@ -88,7 +88,7 @@ def test_an_explanation_knows_the_users_cards(tmp_path: Path, capsys: pytest.Cap
     assert "MY-001" not in capsys.readouterr().out
 
 
-def test_explanations_are_told_step_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explanations_follow_the_flow_of_decisions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *TINY, "-o", str(tmp_path / "plan.json")]) == 0
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "plan.json")]) == 0
@@ -98,10 +98,8 @@ def test_explanations_are_told_step_by_step(tmp_path: Path, capsys: pytest.Captu
     assert "Other settings" not in text
 
 
-def test_the_listing_tells_cards_advice_and_flows_and_where_they_come_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = own(tmp_path / "a", card_id="TP-001")
+def test_the_listing_shows_kinds_and_origins_of_cards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_card(tmp_path / "a", card_id="TP-001")
     (folder / "words.yaml").write_text(WORDS, encoding="utf-8")
     assert main(["cards", "list", "--cards", str(folder), "--json"]) == 0
     listed = {item["id"]: item for item in json.loads(capsys.readouterr().out)}
@@ -117,7 +115,7 @@ def test_the_listing_tells_cards_advice_and_flows_and_where_they_come_from(
     assert "it acts on nothing" in capsys.readouterr().out
 
 
-def test_a_flow_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flow_is_shown_completely(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cards", "show", "training-layout"]) == 0
     text = capsys.readouterr().out
     assert "1. The device mesh" in text
@@ -144,7 +142,7 @@ def test_a_new_card_is_sound_and_shapes_a_plan(
     assert ("AC-101", "for-long-sequences") in {(reason.card, reason.policy) for reason in plan.reasons}
 
 
-def test_there_are_two_schemas(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cards_and_flows_have_schemas(capsys: pytest.CaptureFixture[str]) -> None:
     titles = []
     for kind in ("card", "flow"):
         assert main(["cards", "schema", kind]) == 0

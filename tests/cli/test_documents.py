@@ -1,4 +1,4 @@
-"""Packed documents at the command line: planned for, run, and asked where they end."""
+"""Packed documents on the command line: planning, running, and end tokens."""
 
 import json
 from pathlib import Path
@@ -29,21 +29,21 @@ def settings(*words: str) -> TrialSettings:
     return training_options.settings(parser.parse_args(words))
 
 
-def test_a_plan_for_documents_gathers_keys_under_masks(plan_file: Path) -> None:
+def test_a_plan_for_packed_documents_uses_flex_attention_and_per_document_balance(plan_file: Path) -> None:
     plan = codec.load(Plan, plan_file)
     assert plan.workload.document_tokens == 32
     assert (plan.candidate.options.cp_attention, plan.candidate.options.cp_load_balance) == ("flex", "per_document")
     assert plan.backends == ("native",)
 
 
-def test_a_request_file_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_file_sets_document_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "request.yaml"
     file.write_text("model: tiny\ngpus: 4xcpu\nseq_len: 128\nglobal_batch: 16\ndocument_tokens: 32\n", encoding="utf-8")
     assert main(["plan", "--request", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["plans"][0]["workload"]["document_tokens"] == 32
 
 
-def test_a_run_has_documents_of_its_own_or_the_plans(plan_file: Path) -> None:
+def test_document_tokens_of_a_run_override_the_plan(plan_file: Path) -> None:
     workload = codec.load(Plan, plan_file).workload
     assert settings().document_tokens(workload) == 32
     assert settings("--document-tokens", "8").document_tokens(workload) == 8
@@ -59,7 +59,7 @@ def test_a_run_has_documents_of_its_own_or_the_plans(plan_file: Path) -> None:
         (["--data", "FILE"], "the plan is for documents of 32 tokens, and nothing says where those end; add --document-end TOKEN"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_a_wrong_document_option_prints_one_error_line(
     words: list[str], message: str, plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokens = tmp_path / "tokens.bin"
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_one_line(
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_whose_ring_sees_no_documents_is_not_run_with_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_causal_ring_plan_is_refused_for_packed_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
     assert main([*SHARED, "-o", str(file)]) == 0
     assert main(["run", str(file), "--document-tokens", "32"]) == 2

@@ -1,4 +1,4 @@
-"""Where ranks run is said before anything starts."""
+"""Engine options are checked before any rank starts."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +33,9 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         (["--hosts", "a,b", "--elastic", "--save", "kept", "--steps", "5"], "engine hosts: starts no training that is elastic"),
     ],
 )
-def test_wrong_input_is_one_line(options: list[str], message: str, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_engine_option_prints_one_error_line(
+    options: list[str], message: str, plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", str(plan), *options]) == 2
     printed = capsys.readouterr().err
     assert message in printed
@@ -42,7 +44,7 @@ def test_wrong_input_is_one_line(options: list[str], message: str, plan: Path, c
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed")
-def test_a_machine_without_ray_says_how_to_install_it(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_ray_prints_how_to_install_ray(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(plan), "--engine", "ray"]) == 2
     assert "--engine ray: ray is not installed here; pip install 'torch-strategist[ray]'" in capsys.readouterr().err
     assert not plan.with_name("plan-run").exists()

@@ -1,4 +1,4 @@
-"""Whatever a person gets wrong is one line that names it, and exit code 2."""
+"""Every user error prints one line that names the value, and exits with code 2."""
 
 import os
 import re
@@ -96,7 +96,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("command", "words"), WRONG, ids=[command for command, _ in WRONG])
-def test_wrong_input_is_one_line_that_says_what_to_do(
+def test_wrong_input_prints_one_line_with_the_next_step(
     command: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -112,7 +112,7 @@ def test_wrong_input_is_one_line_that_says_what_to_do(
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "not json", '{"version": 1, "type": "Plan"}', '{"version": 99, "type": "Plan"}', "\x00\xff"]
 )
-def test_a_file_that_is_no_plan_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_a_plan_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
     file.write_text(text, encoding="latin-1")
     for command in ("run", "explain"):
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_plan_is_named(text: str, tmp_path: Path, capsys: pyte
         assert err.count("\n") == 1
 
 
-def test_a_request_file_error_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_file_error_has_a_line_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "req.yaml"
     file.write_text("model: 32b\ngpus: 8xH100\nsequence: 12\n")
     assert main(["plan", "--request", str(file)]) == 2
@@ -137,7 +137,7 @@ def test_an_unsound_card_is_named_before_planning(tmp_path: Path, capsys: pytest
     assert "bad.yaml:" in capsys.readouterr().err
 
 
-def test_the_real_command_shows_no_traceback(tmp_path: Path) -> None:
+def test_an_error_of_the_installed_command_prints_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "plan", "--model", "32b", "--gpus", "8x"], capture_output=True, text=True, cwd=tmp_path, check=False
     )
@@ -153,7 +153,7 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_a_full_disk_prints_one_error_line() -> None:
     if not Path("/dev/full").exists():  # outside Linux there is no such device to try
         return
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_narrow_terminal_encoding_loses_no_answer() -> None:
+def test_an_ascii_terminal_prints_an_ascii_answer() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(
         [*COMMAND, "plan", "--model", "tiny", "--gpus", "4xcpu", "--global-batch", "16"],
@@ -179,7 +179,7 @@ def test_a_narrow_terminal_encoding_loses_no_answer() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interruption_is_one_line_and_130(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interruption_prints_one_line_and_exits_with_130(number: signal.Signals, tmp_path: Path) -> None:
     fifo = tmp_path / "req.yaml"
     os.mkfifo(fifo)
     process = subprocess.Popen([*COMMAND, "plan", "--request", str(fifo)], stderr=subprocess.PIPE, text=True)

@@ -15,7 +15,7 @@ CONFIG = {
     "zero_optimization": {"stage": 3},
 }  # fmt: skip
 ONE = ("--model", "qwen2.5-0.5b", "--gpus", "1xH100", "--seq-len", "4096")
-"""One device, whose few other settings are compared soon."""
+"""A request for one device: few alternatives, so checks are quick."""
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large(config: Path) -> Path:
-    """A file that asks for more than any device has."""
+    """A config file that needs more memory than any device has."""
     path = config.with_name("large.json")
     path.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 64}))
     return path
 
 
-def test_check_says_whether_it_fits_by_its_exit_code(config: Path, large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_exits_with_1_if_a_config_does_not_fit(config: Path, large: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(config), *ONE]) == 0
     assert "It fits" in capsys.readouterr().out
     assert main(["check", str(config), str(large), *ONE]) == 1
@@ -56,7 +56,7 @@ def test_check_annotates_a_pull_request(large: Path, capsys: pytest.CaptureFixtu
     assert "::error file=" in capsys.readouterr().out
 
 
-def test_a_plan_goes_out_and_comes_back(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_survives_export_and_import(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, again, out = tmp_path / "plan.json", tmp_path / "again.json", tmp_path / "out"
     given = ["--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]
     assert main(["import", str(config), *given, "-o", str(plan)]) == 0
@@ -69,7 +69,7 @@ def test_a_plan_goes_out_and_comes_back(tmp_path: Path, config: Path, capsys: py
     assert "is there already" in capsys.readouterr().err
 
 
-def test_what_a_format_cannot_say_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_a_format_cannot_express_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     asked = ["plan", "--model", "8b", "--gpus", "8xH100", "-o", str(plan)]
     assert main([*asked, "--fix", "compile=true", "--fix", "pp=1", "--fix", "tp=1"]) == 0
@@ -87,14 +87,14 @@ def test_what_a_format_cannot_say_is_told(tmp_path: Path, capsys: pytest.Capture
     assert "train = qlora; it takes full, lora; change the request, or export to another format" in capsys.readouterr().err
 
 
-def test_plan_for_a_format_asks_for_nothing_that_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_a_format_exports_without_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--backend", "deepspeed", "-o", str(plan)]) == 0
     capsys.readouterr()
     assert main(["export", str(plan), "--to", "deepspeed"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said
-    assert all(line.startswith("strategist: missing: ") for line in said), "only what the user has to add"
+    content = capsys.readouterr().err.splitlines()
+    assert content
+    assert all(line.startswith("strategist: missing: ") for line in content), "only values that the user has to add"
 
 
 @pytest.mark.parametrize(
@@ -110,28 +110,32 @@ def test_plan_for_a_format_asks_for_nothing_that_it_cannot_say(tmp_path: Path, c
         (["export", "/nonexistent.json", "--to", "deepspeed"], "cannot be read"),
     ],
 )
-def test_wrong_input_is_one_line(arguments: list[str], message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_prints_one_error_line(
+    arguments: list[str], message: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(config) if word == "FILE" else word for word in arguments]) == 2
     printed = capsys.readouterr().err
     assert message.replace("FILE", str(config)) in printed
     assert printed.count("\n") == 1
 
 
-def test_a_file_of_no_format_says_which_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_unknown_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.yaml").write_text("a: 1\n")
     assert main(["check", str(tmp_path / "x.yaml"), "--gpus", "8xH100"]) == 2
     assert "is of no format that is known" in capsys.readouterr().err
 
 
-def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_verdict(
+def test_check_exits_with_3_if_an_unpriced_entry_could_change_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "model_name_or_path: llama3-8b\nstage: sft\nfinetuning_type: full\nper_device_train_batch_size: 16\ncutoff_len: 4096\n"
-    said += "bf16: true\npacking: true\n"
+    content = (
+        "model_name_or_path: llama3-8b\nstage: sft\nfinetuning_type: full\nper_device_train_batch_size: 16\ncutoff_len: 4096\n"
+    )
+    content += "bf16: true\npacking: true\n"
     file, liger, zero = tmp_path / "train.yaml", "enable_liger_kernel: true\n", "deepspeed: {zero_optimization: {stage: 3}}\n"
 
     def checked(text: str, *options: str) -> tuple[int, str]:
-        file.write_text(said + text)
+        file.write_text(content + text)
         code = main(["check", str(file), "--gpus", "8xA100", *options])
         return code, " ".join(capsys.readouterr().out.split())
 
@@ -146,7 +150,7 @@ def test_check_exits_with_3_where_an_entry_that_no_price_sees_could_turn_the_ver
     assert "whatever the entries save that are not priced" in shown
 
 
-def test_check_of_a_script_reads_what_its_launcher_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_script_reads_the_launchers_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "zero3.yaml").write_text("distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {zero_stage: 3}\n")
     (tmp_path / "sft.yaml").write_text(
         "per_device_train_batch_size: 4\nmax_length: 4096\ngradient_checkpointing: true\nbf16: true\n"
@@ -166,7 +170,7 @@ def test_check_of_a_script_reads_what_its_launcher_says(tmp_path: Path, capsys: 
     assert (code, "FMT-011" in shown) == (0, False)
 
 
-def test_check_takes_the_confidence_of_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_uses_the_requested_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ds.json"
     file.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": 2}))
     asked = ["check", str(file), "--model", "8b", "--gpus", "8xA100", "--seq-len", "4096"]
@@ -178,11 +182,11 @@ def test_check_takes_the_confidence_of_a_verdict(tmp_path: Path, capsys: pytest.
     assert "must lie from 0.5 to below 1" in capsys.readouterr().err
 
 
-def test_frozen_layers_are_not_priced_as_full_training_without_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frozen_layers_make_the_verdict_uncertain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "train.yaml"
-    said = "model_name_or_path: {}\nstage: sft\nfinetuning_type: freeze\ncutoff_len: 2048\nbf16: true\npacking: true\n"
+    content = "model_name_or_path: {}\nstage: sft\nfinetuning_type: freeze\ncutoff_len: 2048\nbf16: true\npacking: true\n"
     for model, gpus, code in (("llama3-8b", "1x80GB", 3), ("qwen2.5-0.5b", "1x80GB", 3), ("llama3-70b", "1x24GB", 1)):
-        file.write_text(said.format(model) + "per_device_train_batch_size: 1\n")
+        file.write_text(content.format(model) + "per_device_train_batch_size: 1\n")
         assert main(["check", str(file), "--gpus", gpus]) == code, model
         shown = " ".join(capsys.readouterr().out.split())
         assert ("Cannot tell whether it fits" in shown) == (code == 3)

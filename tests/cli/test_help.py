@@ -1,4 +1,4 @@
-"""The help of every command has examples, which are commands."""
+"""The help of every command has valid examples."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_shows_them_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_shows_the_examples_unwrapped(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert "examples:" in shown
@@ -21,7 +21,7 @@ def test_the_help_shows_them_as_they_are(name: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(("name", "line"), LINES)
-def test_each_is_a_command_line_of_its_command(name: str, line: str) -> None:
+def test_each_example_parses_as_a_command_line(name: str, line: str) -> None:
     if found := re.fullmatch(r'eval "\$\((.*)\)"', line):
         line = found[1]
     parts = [shlex.split(part) for part in line.split(" && ")]

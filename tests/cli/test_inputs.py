@@ -1,4 +1,4 @@
-"""Everything that ``plan`` accepts, through the command."""
+"""All inputs of ``plan``, through the command line."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SHAPE = "layers: 4\nhidden_size: 128\nheads: 8\nkv_heads: 4\nhead_size: 16\nffn_
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
-    """The answer as the command prints it in JSON."""
+    """The answer that the command prints as JSON."""
     assert main(["plan", *arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -42,13 +42,13 @@ def test_every_preset_gets_plans_or_alternatives(model: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("size", "preset"), [("32b", "qwen2.5-32b"), ("7b", "qwen2.5-7b")])
-def test_a_bare_size_says_what_it_stands_for(size: str, preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_names_the_model_of_a_bare_size(size: str, preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "--model", size, "--gpus", "8x80GB")
     assert answer.model.name == preset
     assert any(preset in note for note in answer.notes)
 
 
-def test_models_come_from_files_and_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_read_from_files_and_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(HF_CONFIG))
@@ -78,7 +78,9 @@ def test_a_hub_id_is_read_from_the_local_cache(
         ("8x24GB", 1, 8, "RTX4090"), ("8xRTX4090", 1, 8, "RTX4090"), ("64xH100", 8, 8, "H100"), ("16x8xH100", 16, 8, "H100"),
     ],
 )  # fmt: skip
-def test_gpus_are_counts_and_devices(gpus: str, nodes: int, per_node: int, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_are_parsed_as_counts_and_devices(
+    gpus: str, nodes: int, per_node: int, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = plan(capsys, "--model", "tiny", "--gpus", gpus, "--global-batch", "256")
     assert (answer.cluster.nodes, answer.cluster.gpus_per_node) == (nodes, per_node)
     assert device in answer.cluster.device.name
@@ -86,14 +88,14 @@ def test_gpus_are_counts_and_devices(gpus: str, nodes: int, per_node: int, devic
         assert any(device in note for note in answer.notes)
 
 
-def test_gpus_are_this_machine_or_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_name_this_machine_or_a_cluster_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan(capsys, "--model", "tiny", "--gpus", "local", *SMALL).cluster.devices >= 1
     (tmp_path / "box.yaml").write_text("nodes: 1\ngpus_per_node: 4\ndevice: H100\n")
     answer = plan(capsys, "--model", "8b", "--gpus", str(tmp_path / "box.yaml"))
     assert answer.cluster.devices == 4
 
 
-def test_flags_reach_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_set_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(
         capsys, "--model", "8b", "--gpus", "8x80GB", "--seq-len", "2048", "--global-batch", "32", "--train", "lora",
         "--optimizer", "adamw8bit", "--precision", "bf16", "--host-memory", "256GiB", "--objective", "memory",
@@ -108,7 +110,7 @@ def test_flags_reach_the_request(capsys: pytest.CaptureFixture[str]) -> None:
         assert (best.candidate.layout.tp, best.candidate.knobs.recompute) == (2, "full")
 
 
-def test_flags_override_the_request_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_override_the_request_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "req.yaml"
     file.write_text("model: 8b\ngpus: 8x80GB\nseq_len: 2048\ntrain: lora\nlora_rank: 4\nfix: {tp: 2, recompute: full}\n")
     answer = plan(capsys, "--request", str(file), "--seq-len", "1024", "--fix", "tp=4")
@@ -117,13 +119,13 @@ def test_flags_override_the_request_file(tmp_path: Path, capsys: pytest.CaptureF
     assert answer.request.fix == {"tp": 4, "recompute": "full"}
 
 
-def test_native_plans_run_natively(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_for_native_are_supported_by_native(capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "--model", "tiny", "--gpus", "4xcpu", *SMALL, "--backend", "native")
     assert answer.plans
     assert all("native" in best.backends for best in answer.plans)
 
 
-def test_own_cards_and_calibration_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_cards_and_calibration_change_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from strategist.cost.calibration import Calibration
 
     base = plan(capsys, "--model", "tiny", "--gpus", "4xcpu", *SMALL).plans[0]

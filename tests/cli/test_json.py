@@ -1,4 +1,4 @@
-"""JSON holds all that the text says: the text can be made from it alone."""
+"""JSON contains everything in the text: the text is rendered from the JSON document alone."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def words(tmp_path: Path) -> str:
-    """A folder with a card of words alone."""
+    """A folder with a card of free text only."""
     (tmp_path / "cards").mkdir()
     (tmp_path / "cards" / "TEAM-7.yaml").write_text(WORDS, encoding="utf-8")
     return str(tmp_path / "cards")
@@ -51,7 +51,7 @@ def shown(report: object, capsys: Captured) -> str:
 
 
 @pytest.mark.parametrize("request_options", [TINY, FLOAT8, TOO_LARGE], ids=["tiny", "float8", "nothing fits"])
-def test_an_answer(request_options: list[str], words: str, capsys: Captured) -> None:
+def test_the_text_of_an_answer_is_rendered_from_its_json(request_options: list[str], words: str, capsys: Captured) -> None:
     arguments = ["plan", *request_options, "--cards", words]
     answer = codec.loads(Answer, printed([*arguments, "--json"], capsys))
     assert shown(answer_summary(answer, ["--cards", words]), capsys) == printed(arguments, capsys)
@@ -59,7 +59,7 @@ def test_an_answer(request_options: list[str], words: str, capsys: Captured) -> 
     assert any("TEAM-7" in line for line in answer.not_as_shipped)
 
 
-def test_an_explanation_and_what_stands_against_a_value(tmp_path: Path, words: str, capsys: Captured) -> None:
+def test_the_text_of_explanations_and_why_not_is_rendered_from_json(tmp_path: Path, words: str, capsys: Captured) -> None:
     file = str(tmp_path / "plan.json")
     answer = codec.loads(Answer, printed(["plan", *FLOAT8, "--cards", words, "-o", file, "--json"], capsys))
     arguments = ["explain", file, "--cards", words]
@@ -79,6 +79,6 @@ def test_an_explanation_and_what_stands_against_a_value(tmp_path: Path, words: s
     assert [advice.card for advice in explanation.advice] == ["TEAM-7"]
     assert explanation.advice[0].texts == ("Compare ten steps.",)
 
-    asked = [*arguments, "--why-not", "compile=false"]
-    alternative = codec.loads(WhyNot, printed([*asked, "--json"], capsys))
-    assert shown(why_not_report(plan, alternative), capsys) == printed(asked, capsys)
+    command = [*arguments, "--why-not", "compile=false"]
+    alternative = codec.loads(WhyNot, printed([*command, "--json"], capsys))
+    assert shown(why_not_report(plan, alternative), capsys) == printed(command, capsys)

@@ -1,4 +1,4 @@
-"""``--lang``: what cards say to people in Chinese; files, JSON and our own sentences stay as they are."""
+"""``--lang zh``: texts of cards are shown in Chinese; files, JSON and messages stay English."""
 
 import io
 import re
@@ -40,13 +40,13 @@ def because(card: str, policy: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """Without the breaks and blanks of a table's cells."""
+    """The text without whitespace, as table cells break lines."""
     return re.sub(r"\s", "", text)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plan and the answer that it is of, asked for in English."""
+    """A folder with an English answer and its plan."""
     place = tmp_path_factory.mktemp("asked")
     with redirect_stdout(io.StringIO()) as out:
         assert main(["plan", *ASKED, "--json", "-o", str(place / "plan.json")]) == 0
@@ -59,10 +59,10 @@ def plan_file(folder: Path) -> str:
     return str(folder / "plan.json")
 
 
-def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(
+def test_reasons_of_a_plan_are_chinese_and_headings_english(
     folder: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A card of one's own speaks its Chinese, and stays English where it has none."""
+    """A user's card is shown in Chinese, or in English where its text has no Chinese."""
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
     english = printed(capsys, "plan", *ASKED, "--explain")
@@ -77,14 +77,14 @@ def test_a_plan_gives_reasons_in_chinese_and_the_rest_in_english(
     assert max(map(cell_len, chinese.splitlines())) <= 100, "wide characters stay inside the table"
 
 
-def test_the_plan_written_and_json_know_no_language(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_the_plan_file_and_json_do_not_depend_on_the_language(folder: Path, tmp_path: Path, capsys: Captured) -> None:
     other = tmp_path / "other.json"
     json = printed(capsys, "plan", *ASKED, "--lang", "zh", "--json", "-o", str(other))
     assert other.read_bytes() == (folder / "plan.json").read_bytes()
     assert json == (folder / "answer.json").read_text(encoding="utf-8")
 
 
-def test_an_explanation_and_why_not_give_reasons_in_chinese(capsys: Captured, plan_file: str) -> None:
+def test_reasons_of_explain_and_why_not_are_chinese(capsys: Captured, plan_file: str) -> None:
     explained = squeezed(printed(capsys, "explain", plan_file, "--lang", "zh"))
     [step] = [step for flow in DECK.flows for step in flow.steps if step.id == "memory"]
     for text in (step.title.zh, step.rule.zh, step.because.zh, because("SEL-004", "no-way-of-cutting-helps")):
@@ -93,7 +93,7 @@ def test_an_explanation_and_why_not_give_reasons_in_chinese(capsys: Captured, pl
     assert "SEL-004/no-way-of-cutting-helpsrulesitout:" + squeezed(because("SEL-004", "no-way-of-cutting-helps")) in refused
 
 
-def test_a_page_says_its_language(tmp_path: Path, capsys: Captured, plan_file: str) -> None:
+def test_a_report_page_declares_its_language(tmp_path: Path, capsys: Captured, plan_file: str) -> None:
     pages = {}
     for language in ("en", "zh"):
         printed(capsys, "report", plan_file, "--lang", language, "-o", str(tmp_path / "page.html"))
@@ -103,7 +103,7 @@ def test_a_page_says_its_language(tmp_path: Path, capsys: Captured, plan_file: s
     assert not CHINESE.search(pages["en"])
 
 
-def test_a_review_gives_reasons_in_chinese(tmp_path: Path, capsys: Captured) -> None:
+def test_reasons_of_a_review_are_chinese(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "ds.json"
     path.write_text('{"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
     main(["check", str(path), "--model", "8b", "--gpus", "1x24GB", "--lang", "zh"])

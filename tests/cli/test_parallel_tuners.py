@@ -1,4 +1,4 @@
-"""Trials of one command run side by side where a scheduler has room, and end with it."""
+"""Parallel trials of one command under a scheduler; all end with the command."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def started(slurm: SlurmCluster, study: Path, *options: str) -> "subprocess.Pope
 
 
 def processes_of(study: Path) -> list[Path]:
-    """Tuners, launchers, agents and ranks: all are told where the study lies."""
+    """Tuners, launchers, agents and ranks: their command lines contain the study's path."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended meanwhile
@@ -44,27 +44,27 @@ def processes_of(study: Path) -> list[Path]:
     return found
 
 
-def at_the_same_time(one: StudyTrial, other: StudyTrial) -> bool:
+def overlap(one: StudyTrial, other: StudyTrial) -> bool:
     return max(one.started, other.started) < min(one.ended, other.ended)
 
 
 @pytest.mark.engine("slurm")
 @pytest.mark.full
-def test_two_trials_run_at_once(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_two_trials_run_in_parallel(slurm: SlurmCluster, tmp_path: Path) -> None:
     tuner = started(slurm, tmp_path / "study", "--slurm=--exclusive", "--trials", "2", "--at-once", "2", "--json")
-    printed, said = tuner.communicate(timeout=150)
-    assert tuner.returncode == 0, said
+    printed, errors = tuner.communicate(timeout=150)
+    assert tuner.returncode == 0, errors
     assert printed.startswith("{")
     first, second = read(tmp_path / "study").trials
-    assert (first.outcome, second.outcome) == ("ok", "ok"), said
+    assert (first.outcome, second.outcome) == ("ok", "ok"), errors
     assert first.owner != second.owner
-    assert at_the_same_time(first, second)
+    assert overlap(first, second)
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
 @pytest.mark.engine("slurm")
-def test_all_tuners_end_with_the_one_that_is_seen(number: signal.Signals, slurm: SlurmCluster, tmp_path: Path) -> None:
-    """What is interrupted gives its claims back."""
+def test_all_parallel_tuners_end_with_the_command(number: signal.Signals, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """An interrupted tuner releases its claims."""
     study = tmp_path / "study"
     tuner = started(slurm, study, "--trials", "4", "--at-once", "2", "--quiet")
     wait_until(lambda: len(list(study.glob("trials/*/launcher.meeting"))) == 2)
@@ -77,7 +77,7 @@ def test_all_tuners_end_with_the_one_that_is_seen(number: signal.Signals, slurm:
         assert {trial.state for trial in read(study).trials} <= {"queued", "finished"}
 
 
-def test_trials_on_one_machine_are_not_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parallel_trials_on_one_machine_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TUNE, "--study", str(tmp_path / "study"), "--at-once", "2"]) == 2
     assert "--at-once 2: has trials side by side, which disturb each other" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()

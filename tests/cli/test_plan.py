@@ -1,4 +1,4 @@
-"""``strategist plan``: one screen, the parts of the full answer by name, and the plan that is taken."""
+"""``strategist plan``: the summary, sections by name, and the selected plan."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_any_plan_of_an_answer_can_be_saved_and_described(tmp_path: Path, capsys
     assert "--plan 9: the answer has 5 plans; take 1 to 5, or ask for more with --top" in capsys.readouterr().err
 
 
-def test_parts_of_the_answer_are_shown_by_name(capsys: Captured) -> None:
+def test_sections_of_the_answer_are_shown_by_name(capsys: Captured) -> None:
     assert tuple(SECTIONS) == SECTION_NAMES
     main([*TINY, "--show", "memory,time"])
     text = capsys.readouterr().out
@@ -42,21 +42,19 @@ def test_parts_of_the_answer_are_shown_by_name(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--explain"]])
-def test_it_exits_with_1_where_nothing_fits(more: list[str], capsys: Captured) -> None:
+def test_plan_exits_with_1_if_nothing_fits(more: list[str], capsys: Captured) -> None:
     assert main([*TOO_LARGE, *more]) == 1
     assert "Nothing fits" in capsys.readouterr().out
 
 
-def test_settings_may_stand_with_commas_between_them(capsys: Captured) -> None:
+def test_settings_can_be_separated_by_commas(capsys: Captured) -> None:
     main([*TINY, "--fix", "tp=2,recompute=full", "--json"])
     candidate = codec.loads(Answer, capsys.readouterr().out).plans[0].candidate
     assert (candidate.layout.tp, candidate.knobs.recompute) == (2, "full")
 
 
-def test_one_command_writes_the_plan_as_a_job_as_export_does(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without --backend the plan is one that the format can say; a configuration says the image for both commands."""
+def test_plan_writes_the_same_job_as_export(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --backend the plan is one that the format can express; the configured image is used by both commands."""
     monkeypatch.setenv("STRATEGIST_IMAGE", "a/b:1")
     asked = ["plan", "--model", "llama3-8b", "--gpus", "2x8xH100", "--to", "axolotl", "--job", "pytorchjob"]
     assert main([*asked, "--job-output", str(tmp_path / "job"), "-o", str(tmp_path / "plan.json")]) == 0
@@ -73,8 +71,8 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is typed goes before the backend that a configuration remembers, which goes before nothing."""
+def test_the_backend_is_the_default_format_of_a_job(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typed format overrides the configured backend."""
     monkeypatch.setenv("STRATEGIST_BACKEND", "deepspeed")
     asked = ["plan", "--model", "llama3-8b", "--gpus", "8xH100"]
     assert main([*asked, "--job", "hosts", "--job-output", str(tmp_path / "first"), "--hosts", "a"]) == 0
@@ -86,7 +84,7 @@ def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Capt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--to", "pytorch"], "--to pytorch: no folder is named for the files; add --job-output DIR"),
         (["--job", "slurm"], "--job slurm: no folder is named for the files; add --job-output DIR"),
@@ -100,18 +98,18 @@ def test_the_format_of_a_job_is_that_of_the_backend(tmp_path: Path, capsys: Capt
         ),
     ],
 )  # fmt: skip
-def test_a_job_that_cannot_be_written_is_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_cannot_be_written_prints_one_error_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*TINY, *arguments]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
     assert not Path("job").exists()
 
 
-def test_each_backend_has_a_line_with_its_speed(capsys: Captured) -> None:
-    """The best plan of each is that of a request for it; the others say why they have none."""
+def test_each_backend_is_listed_with_its_best_plan_or_a_reason(capsys: Captured) -> None:
+    """Each back end's best plan equals that of a request for this back end; others state why they have no plan."""
     asked = ["plan", "--model", "llama3-8b", "--gpus", "8xH100", "--train", "lora"]
     main([*asked, "--show", "backends", "--json"])
     found = {one.backend: one for one in codec.loads(Answer, capsys.readouterr().out).backends}

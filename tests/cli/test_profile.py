@@ -1,4 +1,4 @@
-"""``strategist profile`` on real ranks: the file that it writes is one that plans are made on."""
+"""``strategist profile`` with real ranks writes a cluster file that plans can use."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
 @pytest.mark.full
-def test_two_ranks_measure_a_machine_that_plans_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_ranks_measure_a_cluster_file_that_plans_can_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.yaml"
     assert main(["profile", "--cpu", "--ranks", "2", "-o", str(file)]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -31,11 +31,11 @@ def test_two_ranks_measure_a_machine_that_plans_use(tmp_path: Path, capsys: pyte
     assert answer["plans"]
 
 
-def test_a_place_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_output_file_is_refused_before_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--cpu", "-o", str(tmp_path / "here.txt")]) == 2
     assert "ends in .yaml" in capsys.readouterr().err
 
 
-def test_more_ranks_than_the_machine_has_memory_for_are_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_beyond_the_machines_memory_are_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--cpu", "--ranks", "99999", "-o", str(tmp_path / "here.yaml")]) == 2
     assert "99999 ranks on cpu: 99999 ranks need" in capsys.readouterr().err

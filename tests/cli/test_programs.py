@@ -1,4 +1,4 @@
-"""``programs``, and ``plan``, ``run`` and ``tune`` with a program that is not ours, from the file to the study."""
+"""``programs``, and ``plan``, ``run`` and ``tune`` with an external program."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_study_of_a_program_that_is_not_ours(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_external_program_is_tuned(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = tmp_path / "study"
     arguments = [
         "tune",
@@ -76,7 +76,7 @@ def test_a_study_of_a_program_that_is_not_ours(program: Path, tmp_path: Path, ca
     assert "was started when the program's file said otherwise; use a new study folder" in capsys.readouterr().err
 
 
-def test_a_plan_is_run_by_a_program(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_run_by_an_external_program(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "plan.json", tmp_path / "out"
     assert main(["plan", *TINY, "--backend", str(program), "--fix", "micro_batch=1", "-o", str(file), "--json"]) == 0
     assert main(["programs", str(program), "--plan", str(file)]) == 0
@@ -91,7 +91,7 @@ def test_a_plan_is_run_by_a_program(program: Path, tmp_path: Path, capsys: pytes
     assert "Evidence" in text
 
 
-def test_a_plan_that_it_cannot_run_starts_nothing(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_a_program_cannot_run_is_refused(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
     assert main(["plan", *TINY, "--fix", "dp_replicate=2", "-o", str(file), "--json"]) == 0
     assert codec.load(Plan, file).candidate.layout.dp_replicate == 2
@@ -115,7 +115,7 @@ def test_a_plan_that_it_cannot_run_starts_nothing(program: Path, tmp_path: Path,
         (["programs", "--plan", "plan.json"], "name it: strategist programs NAME --plan FILE"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_line(
+def test_a_wrong_program_option_prints_one_error_line(
     arguments: list[str], words: str, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"PROGRAM": str(program), "STUDY": str(tmp_path / "study")}
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_study_for_memory_needs_a_program_that_tells_it(
+def test_a_memory_objective_needs_a_program_that_reports_memory(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program.write_text(TEXT[: TEXT.index("metrics:")] + "metrics: {lines: 'step: {step}'}\n", encoding="utf-8")
@@ -134,7 +134,7 @@ def test_a_study_for_memory_needs_a_program_that_tells_it(
     assert "--objective memory: mine does not report its memory" in capsys.readouterr().err
 
 
-def test_the_programs_that_ship_say_what_they_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shipped_programs_list_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["programs"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     for words in ("torchtitan TorchTitan's trainer", "megatron-lm", "llama-factory", "needs CONFIG_FILE", "knobs.recompute (none,"):
@@ -149,17 +149,17 @@ def test_the_programs_that_ship_say_what_they_set(capsys: pytest.CaptureFixture[
         assert words in text
 
 
-def test_what_makes_a_program_crash_is_found_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program crashes wherever it recomputes; chance proposes it again and again until that is known."""
+def test_a_crashing_setting_is_identified_and_avoided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program crashes if it recomputes; the random sampler proposes recomputation until the cause is identified."""
     assert main([*quick_tuning(tmp_path, "crash"), "--steps", "4", "--sampler", "random", "--trials", "12", "--json"]) == 0
     result = codec.loads(TuningResult, capsys.readouterr().out)
-    (blame,) = result.crash_causes
-    assert blame.settings == {"knobs.recompute": "full"}
+    (cause,) = result.crash_causes
+    assert cause.settings == {"knobs.recompute": "full"}
     recomputing = [trial.number for trial in result.trials if trial.plan.candidate.knobs.recompute == "full"]
-    assert set(recomputing) == set(blame.crashed)
+    assert set(recomputing) == set(cause.crashed)
     assert len(recomputing) >= 2
     assert max(recomputing) < 12
     assert main([*quick_tuning(tmp_path, "crash"), "--steps", "4", "--trials", "12"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "recompute=full" in said
-    assert "the same but for this, ran" in said
+    text_after = " ".join(capsys.readouterr().out.split())
+    assert "recompute=full" in text_after
+    assert "the same but for this, ran" in text_after

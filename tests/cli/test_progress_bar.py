@@ -1,4 +1,4 @@
-"""What a terminal shows while a command takes its time."""
+"""The progress line of long commands on a terminal."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from terminal import Terminal
 from strategist.cli.progress_bar import words
 from strategist.contract.progress import Stage
 
-PATIENT = """
+LONG_COMMAND = """
 import sys, time
 from pathlib import Path
 from strategist.cli import main, progress_bar, render
@@ -29,12 +29,12 @@ import strategist.cli.doctor as doctor
 doctor.run = run
 sys.exit(main.main(["doctor"]))
 """
-"""A command whose parts take until a file of its number is there."""
+"""A command whose parts wait for a file with their number."""
 
 
-def test_it_says_how_far_it_is_below_what_is_printed_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_progress_line_stays_below_output_and_disappears_at_the_end(tmp_path: Path) -> None:
     script = tmp_path / "patient.py"
-    script.write_text(PATIENT, encoding="utf-8")
+    script.write_text(LONG_COMMAND, encoding="utf-8")
     with Terminal([sys.executable, str(script), str(tmp_path)], 60, 10, {}) as terminal:
         assert terminal.until("strategist: 0 of 3 parts, for ")
         (tmp_path / "0").touch()
@@ -48,9 +48,9 @@ def test_it_says_how_far_it_is_below_what_is_printed_and_leaves_nothing(tmp_path
         assert terminal.main.text.endswith("strategist: part 2\nover")
 
 
-def test_nothing_is_drawn_where_no_terminal_is(tmp_path: Path) -> None:
+def test_no_progress_is_drawn_without_a_terminal(tmp_path: Path) -> None:
     script = tmp_path / "patient.py"
-    script.write_text(PATIENT, encoding="utf-8")
+    script.write_text(LONG_COMMAND, encoding="utf-8")
     for part in range(3):
         (tmp_path / str(part)).touch()
     ended = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=True)
@@ -59,7 +59,7 @@ def test_nothing_is_drawn_where_no_terminal_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "said"),
+    ("stages", "message"),
     [
         ((), "for 9 s"),
         (((0, 4, "plans"),), "0 of 4 plans, for 9 s"),
@@ -67,6 +67,6 @@ def test_nothing_is_drawn_where_no_terminal_is(tmp_path: Path) -> None:
         (((1, 2, "plans"), (1, 2, "ranks")), "1 of 2 plans, 1 of 2 ranks, about 2.67 s left"),
     ],
 )
-def test_what_is_left_is_told_by_what_is_done(stages: tuple[tuple[int, int, str], ...], said: str) -> None:
+def test_the_remaining_time_is_estimated_from_finished_parts(stages: tuple[tuple[int, int, str], ...], message: str) -> None:
     under_way = tuple(Stage(what=what, total=total, done=done, begun=12.0) for done, total, what in stages)
-    assert words(under_way, now=20.0, begun=11.0) == said
+    assert words(under_way, now=20.0, begun=11.0) == message

@@ -1,4 +1,4 @@
-"""What terminals of any width and encoding are given."""
+"""Output for terminals of any width and encoding."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""``strategist report``: the page of a plan, or of a study."""
+"""``strategist report``: the page of a plan or a study."""
 
 import io
 import json
@@ -22,7 +22,7 @@ ASKED = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--seq-len", "128", "--gl
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a plan and the answer that it is of."""
+    """A folder with an answer and its plan."""
     folder = tmp_path_factory.mktemp("answered")
     with redirect_stdout(io.StringIO()) as out:
         assert main([*ASKED, "--fix", "tp=2", "--top", "2", "-o", str(folder / "plan.json"), "--json"]) == 0
@@ -37,7 +37,7 @@ def plan(answered: Path, tmp_path: Path) -> Path:
 
 
 def shown(page: Path) -> str:
-    """What the page says reproduces it."""
+    """The command on the page that reproduces the plan."""
     return unescape(page.read_text(encoding="utf-8").partition("<code>")[2].partition("</code>")[0])
 
 
@@ -45,7 +45,7 @@ def command(page: Path) -> list[str]:
     return shlex.split(shown(page))
 
 
-def test_a_plan_becomes_a_page_and_the_page_says_how_it_is_planned_again(plan: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_the_page_of_a_plan_contains_the_command_that_reproduces_the_plan(plan: Path, tmp_path: Path, capsys: Captured) -> None:
     page, again = tmp_path / "report.html", tmp_path / "again.json"
     assert main(["report", str(plan), "-o", str(page)]) == 0
     assert capsys.readouterr().out == f"report written to {page}\n"
@@ -55,13 +55,13 @@ def test_a_plan_becomes_a_page_and_the_page_says_how_it_is_planned_again(plan: P
     assert codec.load(Plan, again).candidate == codec.load(Plan, plan).candidate
 
 
-def test_an_answer_is_shown_with_its_own_request(plan: Path, tmp_path: Path) -> None:
+def test_the_page_of_an_answer_contains_its_request(plan: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert main(["report", str(plan.with_name("answer.json")), "-o", str(page)]) == 0
     assert command(page)[1:] == [*ASKED, "--fix", "tp=2"]
 
 
-def test_a_model_that_only_the_plan_knows_has_no_command(plan: Path, tmp_path: Path) -> None:
+def test_a_plan_with_an_unknown_model_has_no_command(plan: Path, tmp_path: Path) -> None:
     edited = json.loads(plan.read_text())
     edited["model"]["name"] = "<b>ours</b>"
     plan.write_text(json.dumps(edited))
@@ -73,24 +73,24 @@ def test_a_model_that_only_the_plan_knows_has_no_command(plan: Path, tmp_path: P
     assert "plan from the files that they came from" in text
 
 
-@pytest.mark.parametrize(("content", "said"), [("{}", "version is missing"), ("[1]", "plan.json"), ("nothing", "plan.json")])
-def test_what_is_no_plan_is_one_line(content: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+@pytest.mark.parametrize(("content", "message"), [("{}", "version is missing"), ("[1]", "plan.json"), ("nothing", "plan.json")])
+def test_an_invalid_plan_file_prints_one_error_line(content: str, message: str, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "plan.json").write_text(content)
     assert main(["report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "report.html")]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
 
 
-def test_an_answer_without_a_plan_is_one_line(plan: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_an_answer_without_a_plan_prints_one_error_line(plan: Path, tmp_path: Path, capsys: Captured) -> None:
     answer = plan.with_name("answer.json")
     answer.write_text(json.dumps({**json.loads(answer.read_text()), "plans": []}))
     assert main(["report", str(answer), "-o", str(tmp_path / "report.html")]) == 2
     assert "holds no plan" in capsys.readouterr().err
 
 
-def test_a_study_becomes_a_page_with_the_command_that_goes_on_with_it(tmp_path: Path, capsys: Captured) -> None:
+def test_the_page_of_a_study_contains_the_command_that_resumes_the_study(tmp_path: Path, capsys: Captured) -> None:
     study, page = tuned(tmp_path / "study", 2), tmp_path / "report.html"
     assert main(["report", str(study), "-o", str(page)]) == 0
     further, best = map(shlex.split, shown(page).splitlines())
@@ -101,14 +101,14 @@ def test_a_study_becomes_a_page_with_the_command_that_goes_on_with_it(tmp_path: 
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_a_file_the_pictures_are_printed(plan: Path, capsys: Captured) -> None:
+def test_charts_are_printed_without_an_output_file(plan: Path, capsys: Captured) -> None:
     assert main(["report", str(plan)]) == 0
     assert "Memory by rank" in capsys.readouterr().out
     assert main(["report", str(tuned(plan.parent / "study", 1))]) == 0
     assert "1 real trial for throughput" in capsys.readouterr().out
 
 
-def test_a_plan_for_another_system_is_shown_as_that_system_runs_it(tmp_path: Path) -> None:
+def test_a_plan_for_a_framework_is_priced_with_its_stack(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--backend", "deepspeed", "-o", str(file)]) == 0
     plan = codec.load(Plan, file)

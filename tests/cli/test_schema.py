@@ -1,4 +1,4 @@
-"""Published schemas: what each command prints as JSON is what they say, and nothing else is."""
+"""Published schemas: the JSON of each command is valid, and changed documents are not."""
 
 import argparse
 import json
@@ -33,10 +33,10 @@ StrategyCard:
 LAYOUTS = data_dir("profiles") / "measurements" / "tiny-4xcpu-layouts.jsonl"
 STARTS_TORCH = ("simulate", "shadow", "scale", "profile")
 CARDS = ("card",)
-"""Schemas that are those of files which people write: ``strategist cards schema``."""
+"""Schemas of YAML files: ``strategist cards schema``."""
 
 ELSEWHERE = {"line", "transfer"}
-"""Below, and in tests/tuner/test_transfer_benchmark.py: such a command takes minutes."""
+"""Documents tested below and in tests/tuner/test_transfer_benchmark.py, since the command takes minutes."""
 
 PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "plan": (("answer", [*TINY, "--tokens", "1B"]),),
@@ -75,17 +75,17 @@ PRINTED: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "profiles": (("names", []),),
     "config": (("configuration", []),),
 }
-"""By command: the documents that it prints, each with what is asked."""
+"""By command: the documents that the command prints, each with its arguments."""
 
 ROWS = [
     (name, [*command.split(), *words])
-    for command, asked in PRINTED.items()
-    for name, words in asked
+    for command, commands in PRINTED.items()
+    for name, words in commands
 ]  # fmt: skip
 
 
 def with_json(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The commands that take ``--json``."""
+    """Commands with ``--json``."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():
@@ -96,7 +96,7 @@ def with_json(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> It
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything that is asked about."""
+    """A folder with all files that the commands read."""
     place = tmp_path_factory.mktemp("asked")
     quick_program(place)
     (place / "card.yaml").write_text(CARD, encoding="utf-8")
@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[Any]:
-    """The documents that a command prints: one a line where it prints them as they come."""
+    """The documents that a command prints; JSON lines for watch and --json-lines."""
     capsys.readouterr()
     assert main([*words]) in (0, 1)
     text = capsys.readouterr().out
@@ -123,20 +123,20 @@ def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[Any]:
 
 @cache
 def schema(name: str) -> jsonschema.Draft202012Validator:
-    """What a document is held against; the schema itself is sound."""
+    """Validator of a document; checks that the schema is valid."""
     found = api.schema(name) if name in CARDS else schema_of(name)
-    judge = jsonschema.validators.validator_for(found)
-    judge.check_schema(found)
-    return judge(found)
+    validator = jsonschema.validators.validator_for(found)
+    validator.check_schema(found)
+    return validator(found)
 
 
-def test_every_command_with_json_is_here_and_every_document() -> None:
+def test_every_command_with_json_and_every_document_is_tested() -> None:
     assert set(with_json(whole_parser(COMMANDS))) == set(PRINTED)
     assert {name for name, _ in ROWS} == {*DOCUMENTS, *CARDS} - ELSEWHERE
 
 
 def _marks(words: list[str]) -> list[pytest.MarkDecorator]:
-    """What starts ranks, or searches a sweep again, takes long."""
+    """Marks of commands that start ranks or replay a sweep, which take long."""
     starts_torch = words[0] in STARTS_TORCH
     return [*([pytest.mark.torch] if starts_torch else []), *([pytest.mark.full] if starts_torch or words[0] == "bench" else [])]
 
@@ -145,7 +145,7 @@ def _marks(words: list[str]) -> list[pytest.MarkDecorator]:
     ("name", "words"),
     [pytest.param(*row, marks=_marks(row[1]), id=" ".join(row[1][:3])) for row in ROWS],
 )
-def test_what_a_command_prints_keeps_to_its_schema(
+def test_the_json_of_a_command_is_valid_for_its_schema(
     name: str, words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -157,7 +157,7 @@ def test_what_a_command_prints_keeps_to_its_schema(
 
 
 def _broken(document: Any) -> Iterator[Any]:
-    """What is no such document: another version, one without its type, more than is known; another value."""
+    """Invalid variants of a document: another version, no type, an unknown field."""
     if isinstance(document, dict) and "type" in document:
         yield document | {"version": 99}
         yield {key: value for key, value in document.items() if key != "type"}
@@ -168,14 +168,14 @@ def _broken(document: Any) -> Iterator[Any]:
         yield [*document, {"more": 1}]
 
 
-def test_lines_of_a_tuning_keep_to_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_of_a_tuning_are_valid_for_their_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed([*quick_tuning(tmp_path), "--trials", "1", "--steps", "3", "--json-lines"], capsys)
     assert len(lines) >= 3
     for line in lines:
         schema("line").validate(line)
 
 
-def test_each_document_is_listed_and_another_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schemas_are_listed_and_an_unknown_name_prints_one_error_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(DOCUMENTS)
     assert main(["schema", "answr"]) == 2

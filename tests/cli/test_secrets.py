@@ -1,4 +1,4 @@
-"""Secrets that lie about in the environment, in addresses and in files of others come out nowhere, whatever fails."""
+"""Secrets in the environment, in URLs and in other frameworks' files never appear in output, whichever command fails."""
 
 import json
 import os
@@ -26,10 +26,10 @@ NAMES = (
 SECRETS = {name: f"canary-{name.lower().replace('_', '-')}-9f8e7d" for name in NAMES}
 ADDRESS = f"postgresql://user:{SECRETS['PGPASSWORD']}@127.0.0.1:1/db"
 QUERY = f"postgresql://user@127.0.0.1:1/db?sslpassword={SECRETS['PGPASSWORD']}"
-NOBODY = "postgresql://user@127.0.0.1:1/db?connect_timeout=1"
+NO_SERVER = "postgresql://user@127.0.0.1:1/db?connect_timeout=1"
 TINY = ("--model", "tiny", "--gpus", "2xcpu", "--seq-len", "32", "--global-batch", "4", "--precision", "fp32")
 
-TELLING = """program: tells
+PROGRAM = """program: tells
 title: prints its environment
 command:
   - "{python}"
@@ -55,16 +55,16 @@ OTHERS = {
     "arguments.yaml": "output_dir: x\nhub_token: {0}\nper_device_train_batch_size: 1\nfsdp: full_shard\nlearning_rate: {0}\n",
     "ds.json": '{{"zero_optimization": {{"stage": 3}}, "wandb": {{"api_key": "{0}"}}, "train_batch_size": 8}}',
 }
-"""Files of other systems in which a token stands; the learning rate is in the wrong place."""
+"""Config files of other frameworks that contain a token; the learning rate is misplaced."""
 
 LAUNCHERS = {"SLURM_JWT"}
-"""What srun may have; that no rank does is looked at in the log of one."""
+"""Variables that srun may have; ranks must not, which the log of a rank shows."""
 
 
-def prepared(folder: Path) -> None:
-    """What the failing commands are given."""
+def write_inputs(folder: Path) -> None:
+    """Writes the files that the failing commands read."""
     for name, what in ENDS.items():
-        (folder / f"{name}.yaml").write_text(TELLING.replace("{{what}}", what))
+        (folder / f"{name}.yaml").write_text(PROGRAM.replace("{{what}}", what))
     (folder / "cards").mkdir()
     (folder / "cards" / "TP-101.yaml").write_text(CARD)
     for name, text in OTHERS.items():
@@ -87,10 +87,10 @@ def tunes(*more: str, trials: int = 1) -> Sequence[str]:
     return ("tune", *TINY, "--study", "s-{n}", "--trials", f"{trials}", "--confirm", "0", *more)
 
 
-WAYS: tuple[Sequence[str], ...] = (
+FAILING_COMMANDS: tuple[Sequence[str], ...] = (
     tunes("--ledger", ADDRESS),
     tunes("--ledger", QUERY),
-    tunes("--ledger", NOBODY),
+    tunes("--ledger", NO_SERVER),
     tunes("--ledger", ADDRESS.replace("127.0.0.1:1", "[::1")),
     tunes("--backend", "exits.yaml"),
     tunes("--backend", "raises.yaml"),
@@ -123,33 +123,33 @@ WAYS: tuple[Sequence[str], ...] = (
     ("mcp", "--workspace", ".", "--http", "127.0.0.1:99999"),
     ("mcp", "--workspace", "nowhere", "--http", "127.0.0.1:0"),
 )  # fmt: skip
-"""Commands that fail, or come close to what is secret; ``{n}`` is the number of the way."""
+"""Commands that fail, or read secrets; ``{n}`` is the command's number."""
 
 
-STANDING = (("config",), ("config", "--json"), tunes("--study", "standing"))
-"""Commands that hear of an address in the environment and in the person's own file."""
+CONFIGURED = (("config",), ("config", "--json"), tunes("--study", "configured"))
+"""Commands with a URL in the environment and in the user's configuration file."""
 
 
-def environment(folder: Path, *, standing: bool = False) -> dict[str, str]:
+def environment(folder: Path, *, configured: bool = False) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    ours = {"STRATEGIST_LEDGER": ADDRESS, "STRATEGIST_CONFIG": str(folder / "personal.yaml")} if standing else {}
+    ours = {"STRATEGIST_LEDGER": ADDRESS, "STRATEGIST_CONFIG": str(folder / "personal.yaml")} if configured else {}
     return {**kept, **SECRETS, **ours, "PATH": path, "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
 
 
 def shown(text: bytes) -> set[str]:
-    """The secrets in it, by name."""
+    """Names of the secrets in a text."""
     return {name for name, secret in SECRETS.items() if secret.encode() in text}
 
 
 @contextmanager
-def looking(typed: Sequence[str]) -> Iterator[set[str]]:
-    """Looks at every process that begins meanwhile: at its command line, and at the environment of those of a trial. What a person
-    typed themselves is not counted."""
+def watch_processes(typed: Sequence[str]) -> Iterator[set[str]]:
+    """Watches every process started meanwhile: its command line, and the environment of trial processes. Typed words do not
+    count."""
     found, over = set[str](), threading.Event()
     own, others = shown("\0".join(typed).encode()), set(Path("/proc").glob("[0-9]*"))
 
-    def look() -> None:
+    def poll() -> None:
         while not over.wait(0.02):
             for place in {*Path("/proc").glob("[0-9]*")} - others:
                 found.update(f"{name} in a command line" for name in shown(_read(place / "cmdline")) - own)
@@ -157,7 +157,7 @@ def looking(typed: Sequence[str]) -> Iterator[set[str]]:
                 if f"{TAG}=".encode() in variables:
                     found.update(f"{name} in the environment of a trial" for name in shown(variables) - LAUNCHERS)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=poll)
     thread.start()
     yield found
     over.set()
@@ -173,60 +173,62 @@ def _read(path: Path) -> bytes:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-@pytest.mark.chaos("Security", "secrets in the environment, in addresses and in files, through commands that fail")
-def test_no_secret_comes_out(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "secrets in the environment, in URLs and in files, through failing commands")
+def test_no_secret_appears_in_output_files_or_processes(tmp_path: Path, chaos: Chaos) -> None:
     assert len(SECRETS) >= 25
-    assert len(WAYS) >= 30
-    prepared(tmp_path)
+    assert len(FAILING_COMMANDS) >= 30
+    write_inputs(tmp_path)
     given = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     leaks, codes = set[str](), []
-    ways = (*STANDING, *chaos.random().sample(WAYS, chaos.size(1, len(WAYS))))
-    for number, way in enumerate(ways):
-        words = [word.replace("{n}", f"{number}") for word in way]
-        with looking(words) as found:
+    commands = (*CONFIGURED, *chaos.random().sample(FAILING_COMMANDS, chaos.size(1, len(FAILING_COMMANDS))))
+    for number, command_words in enumerate(commands):
+        words = [word.replace("{n}", f"{number}") for word in command_words]
+        with watch_processes(words) as found:
             done = subprocess.run(
                 [sys.executable, "-m", "strategist.cli.main", *words], cwd=tmp_path, timeout=200, check=False,
-                env=environment(tmp_path, standing=way in STANDING), capture_output=True,
+                env=environment(tmp_path, configured=command_words in CONFIGURED), capture_output=True,
             )  # fmt: skip
         codes.append(done.returncode)
         assert b"Traceback" not in done.stderr, (words, done.stderr)
         leaks |= {f"{words}: {item}" for item in found}
-        leaks |= {f"{words}: {name} was said" for name in shown(done.stdout + done.stderr)}
+        leaks |= {f"{words}: {name} was printed" for name in shown(done.stdout + done.stderr)}
     for path in tmp_path.rglob("*"):
         if path.is_file() and given.get(path) != path.read_bytes():
             leaks |= {f"{path}: {name}" for name in shown(path.read_bytes())}
     assert leaks == set()
     if chaos.weekly:
         assert any("'PATH'" in path.read_text(errors="replace") for path in tmp_path.rglob("rank-0.log")), (
-            "no trial told what it sees"
+            "no trial printed its environment"
         )
     failed = sum(code != 0 for code in codes)
-    chaos.found(f"{len(leaks)} of {len(SECRETS)} secrets came out of {len(codes)} commands, {failed} of which failed")
+    chaos.found(f"{len(leaks)} of {len(SECRETS)} secrets appeared in the output of {len(codes)} commands, {failed} of which failed")
 
 
-@pytest.mark.chaos("Security", "a server for agents asked with wrong tokens")
-def test_a_server_tells_nobody_its_token(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "requests with wrong tokens to an agent server")
+def test_refusals_of_the_agent_server_do_not_contain_its_token(tmp_path: Path, chaos: Chaos) -> None:
     import http.client
 
-    prepared(tmp_path)
+    write_inputs(tmp_path)
     command = [sys.executable, "-m", "strategist.cli.main", "mcp", "--workspace", str(tmp_path), "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, env=environment(tmp_path), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stderr is not None
         port = int(process.stderr.readline().split()[-1].split(b":")[-1].split(b"/")[0])
-        said, tokens = (
+        received, tokens = (
             b"",
             ["", "Bearer", "Bearer x", "Bearer " + "x" * 5000, "Basic eDp4", f"Bearer {SECRETS['STRATEGIST_MCP_TOKEN']}x"],
         )
         answers = []
         for token in tokens:
-            asked = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            asked.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), {"Authorization": token})
-            answer = asked.getresponse()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request(
+                "POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}), {"Authorization": token}
+            )
+            answer = connection.getresponse()
             answers.append(answer.status)
-            said += bytes(str(answer.headers), "utf-8") + answer.read()
+            received += bytes(str(answer.headers), "utf-8") + answer.read()
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        said += b"".join(process.communicate(timeout=30))
+        received += b"".join(process.communicate(timeout=30))
     assert set(answers) <= {401, 403}
-    assert shown(said) == set()
-    chaos.found(f"{len(shown(said))} of {len(tokens)} refusals tell it")
+    assert shown(received) == set()
+    chaos.found(f"{len(shown(received))} of {len(tokens)} refusals contain its token")

@@ -1,4 +1,4 @@
-"""``strategist shadow``: one rank of clusters that nobody here has; and ``tune --shadow``, which searches with it."""
+"""``strategist shadow``: one rank of a large cluster on this machine; ``tune --shadow`` searches with such runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.torch
 @pytest.mark.timeout(200)
 @pytest.mark.full
-def test_a_rank_of_64_is_measured_here(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_of_64_ranks_is_measured_on_this_machine(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["shadow", str(plan_file), "--rank", "63", "--steps", "2"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -41,13 +41,13 @@ def test_a_rank_of_64_is_measured_here(plan_file: Path, capsys: pytest.CaptureFi
     assert times.count("the model") == 1
 
 
-def test_a_rank_that_is_none(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_rank_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shadow", str(plan_file), "--rank", "64", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == "strategist: rank 64: is none of the plan's 64; choose 0 to 63\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_devices_that_are_not_here(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_a_missing_device_kind_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     plan = codec.load(Plan, plan_file)
     file = tmp_path / "plan.json"
@@ -62,7 +62,7 @@ def test_devices_that_are_not_here(plan_file: Path, tmp_path: Path, capsys: pyte
 @pytest.mark.torch
 @pytest.mark.timeout(280)
 @pytest.mark.full
-def test_a_large_cluster_is_tuned_with_one_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_cluster_is_tuned_with_shadow_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
     asked = ["tune", *MANY, *FIXED, "--trials", "2", "--steps", "1", "--confirm", "0", "--study", study]
     assert main([*asked, "--shadow", "--json"]) == 0
@@ -74,6 +74,6 @@ def test_a_large_cluster_is_tuned_with_one_device(tmp_path: Path, capsys: pytest
     assert after.trials == 2
     assert after.compute != before.compute
     assert after.communication == pytest.approx(before.communication, rel=0.02)
-    assert result.evidence == ()  # half of a step that nobody measured settles no card
+    assert result.evidence == ()  # a shadow's step is half modelled, so it is no evidence for cards
     assert main(asked) == 2
     assert "holds shadow trials, these are real; use a new study folder" in capsys.readouterr().err

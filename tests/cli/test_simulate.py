@@ -1,4 +1,4 @@
-"""``strategist simulate``: ranks of clusters that nobody here has."""
+"""``strategist simulate``: ranks of clusters that this machine does not have."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 @pytest.mark.full
-def test_the_first_and_the_last_stage_of_a_thousand_devices(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_and_last_stage_of_1024_devices_are_simulated(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["simulate", str(plan_file), "--json"]) == 0
     shown = capsys.readouterr()
@@ -46,7 +46,7 @@ def test_the_first_and_the_last_stage_of_a_thousand_devices(plan_file: Path, cap
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_a_plan_that_is_too_large_is_said_to_be(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_does_not_fit_is_reported(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = codec.load(Plan, plan_file)
     small = tmp_path / "small.json"
     codec.save(replace(plan, estimate=replace(plan.estimate, capacity_bytes=1e6)), small)
@@ -60,7 +60,7 @@ def test_a_plan_that_is_too_large_is_said_to_be(plan_file: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--rank", "1024"], "rank 1024: is none of the plan's 1024; choose 0 to 1023"),
         (["--rank", "-1"], "rank -1: is none of the plan's 1024"),
@@ -69,18 +69,18 @@ def test_a_plan_that_is_too_large_is_said_to_be(plan_file: Path, tmp_path: Path,
         (["--rank", "0", "--all-stages"], "not allowed with argument"),
     ],
 )
-def test_what_is_not_there_is_said_in_one_line(
-    plan_file: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_rank_or_stage_prints_one_error_line(
+    plan_file: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
     assert main(["simulate", str(plan_file), *options]) == 2
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert len(shown.err.splitlines()) == 1
     assert not shown.out
 
 
-def test_a_plan_that_breaks_a_law_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(plan_file.read_text(encoding="utf-8"))
     document["candidate"]["layout"]["tp"] = 3
     broken = tmp_path / "broken.json"
@@ -93,7 +93,7 @@ def test_a_plan_that_breaks_a_law_is_refused(plan_file: Path, tmp_path: Path, ca
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 @pytest.mark.full
-def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_that_do_not_fit_when_simulated_are_ranked_last(capsys: pytest.CaptureFixture[str]) -> None:
     request = ["plan", "--model", "tiny", "--gpus", "16x8xH100", "--global-batch", "256", "--top", "2", "--fix", "compile=false"]
     assert main([*request, "--prove", "--json"]) == 0
     answer = codec.loads(Answer, capsys.readouterr().out)
@@ -112,7 +112,7 @@ def test_what_proves_too_large_comes_last(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 @pytest.mark.full
-def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_cannot_be_simulated_has_an_open_verdict_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     request = ["plan", "--model", "tiny", "--gpus", "4xcpu", "--top", "1", "--fix", "offload=streamed"]
     assert main([*request, "--prove"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -123,7 +123,7 @@ def test_what_cannot_be_simulated_stays_open_with_the_reason(capsys: pytest.Capt
 @pytest.mark.torch
 @pytest.mark.timeout(280)
 @pytest.mark.full
-def test_the_example_of_published_layouts_says_which_fit() -> None:
+def test_the_example_of_published_layouts_shows_that_a_layout_fits() -> None:
     script = Path(__file__).resolve().parents[2] / "examples" / "llama3_405b_layouts.py"
     shown = subprocess.run(
         [sys.executable, script, "FSDP2 x TP, no stages"], capture_output=True, text=True, timeout=270, check=True

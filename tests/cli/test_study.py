@@ -1,4 +1,4 @@
-"""``strategist study`` at the command line."""
+"""``strategist study`` on the command line."""
 
 import json
 import subprocess
@@ -30,8 +30,8 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(capsys: Captured, *arguments: object, code: int = 0) -> str:
-    """What the command prints, on standard error where it fails."""
+def output(capsys: Captured, *arguments: object, code: int = 0) -> str:
+    """The command's standard output, or standard error if it fails."""
     capsys.readouterr()
     assert main(["study", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
@@ -39,48 +39,50 @@ def said(capsys: Captured, *arguments: object, code: int = 0) -> str:
 
 
 def test_studies_are_listed(studies: Path, capsys: Captured) -> None:
-    text = said(capsys, "list", studies)
+    text = output(capsys, "list", studies)
     assert "tiny" in text
     assert "finished" in text
-    (listed,) = json.loads(said(capsys, "list", studies, "--json"))
+    (listed,) = json.loads(output(capsys, "list", studies, "--json"))
     assert (listed["trials"], listed["finished"], listed["status"]) == (2, 2, "finished")
-    assert said(capsys, "list", studies / "one" / "trials") == "no study lies there\n"
+    assert output(capsys, "list", studies / "one" / "trials") == "no study lies there\n"
 
 
-def test_a_study_is_shown_at_80_columns_and_whole_as_json(studies: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_is_shown_on_one_screen_and_completely_as_json(
+    studies: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    screen = said(capsys, "show", studies / "one")
+    screen = output(capsys, "show", studies / "one")
     assert screen.startswith("Best: trial ")
     assert len(screen.splitlines()) <= 40
-    text = said(capsys, "show", studies / "one", "--show", "trials")
-    assert "--show trails: is not known; did you mean trials?" in said(capsys, "show", studies, "--show", "trails", code=2)
+    text = output(capsys, "show", studies / "one", "--show", "trials")
+    assert "--show trails: is not known; did you mean trials?" in output(capsys, "show", studies, "--show", "trails", code=2)
     assert tuple(SECTIONS) == STUDY_SECTIONS
-    study = codec.loads(Study, said(capsys, "show", studies / "one", "--json"))
+    study = codec.loads(Study, output(capsys, "show", studies / "one", "--json"))
     assert f"{study.best}* " in text
     assert all(trial.measurement for trial in study.trials)
 
 
-def test_out_in_and_together(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_trials_are_exported_imported_and_merged(studies: Path, tmp_path: Path, capsys: Captured) -> None:
     table = tmp_path / "t.csv"
-    assert said(capsys, "export", studies / "one", "--to", table) == f"2 trials written to {table}\n"
+    assert output(capsys, "export", studies / "one", "--to", table) == f"2 trials written to {table}\n"
     new = tmp_path / "two"
-    assert said(capsys, "import", table, "--study", new, *ASKED, *FIXED) == f"2 trials imported into {new}\n"
+    assert output(capsys, "import", table, "--study", new, *ASKED, *FIXED) == f"2 trials imported into {new}\n"
     both = tmp_path / "both"
-    assert "2 trials imported into" in said(capsys, "merge", studies / "one", new, "--into", both)
-    assert "2 are of candidates that it had already" in said(capsys, "import", table, "--study", both)
+    assert "2 trials imported into" in output(capsys, "merge", studies / "one", new, "--into", both)
+    assert "2 are of candidates that it had already" in output(capsys, "import", table, "--study", both)
 
 
-def test_watching_prints_a_line_a_trial(studies: Path, capsys: Captured) -> None:
-    lines = said(capsys, "watch", studies / "one", "--idle", "0").splitlines()
+def test_watch_prints_one_line_per_trial(studies: Path, capsys: Captured) -> None:
+    lines = output(capsys, "watch", studies / "one", "--idle", "0").splitlines()
     assert [line.split(":")[0] for line in lines] == ["trial 1 ok", "trial 2 ok"]
     assert sum("the best so far" in line for line in lines) == 1
-    rows = [json.loads(line) for line in said(capsys, "watch", studies / "one", "--idle", "0", "--json").splitlines()]
+    rows = [json.loads(line) for line in output(capsys, "watch", studies / "one", "--idle", "0", "--json").splitlines()]
     assert [row["number"] for row in rows] == [1, 2]
     assert all(row["step_seconds"] > 0 for row in rows)
 
 
-def test_a_study_is_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> None:
-    assert said(capsys, "plot", studies / "one", "--out", tmp_path / "p.svg") == f"plot written to {tmp_path / 'p.svg'}\n"
+def test_a_study_is_plotted(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert output(capsys, "plot", studies / "one", "--out", tmp_path / "p.svg") == f"plot written to {tmp_path / 'p.svg'}\n"
     svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
     trials = read(studies / "one").trials
     assert svg.count("<circle") == len(trials)
@@ -88,26 +90,26 @@ def test_a_study_is_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> No
     assert "nan" not in svg
 
 
-def test_a_front_is_shown_and_drawn(studies: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_pareto_front_is_shown_and_plotted(studies: Path, tmp_path: Path, capsys: Captured) -> None:
     goals = Goals(objectives=("throughput", "memory"), least_tokens_per_second=12_000.0)
     place = tuned(tmp_path / "both", 5, goals=goals)
     study = read(place)
-    text = said(capsys, "show", place, "--explain")
+    text = output(capsys, "show", place, "--explain")
     assert "for throughput and memory, at least 12,000 tokens/s" in " ".join(text.split())
     assert "Pareto front" in text
     assert f"{study.best}*+" in text
     assert ("ok, misses tokens/s" in text) == any(trial.misses for trial in study.trials)
-    shown = codec.loads(Study, said(capsys, "show", place, "--json"))
+    shown = codec.loads(Study, output(capsys, "show", place, "--json"))
     assert (shown.front, shown.goals) == (study.front, goals)
-    said(capsys, "plot", place, "--out", tmp_path / "p.svg")
+    output(capsys, "plot", place, "--out", tmp_path / "p.svg")
     svg = (tmp_path / "p.svg").read_text(encoding="utf-8")
     assert svg.count('class="dot front"') == len(study.front)
     assert "peak memory, GiB" in svg
-    watched = said(capsys, "watch", place, "--idle", "0")
+    watched = output(capsys, "watch", place, "--idle", "0")
     assert watched.count("on the front so far") == len(study.front) - 1
 
 
-def test_watching_ends_on_ctrl_c(studies: Path) -> None:
+def test_watch_ends_on_ctrl_c(studies: Path) -> None:
     watcher = subprocess.Popen(
         [*COMMAND, "study", "watch", str(studies / "one"), "--idle", "1000"],
         stdout=subprocess.PIPE,
@@ -147,11 +149,11 @@ def test_watching_ends_on_ctrl_c(studies: Path) -> None:
         ("merge nowhere --into both --ledger db", "there is no study"),
     ],
 )
-def test_wrong_input_is_one_line(
+def test_wrong_input_prints_one_error_line(
     arguments: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = said(capsys, *arguments.split(), code=2)
+    text = output(capsys, *arguments.split(), code=2)
     assert text.startswith("strategist: ")
     assert text.count("\n") == 1
     assert words in text
@@ -168,7 +170,7 @@ def test_wrong_input_is_one_line(
         ("--warm {one} --shadow", "holds real trials, this study shadow ones"),
     ],
 )
-def test_a_study_that_cannot_warm_is_refused_before_anything_is_written(
+def test_an_unusable_warm_start_is_refused_before_any_file_is_written(
     arguments: str, words: str, studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,7 +184,7 @@ def test_a_study_that_cannot_warm_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_study_that_cannot_be_read_is_listed_as_such(tmp_path: Path, capsys: Captured) -> None:
+def test_an_unreadable_study_is_listed_as_damaged(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "study.sqlite").write_text("no database" * 200)
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""``strategist trace``: the simulated step of a plan as a document that trace viewers read."""
+"""``strategist trace``: the simulated step of a plan as a trace file for trace viewers."""
 
 import json
 from collections import defaultdict
@@ -29,7 +29,7 @@ def slices(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_structure(document: dict[str, Any]) -> None:
-    """Every event is complete, every thread has a name, and no two slices of a thread overlap by more than a rounding."""
+    """Checks that every event is complete, every thread has a name, and slices of a thread overlap by rounding only."""
     named = {(event["pid"], event["tid"]) for event in document["traceEvents"] if event["ph"] == "M"}
     threads = defaultdict(list)
     for event in slices(document):
@@ -44,16 +44,16 @@ def check_structure(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_pipeline_has_a_process_a_rank(schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipeline_trace_has_one_process_per_rank(schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fixed = ["--fix", f"pp_schedule={schedule}", "--fix", f"pp_virtual_stages={SCHEDULES[schedule]}"]
     file = plan_file(tmp_path, *FIXED, *fixed)
     capsys.readouterr()
     assert main(["trace", str(file), "-o", str(tmp_path / "t.json")]) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     document, plan = json.loads((tmp_path / "t.json").read_text()), codec.load(Plan, file)
     check_structure(document)
-    assert "ui.perfetto.dev" in said.out
-    assert said.err == ""
+    assert "ui.perfetto.dev" in printed.out
+    assert printed.err == ""
     found = slices(document)
     assert {event["pid"] for event in found} == {0, 1, 2, 3}
     each = plan.accumulation * SCHEDULES[schedule]
@@ -69,7 +69,7 @@ def test_a_pipeline_has_a_process_a_rank(schedule: str, tmp_path: Path, capsys: 
     assert last == pytest.approx(plan.estimate.step_seconds, rel=1e-6)
 
 
-def test_memory_rises_and_is_given_back(tmp_path: Path) -> None:
+def test_traced_memory_peaks_at_the_last_forward_and_returns_to_zero(tmp_path: Path) -> None:
     file = plan_file(tmp_path, *FIXED, "--fix", "pp_schedule=gpipe", "--confidence", "0.5")
     assert main(["trace", str(file)]) == 0
     document = json.loads((tmp_path / "plan-trace.json").read_text())
@@ -79,7 +79,7 @@ def test_memory_rises_and_is_given_back(tmp_path: Path) -> None:
     assert counted[-1] == 0
 
 
-def test_without_a_pipeline_micro_batches_follow_each_other(tmp_path: Path) -> None:
+def test_micro_batches_run_sequentially_without_a_pipeline(tmp_path: Path) -> None:
     file = plan_file(tmp_path, "--fix", "dp_shard=8", "--fix", "micro_batch=1", "--fix", "offload=none")
     assert main(["trace", str(file)]) == 0
     document, plan = json.loads((tmp_path / "plan-trace.json").read_text()), codec.load(Plan, file)
@@ -99,7 +99,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return found.err
 
 
-def test_wrong_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_prints_one_error_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = plan_file(tmp_path, *FIXED)
     assert "cannot be read" in refused(capsys, str(tmp_path / "none.json"))
     (tmp_path / "text.json").write_text("no JSON")
@@ -112,8 +112,8 @@ def test_wrong_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "plan-trace.json").exists()
 
 
-def test_a_step_of_very_many_passes_is_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither as a trace nor in a report, which says why."""
+def test_a_step_of_more_than_32768_passes_is_not_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither as a trace nor in a report, which states the reason."""
     file = plan_file(tmp_path, "--fix", "pp=2", "--fix", "offload=none", "--global-batch", "1000000")
     assert main(["trace", str(file), "-o", str(tmp_path / "trace.json")]) == 2
     assert "a step of more than 32,768 forward passes is not simulated; plan with fewer" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``strategist run`` as a training: one command that outlives killed ranks, with the curve of a training that nothing befell."""
+"""``strategist run`` as a training: survives killed ranks with the loss curve of an undisturbed training."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
 
 
 def ranks_of(command: int) -> dict[int, int]:
-    """Processes of the ranks below a command, by rank."""
+    """Rank processes of a command, by rank."""
     found = {}
     for pid in (pid for pid, tag in processes.tagged("study.").items() if tag.split(".")[1] == str(command)):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -45,8 +45,8 @@ def ranks_of(command: int) -> dict[int, int]:
     return found
 
 
-def above(process: int, generations: int) -> int:
-    """A rank's keeper, and the launcher above that."""
+def ancestor(process: int, generations: int) -> int:
+    """The supervisor of a rank (1 generation up), or the launcher (2)."""
     for _ in range(generations):
         process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     return process
@@ -55,7 +55,7 @@ def above(process: int, generations: int) -> int:
 def train(
     plan_file: Path, folder: Path, *more: str, kill: int, generations: int = 0
 ) -> tuple[subprocess.CompletedProcess[str], Measurement]:
-    """A training of which rank 1 is killed each time that it has come so far, ``kill`` times; or what is so far above it."""
+    """A training whose rank 1, or the ancestor ``generations`` above, is killed ``kill`` times, each after a checkpoint."""
     arguments = ["run", str(plan_file), "--steps", str(STEPS), "--save", str(folder / "save"), "--save-every", "3"]
     arguments += ["--log", str(folder / "log"), "--out", str(folder / "out"), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -65,7 +65,7 @@ def train(
         while not first.exists():
             assert command.poll() is None, command.communicate()
             time.sleep(0.01)
-        os.kill(above(ranks_of(command.pid)[1], generations), signal.SIGKILL)
+        os.kill(ancestor(ranks_of(command.pid)[1], generations), signal.SIGKILL)
     out, errors = command.communicate(timeout=200)
     assert ranks_of(command.pid) == {}
     done = subprocess.CompletedProcess(arguments, command.returncode, out, errors)
@@ -73,9 +73,9 @@ def train(
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    """The curve of one rank that nothing befell."""
-    folder = tmp_path_factory.mktemp("untouched")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
+    """The curve of an undisturbed training with one rank."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     alone = folder / "one.json"
     assert main(["plan", *TINY, "--gpus", "1xcpu", "-o", str(alone)]) == 0
     done, measurement = train(alone, folder, kill=0)
@@ -86,24 +86,24 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]
 @pytest.mark.torch
 @pytest.mark.timeout(250)
 @pytest.mark.full
-def test_a_killed_rank_starts_again_from_the_last_checkpoint(
-    plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path
+def test_a_killed_rank_restarts_from_the_last_checkpoint(
+    plan_file: Path, undisturbed: list[dict[str, float]], tmp_path: Path
 ) -> None:
     done, measurement = train(plan_file, tmp_path, "--max-restarts", "2", kill=1)
     assert (done.returncode, measurement.outcome, measurement.restarts) == (0, Outcome.OK, 1), done.stdout
     found = curve(tmp_path / "log")
     assert [line["step"] for line in found] == list(range(STEPS))
-    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-5)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
 @pytest.mark.full
 @pytest.mark.parametrize("generations", [0, 1])
-def test_a_world_that_shrinks_plans_again_and_goes_on(
-    plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path, generations: int
+def test_an_elastic_training_continues_with_a_new_plan_after_a_lost_rank(
+    plan_file: Path, undisturbed: list[dict[str, float]], tmp_path: Path, generations: int
 ) -> None:
-    """Of a rank that is killed, or its keeper."""
+    """The rank or its supervisor is killed."""
     done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1, generations=generations)
     assert (done.returncode, measurement.outcome) == (0, Outcome.OK), done.stdout + done.stderr
     plan = codec.load(Plan, tmp_path / "out" / "plan.json")
@@ -113,23 +113,23 @@ def test_a_world_that_shrinks_plans_again_and_goes_on(
     assert f"lost rank 1; {plan.candidate.layout.world_size} of 4 ranks go on from step " in done.stderr
     found = curve(tmp_path / "log")
     assert [line["step"] for line in found] == list(range(STEPS))
-    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+    assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-5)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
 @pytest.mark.full
-def test_a_launcher_that_is_killed_is_replaced(plan_file: Path, untouched: list[dict[str, float]], tmp_path: Path) -> None:
+def test_a_killed_launcher_is_replaced(plan_file: Path, undisturbed: list[dict[str, float]], tmp_path: Path) -> None:
     done, measurement = train(plan_file, tmp_path, "--elastic", "--max-restarts", "0", kill=1, generations=2)
     assert (done.returncode, measurement.outcome, measurement.restarts) == (0, Outcome.OK, 1), done.stdout + done.stderr
     assert "lost rank 0, 1, 2, 3; 4 of 4 ranks go on from step " in done.stderr
-    assert [line["loss"] for line in curve(tmp_path / "log")] == pytest.approx([line["loss"] for line in untouched], rel=1e-5)
+    assert [line["loss"] for line in curve(tmp_path / "log")] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-5)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(250)
-def test_a_signal_ends_a_training_after_its_step_and_it_goes_on_from_there(plan_file: Path, tmp_path: Path) -> None:
-    """A Ctrl-C to the command; a SIGTERM to one of its ranks, as a machine that is taken away sends it; then it runs to its end."""
+def test_a_training_stopped_by_a_signal_saves_its_step_and_resumes(plan_file: Path, tmp_path: Path) -> None:
+    """First Ctrl-C to the command, then SIGTERM to a rank, as a preempted machine sends it; then a run to the end."""
     save, log = tmp_path / "save", tmp_path / "log"
     common = ["run", str(plan_file), "--steps", "400", "--save", str(save), "--save-every", "300", "--log", str(log)]
     for number in (0, 1):
@@ -157,19 +157,19 @@ def test_a_signal_ends_a_training_after_its_step_and_it_goes_on_from_there(plan_
     assert [line["step"] for line in curve(log)] == list(range(done))
 
 
-def wait_for(holds: Callable[[], bool], command: subprocess.Popen[str]) -> None:
-    """Until it does, while the command runs."""
-    while not holds():
+def wait_for(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:
+    """Waits until the condition holds, while the command runs."""
+    while not condition():
         assert command.poll() is None, command.communicate()
         time.sleep(0.01)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(200)
-def test_steps_of_a_run_that_exports_are_all_that_it_trains(
+def test_an_exporting_run_trains_for_its_number_of_steps(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With an evaluation, the best checkpoint beside the newest, curves where nothing was said of them, and where they lie."""
+    """With evaluation, the best and the newest checkpoint, and curves in the default folder, whose path is printed."""
     data = [str(tmp_path / f"{name}.bin") for name in ("data", "held-out")]
     for path in data:
         Path(path).write_bytes(b"".join(number.to_bytes(2, "little") for number in range(200)) * 20)
@@ -262,7 +262,7 @@ def test_steps_of_a_run_that_exports_are_all_that_it_trains(
         (["--data-type", "text"], "--data-type text: is not known; choose one of uint16, uint32, int32"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line_before_anything_starts(
+def test_a_wrong_training_option_prints_one_error_line_before_any_rank_starts(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     plan = codec.load(Plan, plan_file)

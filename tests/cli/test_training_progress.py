@@ -1,4 +1,4 @@
-"""The line of a training: what it says, and what of it a narrow terminal shows."""
+"""The progress line of a training, shortened for narrow terminals."""
 
 import pytest
 from executors.conftest import plan  # noqa: F401 - a fixture
@@ -20,7 +20,7 @@ LATEST = {"loss": 5.791, "grad_norm": 4.532, "evaluation_loss": 6.274, "seconds"
         (20, "loss 5.791, 160 ms left"),
     ],
 )
-def test_a_terminal_shows_whole_figures_the_time_left_among_them(
+def test_a_narrow_terminal_drops_whole_figures_but_keeps_the_time_left(
     plan: Plan,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
     width: int,

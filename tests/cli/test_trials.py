@@ -1,4 +1,4 @@
-"""``run`` and ``tune`` with real processes: what is measured stands beside what was predicted."""
+"""``run`` and ``tune`` with real processes: measurements next to predictions."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_what_no_back_end_runs_is_refused_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_a_backend_is_refused_before_any_rank_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     assert main(["plan", "--model", "32b", "--gpus", "8x24GB", "-o", str(plan), "--json"]) == 0
     capsys.readouterr()
@@ -44,7 +44,7 @@ def test_what_no_back_end_runs_is_refused_before_anything_starts(tmp_path: Path,
     assert sorted(tmp_path.iterdir()) == [plan]
 
 
-def test_weights_of_another_model_are_refused_before_anything_starts(
+def test_weights_of_another_model_are_refused_before_any_rank_starts(
     plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 9, "num_attention_heads": 4}
@@ -91,7 +91,7 @@ def test_an_illegal_plan_is_refused(plan_file: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_a_run_is_measured_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_prints_measured_next_to_predicted_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan_file = tmp_path / "small.json"
     assert main(["plan", *TINY, "--gpus", "1xcpu", "--backend", "native", "-o", str(plan_file), "--json"]) == 0
     capsys.readouterr()
@@ -108,7 +108,7 @@ def test_a_run_is_measured_beside_the_plan(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_prints_the_reason(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = codec.load(Plan, plan_file)
     wide = replace(plan.model, vocab_size=4_000_000)
     codec.save(replace(plan, model=wide).identified(), tmp_path / "plan.json")
@@ -123,7 +123,7 @@ def test_a_run_that_fails_says_why(plan_file: Path, tmp_path: Path, capsys: pyte
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 @pytest.mark.full
-def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path) -> None:
+def test_a_tuning_resumes_and_reports_its_calibration(tmp_path: Path) -> None:
     study = tmp_path / "study"
     arguments = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--steps", "3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -151,7 +151,7 @@ def test_tuning_goes_on_where_it_stopped_and_says_what_it_learned(tmp_path: Path
 @pytest.mark.torch
 @pytest.mark.timeout(120)
 @pytest.mark.full
-def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_terminated_tuning_releases_its_trial_and_leaves_no_process(tmp_path: Path) -> None:
     study = tmp_path / "study"
     command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "1", "--steps", "100000"]
     tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -170,7 +170,7 @@ def test_a_tuning_that_is_told_to_end_gives_its_trial_back_and_leaves_no_process
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 @pytest.mark.full
-def test_a_real_tuning_killed_at_several_moments_loses_and_repeats_nothing(tmp_path: Path, server: str) -> None:
+def test_a_killed_tuning_loses_and_repeats_no_trial(tmp_path: Path, server: str) -> None:
     study = tmp_path / "study"
     command = [*COMMAND, "tune", *TINY, "--study", str(study), "--confirm", "0", "--trials", "2", "--steps", "2"]
     command += ["--ledger", server] if server else []
@@ -203,7 +203,7 @@ def test_a_real_tuning_killed_at_several_moments_loses_and_repeats_nothing(tmp_p
     }
 
 
-def test_a_tuning_of_what_cannot_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tuning_that_cannot_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "--model", "8b", "--gpus", "2xcpu", "--trials", "1", "--study", str(tmp_path / "s")]) == 2
     err = capsys.readouterr().err
     assert err.startswith("strategist: ")

@@ -1,4 +1,4 @@
-"""What a terminal shows while a tuning runs, on real terminals and by real events; and that it gets its terminal back."""
+"""The screen of a running tuning, on real terminals with real events, and its restoration at the end."""
 
 import io
 import os
@@ -39,12 +39,12 @@ def tuning(folder: Path, *more: str, width: int = 80, height: int = 24, fault: s
 @pytest.mark.parametrize(
     ("width", "height", "ended_by"), [(80, 24, "Ctrl-C"), pytest.param(200, 50, "SIGTERM", marks=pytest.mark.full)]
 )
-def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
+def test_an_interrupted_tuning_restores_the_terminal_and_leaves_the_last_view(
     tmp_path: Path, width: int, height: int, ended_by: str
 ) -> None:
     with tuning(
         tmp_path, "--fix", "micro_batch=4", "--trials", "2", "--steps", "200", width=width, height=height, fault="hang"
-    ) as terminal:  # the first takes seconds, which the second is said to have left
+    ) as terminal:  # the first trial takes seconds, the estimate for the second
         text = terminal.until("Trial 2 of 2  ", "step ", "1* dp_shard 2")
         assert terminal.alternate
         assert not terminal.cursor_shown
@@ -64,7 +64,7 @@ def test_whoever_ends_it_gets_the_terminal_back_with_what_was_seen_last(
         assert [row.state for row in ledger.trials()] == [TrialState.FINISHED, TrialState.QUEUED]
 
 
-def test_at_the_end_the_report_stands_where_the_command_was_given(tmp_path: Path) -> None:
+def test_the_report_is_printed_on_the_main_screen_at_the_end(tmp_path: Path) -> None:
     with tuning(tmp_path, "--trials", "1", "--steps", "4") as terminal:
         assert terminal.end() == 0
         assert b"\x1b[?1049h" in terminal.written
@@ -75,7 +75,7 @@ def test_at_the_end_the_report_stands_where_the_command_was_given(tmp_path: Path
         assert "best-plan.json" in terminal.main.text
 
 
-def test_without_colours_it_follows_the_size_of_the_terminal_and_leaves_it_to_the_shell_while_stopped(tmp_path: Path) -> None:
+def test_the_view_follows_resizing_and_releases_the_terminal_while_stopped(tmp_path: Path) -> None:
     with tuning(tmp_path, "--trials", "2", "--steps", "100000", COLUMNS="300", LINES="90", NO_COLOR="1") as terminal:
         terminal.until("Trial 1 of 2  measure", "best ")
         for width, height in ((50, 12), (120, 40)):
@@ -100,26 +100,26 @@ def test_without_colours_it_follows_the_size_of_the_terminal_and_leaves_it_to_th
         assert not re.search(rb"\x1b\[[0-9;]*[349][0-9][;m]", terminal.written)
 
 
-def test_only_a_terminal_of_ones_own_that_can_draw_has_a_display() -> None:
-    asked = [sys.executable, "-c", "from strategist.cli import render; print(f'drawn: {render.has_screen()}')"]
-    in_the_background = ["bash", "-c", f"set -m; {shlex.join(asked)} & wait"]
-    for command, name, drawn_on in (
-        (asked, "xterm-256color", True),
-        (asked, "dumb", False),
-        (asked, "", False),
+def test_only_a_foreground_terminal_that_can_draw_has_a_screen() -> None:
+    command_line = [sys.executable, "-c", "from strategist.cli import render; print(f'drawn: {render.has_screen()}')"]
+    in_the_background = ["bash", "-c", f"set -m; {shlex.join(command_line)} & wait"]
+    for command, name, expected in (
+        (command_line, "xterm-256color", True),
+        (command_line, "dumb", False),
+        (command_line, "", False),
         (in_the_background, "xterm-256color", False),
     ):
         with Terminal(command, 80, 24, {"TERM": name}) as terminal:
             assert terminal.end() == 0
-            assert f"drawn: {drawn_on}" in terminal.main.text, (command, name)
+            assert f"drawn: {expected}" in terminal.main.text, (command, name)
     coloured = {**os.environ, "FORCE_COLOR": "1", "TTY_INTERACTIVE": "1"}
-    done = subprocess.run(asked, env=coloured, capture_output=True, text=True, check=True)
+    done = subprocess.run(command_line, env=coloured, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("drawn: False\n", "")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["dumb", ""])
-def test_a_terminal_that_cannot_draw_gets_lines(tmp_path: Path, name: str) -> None:
+def test_a_dumb_terminal_prints_lines(tmp_path: Path, name: str) -> None:
     with tuning(tmp_path, "--trials", "1", "--steps", "4", TERM=name) as terminal:
         assert terminal.end() == 0
         assert b"\x1b[?" not in terminal.written
@@ -127,7 +127,7 @@ def test_a_terminal_that_cannot_draw_gets_lines(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.full
-def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
+def test_a_background_job_prints_lines(tmp_path: Path) -> None:
     command = shlex.join([*COMMAND, *quick_tuning(tmp_path), "--trials", "1", "--steps", "4"])
     with Terminal(["bash", "-c", f"set -m; {command} & wait"], 80, 24, {}) as terminal:
         assert terminal.end() == 0
@@ -136,7 +136,7 @@ def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp_path: Path
 
 
 @pytest.mark.full
-def test_a_file_is_no_terminal_whatever_is_said_of_colours(tmp_path: Path) -> None:
+def test_a_redirected_tuning_prints_lines_despite_forced_colors(tmp_path: Path) -> None:
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "1", "--steps", "4"]
     environment = {**os.environ, "FORCE_COLOR": "1", "TTY_INTERACTIVE": "1"}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=True)
@@ -153,24 +153,24 @@ class Mixed(StandIn):
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
-    """All of a tuning of 9 trials."""
-    told: list[TuneEvent] = []
+    """All events of a tuning of 9 trials."""
+    received: list[TuneEvent] = []
     study, limits = tmp_path_factory.mktemp("live"), Limits(trials=9, confirm=0, minutes=600, device_hours=500)
-    tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=DECK, executor=Mixed(), on_event=told.append)
-    return told
+    tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=DECK, executor=Mixed(), on_event=received.append)
+    return received
 
 
 def drawn(events: list[TuneEvent], width: int, height: int) -> list[str]:
-    """What a board shows after the events on a screen of that size."""
-    board, out = TuningView("studies/mine"), io.StringIO()
+    """The view's lines after the events, on a screen of that size."""
+    view, out = TuningView("studies/mine"), io.StringIO()
     for event in events:
-        board.take(event)
+        view.take(event)
     console = Console(file=out, width=width, height=height, markup=False, highlight=False, emoji=False)
-    console.print(board, height=height)
+    console.print(view, height=height)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_events_fit_screens(events: list[TuneEvent]) -> None:
+def test_the_view_fits_any_screen(events: list[TuneEvent]) -> None:
     sizes = [(40, 10), (80, 24), (120, 30), (200, 50)]
     for place, (width, height) in zip(range(1, len(events) + 1, 5), cycle(sizes), strict=False):
         lines = drawn(events[:place], width, height)
@@ -190,7 +190,7 @@ def test_the_last_trials_that_fit_are_shown(events: list[TuneEvent]) -> None:
     assert lines[heading + 1].split() == ["#", "settings", "outcome", "predicted", "step", "by"]
 
 
-def test_a_wide_screen_has_all_figures(events: list[TuneEvent]) -> None:
+def test_a_wide_screen_shows_all_columns(events: list[TuneEvent]) -> None:
     lines = drawn(events, 200, 50)
     heading = lines.index("Trials")
     assert lines[heading + 1].split() == ["#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by"]
@@ -198,14 +198,14 @@ def test_a_wide_screen_has_all_figures(events: list[TuneEvent]) -> None:
     assert sum(line.lstrip().split()[0].endswith("*") for line in lines[heading + 2 :]) == 1
 
 
-def test_it_says_what_is_known(events: list[TuneEvent]) -> None:
+def test_the_view_shows_the_best_predictions_calibration_and_limits(events: list[TuneEvent]) -> None:
     text = " ".join(" ".join(drawn(events, 200, 50)).split())
     assert re.search(r"best trial \d+: [^;]+ tokens/s, [^;]+ MiB; (the cost model's first choice|.* ahead of trial 1)", text)
     assert re.search(r"predictions off by \S+% in the median, \S+% without what was learned; latest( \S+%){6} ", text)
     assert re.search(r"learned .*compute x1 -> x", text)
     assert re.search(r"9 of 9 trials spent \d of 600 minutes, \S+ of 500 device hours", text)
-    asked = max(place for place, event in enumerate(events, 1) if event.expected_gain is not None)
-    assert re.search(r"expected +the search hopes to gain .*% with its next trial", "\n".join(drawn(events[:asked], 80, 24)))
+    command_line = max(place for place, event in enumerate(events, 1) if event.expected_gain is not None)
+    assert re.search(r"expected +the search hopes to gain .*% with its next trial", "\n".join(drawn(events[:command_line], 80, 24)))
     first = " ".join(drawn(events[:1], 80, 24))
     assert "Choosing what to try next" in first
     assert "no trial ended well yet" in first
@@ -213,8 +213,8 @@ def test_it_says_what_is_known(events: list[TuneEvent]) -> None:
     assert "Trial 1 of 9  starting" in drawn(events[:started], 80, 24)
 
 
-def test_trials_of_other_tuners_are_shown_and_waited_for(tmp_path: Path) -> None:
-    told: list[TuneEvent] = []
+def test_trials_of_other_tuners_are_shown_while_waiting(tmp_path: Path) -> None:
+    received: list[TuneEvent] = []
     with Ledger.open(tuned(tmp_path, 1)) as ledger:
         plan = ledger.trials()[0].plan_json
         for number in range(2, 6):
@@ -222,19 +222,19 @@ def test_trials_of_other_tuners_are_shown_and_waited_for(tmp_path: Path) -> None
         others = [ledger.claim("another", 60.0) for _ in range(4)]
 
         def take(event: TuneEvent) -> None:
-            told.append(event)
+            received.append(event)
             if event.event_type is EventType.WAITING:
                 measurement = StandIn().execute(codec.loads(Plan, plan), tmp_path / f"other-{len(others)}", SETTINGS)
                 ledger.finish(others.pop(), Outcome.OK, codec.dumps(measurement))
 
         limits = Limits(trials=6, confirm=0)
         tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=take)
-    moved = next(place for place, event in enumerate(told, 1) if event.event_type is EventType.MOVED)
-    lines = drawn(told[:moved], 80, 24)
+    moved = next(place for place, event in enumerate(received, 1) if event.event_type is EventType.MOVED)
+    lines = drawn(received[:moved], 80, 24)
     assert lines[2].startswith("Trial 6 of 6  measure, step 1")
     assert [line.partition(":")[0] for line in lines[4:7]] == [
         "Trial 2, of another tuner", "Trial 3, of another tuner", "and 2 more of other tuners",
     ]  # fmt: skip
-    waiting = [place for place, event in enumerate(told, 1) if event.event_type is EventType.WAITING]
-    assert drawn(told[: waiting[0]], 80, 24)[2] == "Waiting  for trials of other tuners"
-    assert "6 of 6 trials" in "".join(drawn(told, 80, 24))
+    waiting = [place for place, event in enumerate(received, 1) if event.event_type is EventType.WAITING]
+    assert drawn(received[: waiting[0]], 80, 24)[2] == "Waiting  for trials of other tuners"
+    assert "6 of 6 trials" in "".join(drawn(received, 80, 24))

@@ -1,4 +1,4 @@
-"""A tuning as a program follows it: a line of JSON for each event, an end for each beginning; and one that says nothing."""
+"""Progress of a tuning for programs: one JSON line per event, from begun to ended; and the quiet mode."""
 
 import io
 import json
@@ -35,13 +35,13 @@ Captured = pytest.CaptureFixture[str]
 
 
 def lines(text: str) -> Iterator[TuneLine]:
-    """Each line is a whole document of its own."""
+    """Documents of the lines."""
     return (codec.loads(TuneLine, line) for line in text.splitlines())
 
 
-def test_each_event_is_a_line_with_the_names_of_watched_studies(tmp_path: Path, capsys: Captured) -> None:
-    asked = [*quick_tuning(tmp_path), "--steps", "4", "--json-lines"]
-    assert main([*asked, "--trials", "1"]) == 0
+def test_each_event_is_a_json_line_with_the_fields_of_study_watch(tmp_path: Path, capsys: Captured) -> None:
+    arguments = [*quick_tuning(tmp_path), "--steps", "4", "--json-lines"]
+    assert main([*arguments, "--trials", "1"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     begun, started, finished, ended = lines(out)
@@ -59,14 +59,14 @@ def test_each_event_is_a_line_with_the_names_of_watched_studies(tmp_path: Path, 
     assert ended.why == "as many trials as were asked for are finished"
     assert ended.seconds_left == 0
 
-    assert main([*asked, "--trials", "2"]) == 0
+    assert main([*arguments, "--trials", "2"]) == 0
     begun, started, finished, ended = lines(capsys.readouterr().out)
     assert (begun.finished, begun.best, finished.trial["number"], ended.finished) == (1, 1, 2, 2)
     assert ended.confirmation is not None or finished.trial["outcome"] != "ok"
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
-def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_last_line_of_an_interrupted_tuning_states_the_interruption(tmp_path: Path, number: signal.Signals) -> None:
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "2", "--steps", "100000", "--json-lines"]
     tuner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     begun, started = (codec.loads(TuneLine, tuner.stdout.readline()) for _ in range(2))  # each comes at once
@@ -81,7 +81,7 @@ def test_a_tuning_that_is_interrupted_says_so_on_its_last_line(tmp_path: Path, n
         assert [row.state for row in ledger.trials()] == [TrialState.QUEUED]
 
 
-def test_where_nobody_reads_any_more_the_trial_is_given_back(tmp_path: Path) -> None:
+def test_a_broken_pipe_ends_the_tuning_and_releases_its_trial(tmp_path: Path) -> None:
     command = [*COMMAND, *quick_tuning(tmp_path), "--trials", "3", "--steps", "4", "--json-lines"]
     tuner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     tuner.stdout.readline()
@@ -92,19 +92,19 @@ def test_where_nobody_reads_any_more_the_trial_is_given_back(tmp_path: Path) -> 
         assert TrialState.RUNNING not in {row.state for row in ledger.trials()}
 
 
-def test_a_quiet_tuning_says_nothing_before_its_report(tmp_path: Path, capsys: Captured) -> None:
-    asked = [*quick_tuning(tmp_path), "--steps", "4", "--quiet"]
-    assert main([*asked, "--trials", "1"]) == 0
+def test_a_quiet_tuning_prints_only_its_report(tmp_path: Path, capsys: Captured) -> None:
+    arguments = [*quick_tuning(tmp_path), "--steps", "4", "--quiet"]
+    assert main([*arguments, "--trials", "1"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("Best: trial 1, ")
-    assert main([*asked, "--trials", "2", "--json"]) == 0
+    assert main([*arguments, "--trials", "2", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (json.loads(out)["type"], err) == ("TuningResult", "")
 
 
-def told(folder: Path, *, trials: int, executor: StandIn, on_event=None) -> list[TuneLine]:
-    """What is printed of a tuning in this process."""
+def tuning_lines(folder: Path, *, trials: int, executor: StandIn, on_event=None) -> list[TuneLine]:
+    """Lines printed by a tuning in this process."""
     out = io.StringIO()
     with redirect_stdout(out), json_lines("mine") as following:
 
@@ -118,39 +118,39 @@ def told(folder: Path, *, trials: int, executor: StandIn, on_event=None) -> list
     return list(lines(out.getvalue()))
 
 
-def test_trials_of_other_tuners_are_told_and_waiting_for_them_once(tmp_path: Path) -> None:
+def test_trials_of_other_tuners_have_lines_and_waiting_one_line(tmp_path: Path) -> None:
     with Ledger.open(tuned(tmp_path, 1)) as ledger:
         plan = ledger.trials()[0].plan_json
         ledger.enqueue("another", plan, "search")
-        theirs = ledger.claim("another", 60.0)
+        others_claim = ledger.claim("another", 60.0)
         looks = []
 
         def on_event(event: TuneEvent) -> None:
             looks.extend([event] if event.event_type is EventType.WAITING else [])
             if len(looks) == 3:
-                measurement = StandIn().execute(codec.loads(Plan, plan), tmp_path / "theirs", SETTINGS)
-                ledger.finish(theirs, Outcome.OK, codec.dumps(measurement))
+                measurement = StandIn().execute(codec.loads(Plan, plan), tmp_path / "other", SETTINGS)
+                ledger.finish(others_claim, Outcome.OK, codec.dumps(measurement))
                 looks.append(event)
 
-        found = told(tmp_path, trials=3, executor=StandIn(), on_event=on_event)
+        found = tuning_lines(tmp_path, trials=3, executor=StandIn(), on_event=on_event)
     assert [(line.event.value, line.trial and line.trial["number"]) for line in found] == [
         ("begun", None), ("trial_started", 3), ("trial_finished", 3), ("waiting", None), ("trial_finished", 2), ("ended", None),
     ]  # fmt: skip
     assert found[-2].finished == found[-1].finished == 3
 
 
-def test_a_trial_that_is_tried_again_starts_twice_and_finishes_once(tmp_path: Path) -> None:
+def test_a_retried_trial_starts_twice_and_finishes_once(tmp_path: Path) -> None:
     class Shaky(StandIn):
         def execute(self, plan, folder, *more):
             outcome = Outcome.INFRASTRUCTURE if folder.name == "1-1" else Outcome.OK
             return StandIn(outcome=outcome).execute(plan, folder, *more)
 
-    found = told(tmp_path, trials=1, executor=Shaky())
+    found = tuning_lines(tmp_path, trials=1, executor=Shaky())
     assert [line.event.value for line in found] == ["begun", "trial_started", "trial_started", "trial_finished", "ended"]
     assert found[3].trial["attempts"] == 2
 
 
-def test_an_error_is_the_reason_on_the_last_line(tmp_path: Path, capsys: Captured) -> None:
+def test_an_error_is_stated_on_the_last_line(tmp_path: Path, capsys: Captured) -> None:
     def refuse(folder: Path) -> None:
         raise InputError("torch", "is not installed", "install it")
 
@@ -160,13 +160,13 @@ def test_an_error_is_the_reason_on_the_last_line(tmp_path: Path, capsys: Capture
     assert (ended.event, ended.why) == (LineType.ENDED, "torch: is not installed; install it")
 
 
-def test_what_never_began_has_no_end(capsys: Captured) -> None:
+def test_a_tuning_that_never_began_prints_no_line(capsys: Captured) -> None:
     with pytest.raises(KeyboardInterrupt), json_lines("mine"):
         raise KeyboardInterrupt
     assert capsys.readouterr().out == ""
 
 
-def test_a_name_of_any_language_is_ascii_on_the_wire(tmp_path: Path, capsys: Captured) -> None:
+def test_names_in_json_lines_are_escaped_to_ascii(tmp_path: Path, capsys: Captured) -> None:
     with json_lines("学习") as following:
         tuned(tmp_path, 1, on_event=following.take)
     out = capsys.readouterr().out

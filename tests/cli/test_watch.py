@@ -1,4 +1,4 @@
-"""``strategist watch``: a study that another process works on, on a real terminal and in lines."""
+"""``strategist watch``: a study of another process, on a real terminal and as lines."""
 
 import io
 import re
@@ -24,16 +24,16 @@ COMMAND = (sys.executable, "-m", "strategist.cli.main")
 
 
 def drawn(study: studies.Study, width: int = 80, height: int = 24) -> list[str]:
-    """The lines of the board, on a screen of that size."""
-    board = StudyView()
-    board.take(study, ())
+    """Lines of the view on a screen of that size."""
+    view = StudyView()
+    view.take(study, ())
     console = Console(file=io.StringIO(), width=width, height=height, markup=False, highlight=False, force_terminal=False)
-    lines = console.render_lines(board, console.options.update(height=height), pad=False)
+    lines = console.render_lines(view, console.options.update(height=height), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
 
 @pytest.mark.timeout(180)
-def test_a_tuning_of_another_process_is_seen_as_it_goes_until_it_ends(tmp_path: Path) -> None:
+def test_a_tuning_of_another_process_is_watched_until_its_end(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     tuning = subprocess.Popen(
         [*COMMAND, *quick_tuning(tmp_path, "wait"), "--fix", "micro_batch=4", "--trials", "2", "--steps", "4", "--quiet"],
@@ -54,7 +54,7 @@ def test_a_tuning_of_another_process_is_seen_as_it_goes_until_it_ends(tmp_path: 
     assert tuning.wait() == 0
 
 
-def test_what_runs_is_shown_with_whoever_runs_it(tmp_path: Path) -> None:
+def test_a_running_trial_is_shown_with_its_owner(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     *others, last = study.trials
     running = replace(last, state=TrialState.RUNNING.value, outcome=None, measurement=None, ended=None, owner="node-7:41")
@@ -64,7 +64,7 @@ def test_what_runs_is_shown_with_whoever_runs_it(tmp_path: Path) -> None:
     assert any(re.match(r"done +█+·+ 2 of 3 proposed$", line) for line in text)
 
 
-def test_more_than_fit_are_counted(tmp_path: Path) -> None:
+def test_running_trials_beyond_the_screen_are_counted(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     (*_, last) = study.trials
     running = [replace(last, number=number, state=TrialState.RUNNING.value, measurement=None) for number in range(4, 11)]
@@ -75,7 +75,7 @@ def test_more_than_fit_are_counted(tmp_path: Path) -> None:
     assert "Trials  the last " in "\n".join(short)
 
 
-def test_a_study_without_a_good_trial_says_so(tmp_path: Path) -> None:
+def test_a_study_without_a_successful_trial_is_shown(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 2, StandIn(outcome=Outcome.CRASH)))
     text = "\n".join(drawn(study))
     assert "Nothing runs  finished" in text
@@ -83,7 +83,7 @@ def test_a_study_without_a_good_trial_says_so(tmp_path: Path) -> None:
     assert "predictions" not in text
 
 
-def test_a_terminal_may_have_lines_instead(tmp_path: Path) -> None:
+def test_a_terminal_can_print_lines_on_request(tmp_path: Path) -> None:
     study = tuned(tmp_path / "study", 2)
     with Terminal([*COMMAND, "watch", str(study), "--lines", "--idle", "0"], 100, 30, {}) as terminal:
         assert terminal.end() == 0
