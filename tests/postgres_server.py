@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-LASTING = ("-c", "listen_addresses=", "-c", "max_connections=60")
+DURABLE = ("-c", "listen_addresses=", "-c", "max_connections=60")
 """Every commit reaches the disk; whoever is on the machine cannot reach the server over the network."""
 
-SPEEDS = ("-c", "fsync=off", *LASTING)
+SPEEDS = ("-c", "fsync=off", *DURABLE)
 """A test never loses power."""
 
 server_in_full = pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.full)], indirect=True)

@@ -1,4 +1,4 @@
-"""A plan for two CPU ranks, and an executor whose launcher and ranks are the stand-ins."""
+"""Fixtures: a plan for two CPU ranks, and an executor with stand-ins for torchrun and the runtime."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ from strategist.executors.processes import TAG
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 
 
-def in_full(*values: object) -> object:
-    """A case of a test that only ``make test-all`` tries."""
+def full_only(*values: object) -> object:
+    """A parameter set that only ``make test-all`` runs."""
     return pytest.param(*values, marks=pytest.mark.full)
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """The timeout of the test is the limit."""
+    """Waits until a condition holds; the test's timeout is the limit."""
     while not true():
         time.sleep(0.01)
 
@@ -48,7 +48,7 @@ class StandInEngine:
 
 @pytest.fixture
 def make_executor() -> Callable[..., LocalExecutor]:
-    """``make_executor(fault)`` gives an executor whose ranks have that fault."""
+    """``make_executor(fault)``: an executor whose ranks have that fault."""
 
     def make(fault: str, study: str = "test") -> LocalExecutor:
         return LocalExecutor(study=study, engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
@@ -88,7 +88,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """``start(tag, code, *arguments)``: a program with a trial's tag, in a session of its own, that has said its first line."""
+    """``start(tag, code, *arguments)``: a program with a trial's tag in a new session; it has printed its first line."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(tag: str, code: str, *arguments: str) -> "subprocess.Popen[bytes]":

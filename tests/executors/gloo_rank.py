@@ -1,6 +1,6 @@
-"""A rank that meets its peers by torch's gloo and then has a fault: ``gloo_rank.py FAULT STEP PLAN --out FOLDER --settings FILE``.
+"""A rank that joins its peers with torch's gloo and then fails: ``gloo_rank.py FAULT STEP PLAN --out FOLDER --settings FILE``.
 
-It is watched as a rank of the runtime is, and trains nothing; the second rank is struck, at that step.
+The rank writes the runtime's progress files, and trains nothing; rank 1 has the fault at that step.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class GlooRank:
     def run(self) -> None:
         self.recorder.enter("init")
         if self.fault == "missing" and self.recorder.rank == 1:
-            self.struck()
+            self.note_fault()
             time.sleep(600)
         dist.init_process_group("gloo", timeout=timedelta(seconds=300))
         for step in range(self.settings.warmup_steps + self.settings.steps):
@@ -50,19 +50,19 @@ class GlooRank:
     def step(self, step: int) -> None:
         time.sleep(10 * STEP_SECONDS if self.fault == "slow" and self.recorder.rank == 1 else STEP_SECONDS)
         if step == self.at and self.recorder.rank == 1 and self.fault not in ("slow", "missing"):
-            self.struck()
+            self.note_fault()
             getattr(self, self.fault.replace("-", "_"))()
         dist.all_reduce(torch.ones(4))
 
-    def struck(self) -> None:
-        (self.folder / "struck").write_text(f"{time.monotonic()}")
+    def note_fault(self) -> None:
+        (self.folder / "fault-time").write_text(f"{time.monotonic()}")
 
     def mismatch(self) -> None:
-        """Its peer is in an all-reduce."""
+        """Calls all-gather while the peer is in an all-reduce."""
         dist.all_gather([torch.ones(9), torch.ones(9)], torch.ones(9))
 
     def skip(self) -> None:
-        """It waits for nobody, its peer for it."""
+        """Skips the collective in which the peer waits."""
         time.sleep(600)
 
     def hold_the_gil(self) -> None:

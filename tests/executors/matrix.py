@@ -16,17 +16,17 @@ NAMES = (ENGINES[0], HOSTS, *ENGINES[1:])
 
 
 def matrix() -> str:
-    """A row an engine, a line for each test that is marked with it."""
-    held: dict[str, list[str]] = {name: [] for name in NAMES}
+    """One row per engine: the names of the tests that are marked with it."""
+    sentences_of: dict[str, list[str]] = {name: [] for name in NAMES}
     for engine, sentence in _marked():
-        held[engine].append(sentence)
-    rows = ["| engine | its tests hold that |", "|---|---|"]
-    rows += [f"| `{name}` | {'; '.join(sentences)} |" for name, sentences in held.items()]
+        sentences_of[engine].append(sentence)
+    rows = ["| engine | tested |", "|---|---|"]
+    rows += [f"| `{name}` | {'; '.join(names)} |" for name, names in sentences_of.items()]
     return "\n".join(rows)
 
 
 def _marked() -> Iterator[tuple[str, str]]:
-    """Engines with what a test of each says."""
+    """Engines, each with a test's name as a sentence."""
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef):
@@ -41,5 +41,5 @@ def _engines(test: ast.FunctionDef) -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """The page with the tables as they are now."""
+    """The page with updated tables."""
     return with_parts(text, {"matrix": matrix(), "jobs": jobs.matrix()})

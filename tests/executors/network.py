@@ -12,13 +12,13 @@ SHELL = "ip netns exec {host} sh -c {command}"
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Names of both with their addresses, as ``--hosts`` takes them."""
+    """Names and addresses of both hosts, as ``--hosts`` expects."""
 
     hosts: str
 
 
 def available() -> bool:
-    """Whether this machine lets us make networks of our own."""
+    """Whether this machine permits network namespaces."""
     if os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("tc")):
         return False
     name = f"try-{os.getpid()}"
@@ -29,7 +29,7 @@ def available() -> bool:
 
 @contextmanager
 def two_hosts(rate: str) -> Iterator[Pair]:
-    """Two hosts whose link carries ``rate``, as ``tc`` writes it, in each direction."""
+    """Two hosts whose link has bandwidth ``rate`` (in the notation of ``tc``) in each direction."""
     names = [f"s{os.getpid()}h{number}" for number in (1, 2)]
     links = [f"s{os.getpid() % 10**6}v{number}" for number in (1, 2)]
     try:

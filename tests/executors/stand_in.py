@@ -1,8 +1,8 @@
-"""Stands in for torchrun and for the runtime, so that every fault can be had in tenths of a second, without torch.
+"""Stand-ins for torchrun and the runtime: each fault takes tenths of a second, without torch.
 
 ``stand_in.py launch N RESTARTS COMMAND...`` starts N ranks as torchrun does: each in a session of its own; when one fails the
-others get SIGTERM, and all are started again where there are restarts left. ``stand_in.py rank FAULT PLAN --out FOLDER --settings
-FILE`` is a rank that misbehaves as told.
+others get SIGTERM, and all are restarted if restarts are left. ``stand_in.py rank FAULT PLAN --out FOLDER --settings
+FILE`` is a rank with that fault.
 """
 
 import json
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from messes import Messes
+from leftovers import Leftovers
 
 from strategist.contract import checkpoint, codec
 from strategist.contract.checkpoint import Training
@@ -48,14 +48,14 @@ def attempt(ranks: int, command: list[str]) -> int:
 
 SAVE_EVERY = 5
 FIRST = "-in-the-first-part"
-"""Ends the names of faults that an elastic training has once."""
+"""Suffix of faults that occur only in the first part of an elastic training."""
 
 
 def parent_of(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-LIES: dict[str, Callable[[str], str]] = {
+FALSE_RECORDS: dict[str, Callable[[str], str]] = {
     **{
         word: lambda text, word=word: re.sub(r"0\.0001|1e-04|1e-4", word, text, count=1)
         for word in ("NaN", "Infinity", "-Infinity", "0.0", "-0.0001", "1e999", '"fast"', "null", "true", "[]", "1e9", "1e-400")
@@ -71,10 +71,10 @@ LIES: dict[str, Callable[[str], str]] = {
     "another type": lambda text: text.replace("RankRecord", "Measurement"),
     "a later version": lambda text: re.sub(r'"version": *\d+', '"version": 99', text),
 }
-"""What is done to the text of such a record."""
+"""Changes of a valid record's text, by kind."""
 
 
-class Rank(Messes):
+class Rank(Leftovers):
     def __init__(self, fault: str, folder: Path, settings: TrialSettings) -> None:
         self.fault, self.folder, self.settings = fault, folder, settings
         self.rank = int(os.environ["RANK"])
@@ -111,30 +111,30 @@ class Rank(Messes):
         self.finish()
 
     def suffer(self, phase: str) -> None:
-        """The fault, where it is one of this phase."""
+        """Runs the fault if it belongs to this phase."""
         name, _, when = self.fault.partition("@")
         if name.endswith(FIRST):
             name, when = (name.removesuffix(FIRST) if self.folder.name == "part-0" else "no fault"), ""
-        if name.startswith("lies-") and phase == "measure":
-            self.lie(name.removeprefix("lies-"))
+        if name.startswith("false-record-") and phase == "measure":
+            self.write_false_record(name.removeprefix("false-record-"))
         if when == phase:
             self.strike(name)
         getattr(self, f"{phase}_{name}".replace("-", "_"), lambda: None)()
 
-    def lie(self, kind: str) -> None:
-        """Leaves a record of steps a hundred times as fast as others, which cannot be true; ``all-`` ranks, or the second."""
+    def write_false_record(self, kind: str) -> None:
+        """Writes an impossible record: steps a hundred times as fast as real ones; on all ranks (``all-``), or on rank 1."""
         if self.rank == 0 and not kind.startswith("all-"):
             return
         steps = (1e-4,) * self.settings.steps
         record = RankRecord(rank=self.rank, outcome=Outcome.OK, phase="done", step_seconds=steps, peak_memory_bytes=1)
-        text = LIES[kind.removeprefix("all-")](codec.dumps(record))
+        text = FALSE_RECORDS[kind.removeprefix("all-")](codec.dumps(record))
         assert text != codec.dumps(record)
         (self.folder / f"rank-{self.rank}.json").write_text(text)
         self.enter("done")
         os._exit(0)
 
     def wait_for(self, name: str, text: str = "") -> None:
-        """Until a rank has written this into the file."""
+        """Waits until a rank has written this text into the file."""
         path = self.folder / name
         while not (path.exists() and text in path.read_text()):
             time.sleep(0.01)
@@ -144,7 +144,7 @@ class Rank(Messes):
             print(PEER_LOST)
             self.end(Outcome.CRASH, "measure", PEER_LOST, 1)
 
-    # Faults. Those that tell ranks apart strike rank 1.
+    # Faults; those of one rank are in rank 1.
 
     def init_hang_in_init(self) -> None:
         if self.rank == 1:
@@ -158,14 +158,14 @@ class Rank(Messes):
         self.enter("measure")
         self.wait()
 
-    def measure_hang_deaf(self) -> None:
+    def measure_hang_ignoring_sigterm(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.wait()
 
     def measure_stopped(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def measure_move_for_ever(self) -> None:
+    def measure_move_forever(self) -> None:
         while True:
             time.sleep(0.05)
             self.enter("measure")
@@ -176,14 +176,14 @@ class Rank(Messes):
             if self.rank == 0:
                 self.enter("measure")
 
-    def measure_waits_to_be_told(self) -> None:
+    def measure_waits_for_acknowledgement(self) -> None:
         for step in range(3 if self.rank == 0 else 0):
             with (self.folder / "progress.jsonl").open("a") as file:
                 file.write(f'{{"step": {step}}}\n')
-            self.wait_for("told", f"{step}")
+            self.wait_for("acknowledged", f"{step}")
 
     def measure_slow_rank(self) -> None:
-        """Ten times as long as the 0.05 s of its peer, which waits for it in each step."""
+        """Steps ten times as long as the 0.05 s of the peer, which waits in each step."""
         for _ in range(6):
             time.sleep(0.5)
             self.enter("measure")
@@ -199,14 +199,14 @@ class Rank(Messes):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.3)
 
-    def measure_keeper_killed(self) -> None:
-        """The rank ends with it, and nothing notes how."""
+    def measure_supervisor_killed(self) -> None:
+        """The rank ends with its supervisor, and no exit is recorded."""
         if self.rank == 1:
             os.kill(os.getppid(), signal.SIGKILL)
         self.wait()
 
     def measure_all_killed(self) -> None:
-        """All at once: rank 0 waits until each has said which process it is."""
+        """All ranks at once: rank 0 waits for the process ids of all."""
         plan, written = codec.load(Plan, self.folder / "plan.json"), self.folder / f"rank-{self.rank}.writing"
         written.write_text(str(os.getpid()))
         written.rename(self.folder / f"rank-{self.rank}.process")
@@ -220,7 +220,7 @@ class Rank(Messes):
         self.wait()
 
     def measure_trains(self) -> None:
-        """Steps until the last one, each a line of progress, every fifth one saved."""
+        """Runs all steps, writes a progress line each, and saves every fifth step."""
         found = checkpoint.newest(self.settings.save)
         done, total = (found[1].step if found else 0), self.settings.total_steps or 0
         plan = codec.load(Plan, self.folder / "plan.json")
@@ -249,7 +249,7 @@ class Rank(Messes):
             os.kill(parent_of(os.getppid()), signal.SIGKILL)
         self.wait()
 
-    def measure_trial_keeper_killed(self) -> None:
+    def measure_trial_supervisor_killed(self) -> None:
         if self.rank == 1:
             os.kill(parent_of(parent_of(os.getppid())), signal.SIGKILL)
         self.wait()
@@ -264,7 +264,7 @@ class Rank(Messes):
             raise ValueError("\x1b[31mthe layer is not there\x1b[0m")
         self.wait()
 
-    def measure_crash_that_leaves_a_deaf_peer(self) -> None:
+    def measure_crash_with_hanging_peer(self) -> None:
         if self.rank == 1:
             self.end(Outcome.CRASH, "measure", "ValueError: bad", 1)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -284,7 +284,7 @@ class Rank(Messes):
             self.save(Outcome.OOM, "measure", "can't allocate memory: you tried to allocate 9 bytes")
             self.wait()
         self.wait_for("rank-1.json")
-        self.lose_peer()  # the launcher sees this rank fail first, as real ones do
+        self.lose_peer()  # the launcher sees this rank fail first, as real launchers do
 
     def measure_oom_without_record(self) -> None:
         if self.rank == 1:
@@ -332,7 +332,7 @@ class Rank(Messes):
         (self.folder / f"hanging-{self.rank}").touch()
         self.wait()
 
-    def measure_tells_its_environment(self) -> None:
+    def measure_writes_its_environment(self) -> None:
         (self.folder / f"environment-{self.rank}.json").write_text(json.dumps(dict(os.environ)))
 
     def start_never_starts(self) -> None:

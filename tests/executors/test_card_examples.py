@@ -1,4 +1,4 @@
-"""Example scripts end as they are, whatever they do, and leave nothing behind."""
+"""Outcomes of example scripts; no process or file is left."""
 
 import os
 import signal
@@ -54,23 +54,23 @@ LIMIT = 10
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ScriptResult]:
-    told: list[int] = []
+    reported: list[int] = []
     os.environ["SECRET_TOKEN"] = "hidden"
     here = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("here"))
     try:
-        found = run_scripts(list(SCRIPTS.values()), timeout_seconds=LIMIT, on_result=lambda number, _: told.append(number))
+        found = run_scripts(list(SCRIPTS.values()), timeout_seconds=LIMIT, on_result=lambda number, _: reported.append(number))
     finally:
         left = list(Path.cwd().iterdir())
         os.chdir(here)
         del os.environ["SECRET_TOKEN"]
-    assert told == list(range(len(SCRIPTS)))
+    assert reported == list(range(len(SCRIPTS)))
     assert left == []
     return dict(zip(SCRIPTS, found, strict=True))
 
 
 @pytest.mark.parametrize("name", ["passes", "ranks", "left", "child", "litter", "clean", "main", "secret", "alone"])
-def test_a_script_that_ends_passes(results: dict[str, ScriptResult], name: str) -> None:
+def test_a_successful_script_passes(results: dict[str, ScriptResult], name: str) -> None:
     assert (results[name].outcome, results[name].message) == (ScriptOutcome.PASSED, "")
 
 
@@ -84,27 +84,27 @@ def test_a_script_that_ends_passes(results: dict[str, ScriptResult], name: str) 
         ("signal", 3, "ended by SIGSEGV"),
     ],
 )
-def test_a_failure_is_told_with_its_line(results: dict[str, ScriptResult], name: str, line: int, message: str) -> None:
+def test_a_failure_names_its_line(results: dict[str, ScriptResult], name: str, line: int, message: str) -> None:
     result = results[name]
     assert (result.outcome, result.line) == (ScriptOutcome.FAILED, line)
     assert result.message.startswith(message)
 
 
-def test_a_script_that_does_not_end_is_ended(results: dict[str, ScriptResult]) -> None:
-    assert said(results["hangs"]) == (ScriptOutcome.TIMED_OUT, 3, f"rank 0 had not ended after {LIMIT} s")
+def test_a_hung_script_is_terminated(results: dict[str, ScriptResult]) -> None:
+    assert summary(results["hangs"]) == (ScriptOutcome.TIMED_OUT, 3, f"rank 0 had not ended after {LIMIT} s")
 
 
 @pytest.mark.full
-def test_the_rank_that_waits_in_vain_is_named() -> None:
+def test_a_timeout_names_the_waiting_rank() -> None:
     (result,) = run_scripts([WAITS], timeout_seconds=LIMIT)
-    assert said(result) == (ScriptOutcome.TIMED_OUT, 5, f"rank 1 had not ended after {LIMIT} s")
+    assert summary(result) == (ScriptOutcome.TIMED_OUT, 5, f"rank 1 had not ended after {LIMIT} s")
 
 
-def said(result: ScriptResult) -> tuple[object, ...]:
+def summary(result: ScriptResult) -> tuple[object, ...]:
     return result.outcome, result.line, result.message
 
 
-def test_a_refusal_must_be_the_documented_one(results: dict[str, ScriptResult]) -> None:
+def test_a_refusal_must_match_the_documented_text(results: dict[str, ScriptResult]) -> None:
     assert results["refused"].outcome is ScriptOutcome.REFUSED
     assert results["refused"].sound
     assert results["ran through"].message == "it ran through, and should have been refused: no device"
@@ -119,13 +119,13 @@ def test_no_process_is_left(results: dict[str, ScriptResult]) -> None:
     assert processes.tagged(f"examples.{os.getpid()}.") == {}
 
 
-def test_nothing_is_started_for_nothing() -> None:
+def test_no_script_starts_no_process() -> None:
     assert run_scripts([]) == ()
 
 
 @pytest.mark.full
-def test_the_runner_dies_with_who_asked_for_it(tmp_path: Path) -> None:
-    """Killed without a chance to tidy up."""
+def test_the_script_runner_dies_with_its_parent(tmp_path: Path) -> None:
+    """The parent is killed by SIGKILL."""
     script = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(617)"
     code = (
         "from strategist.contract.example import Script; from strategist.executors.card_examples import run_scripts\n"
@@ -143,8 +143,8 @@ def test_the_runner_dies_with_who_asked_for_it(tmp_path: Path) -> None:
     wait_until(lambda: not processes.tagged(f"examples.{asking.pid}."))
 
 
-def test_a_runner_that_breaks_down_fails_what_it_did_not_come_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Here because torch cannot be imported: something else of that name comes first."""
+def test_a_failed_script_runner_fails_the_remaining_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Torch cannot be imported, because another module of that name comes first."""
     (tmp_path / "torch.py").write_text("raise ImportError('broken torch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (result,) = run_scripts([Script(run="print(1)")])
@@ -152,7 +152,7 @@ def test_a_runner_that_breaks_down_fails_what_it_did_not_come_to(monkeypatch: py
     assert "broken torch" in result.message
 
 
-def test_without_torch_one_line_says_what_to_install() -> None:
+def test_a_missing_torch_prints_what_to_install() -> None:
     code = "from strategist.executors.requirements import require_torch; require_torch()"
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'runtime'}"}
@@ -161,7 +161,7 @@ def test_without_torch_one_line_says_what_to_install() -> None:
     assert done.stderr.strip().endswith("torch: is not installed; pip install 'torch-strategist[runtime]'")
 
 
-def test_scripts_and_results_survive_the_way(tmp_path: Path) -> None:
+def test_scripts_survive_serialization(tmp_path: Path) -> None:
     batch = Scripts(scripts=tuple(SCRIPTS.values()), timeout_seconds=3.0)
     codec.save(batch, tmp_path / "scripts.json")
     assert codec.load(Scripts, tmp_path / "scripts.json") == batch

@@ -1,4 +1,4 @@
-"""A program that is not ours, in real processes: whatever it does, it is measured or its end is told, and all is gone."""
+"""External programs in real processes: measured, or with the outcome of their failure; no process is left."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executors.conftest import in_full
+from executors.conftest import full_only
 
 from strategist.contract import codec
 from strategist.contract.knobs import Candidate, Knobs
@@ -68,7 +68,7 @@ def test_a_program_is_measured(plan: Plan, tmp_path: Path) -> None:
     assert "Starting --tp=1 --micro-batch=1" in (tmp_path / "rank-0.log").read_text(encoding="utf-8")
 
 
-def test_its_own_file_is_read(plan: Plan, tmp_path: Path) -> None:
+def test_metrics_are_read_from_the_programs_file(plan: Plan, tmp_path: Path) -> None:
     fields = "{step_seconds: time.steps, peak_memory_gib: memory.peak_gib}"
     text = TEXT[: TEXT.index("metrics:")] + f'metrics: {{json: "{{folder}}/m.json", fields: {fields}}}'
     measurement = run(plan, tmp_path, "--quiet", '"--json={folder}/m.json"', text=text)
@@ -78,7 +78,7 @@ def test_its_own_file_is_read(plan: Plan, tmp_path: Path) -> None:
     assert measurement.notes == ()
 
 
-def test_what_says_no_time_is_timed_by_its_lines(plan: Plan, tmp_path: Path) -> None:
+def test_steps_without_a_time_are_timed_by_their_log_lines(plan: Plan, tmp_path: Path) -> None:
     text = TEXT[: TEXT.index("metrics:")] + 'metrics: {lines: "step: {step} loss: {loss}"}'
     measurement = run(plan, tmp_path, text=text)
     assert measurement.outcome is Outcome.OK, measurement.evidence
@@ -89,18 +89,18 @@ def test_what_says_no_time_is_timed_by_its_lines(plan: Plan, tmp_path: Path) -> 
     ("more", "outcome", "words"),
     [
         (("--limit-gib=1",), Outcome.OOM, "CUDA out of memory. Tried to allocate 2.0 GiB"),
-        in_full(("--fault=swallowed", "--quiet"), Outcome.OOM, "CUDA out of memory, says a rank"),
+        full_only(("--fault=swallowed", "--quiet"), Outcome.OOM, "CUDA out of memory, says a rank"),
         (("--fault=crash",), Outcome.CRASH, "ended with exit code 1: RuntimeError: a layer cannot be split so"),
-        in_full(("--fault=exit-77",), Outcome.CRASH, "exit code 77"),
-        in_full(("--fault=exit-42",), Outcome.CRASH, "exit code 42"),
-        in_full(("--fault=killed",), Outcome.CRASH, "signal 9"),
+        full_only(("--fault=exit-77",), Outcome.CRASH, "exit code 77"),
+        full_only(("--fault=exit-42",), Outcome.CRASH, "exit code 42"),
+        full_only(("--fault=killed",), Outcome.CRASH, "signal 9"),
         (("--fault=nan",), Outcome.NAN, "the loss of step 5 is nan"),
         (("--fault=child",), Outcome.OK, ""),
         (("--quiet",), Outcome.BAD_MEASUREMENT, "nothing that it wrote gives the time of a step after warm-up"),
-        in_full(("--no-such-flag",), Outcome.CRASH, "unrecognized arguments: --no-such-flag"),
+        full_only(("--no-such-flag",), Outcome.CRASH, "unrecognized arguments: --no-such-flag"),
     ],
 )  # fmt: skip
-def test_however_it_ends_the_outcome_says_so(
+def test_each_end_of_a_program_has_its_outcome(
     plan: Plan, tmp_path: Path, more: tuple[str, ...], outcome: Outcome, words: str
 ) -> None:
     measurement = run(plan, tmp_path, *more)
@@ -110,27 +110,27 @@ def test_however_it_ends_the_outcome_says_so(
     assert measurement.lost_ranks == ()
 
 
-def test_a_program_says_how_it_runs_out_of_memory(plan: Plan, tmp_path: Path) -> None:
+def test_a_program_file_defines_out_of_memory(plan: Plan, tmp_path: Path) -> None:
     told = "out_of_memory: {exit_codes: [42], says: [cannot be split so]}\n"
     assert run(plan, tmp_path / "a", "--fault=exit-42", text=TEXT + told).outcome is Outcome.OOM
     assert run(plan, tmp_path / "b", "--fault=crash", text=TEXT + told).outcome is Outcome.OOM
 
 
-def test_one_that_stands_still_is_ended(plan: Plan, tmp_path: Path) -> None:
+def test_a_hung_program_is_terminated(plan: Plan, tmp_path: Path) -> None:
     measurement = run(plan, tmp_path, "--fault=hang", text=TEXT + "deadlines: {step_seconds: 2}\n")
     assert measurement.outcome is Outcome.TIMEOUT
     assert "no rank moved any more" in measurement.evidence.message
     assert "step:  2" in measurement.evidence.log_tail
 
 
-def test_one_that_never_begins_is_ended(plan: Plan, tmp_path: Path) -> None:
+def test_a_program_without_a_first_step_is_terminated(plan: Plan, tmp_path: Path) -> None:
     text = TEXT.replace(str(TRAINER), '-c\n  - "import time; time.sleep(600)"')
     measurement = run(plan, tmp_path, text=text + "deadlines: {start_seconds: 0.5}\n")
     assert measurement.outcome is Outcome.TIMEOUT
     assert "were not ready in time" in measurement.evidence.message
 
 
-def test_what_a_listener_raises_ends_it(plan: Plan, tmp_path: Path) -> None:
+def test_an_exception_of_the_event_callback_terminates_the_program(plan: Plan, tmp_path: Path) -> None:
     def interrupt(progress: Progress) -> None:
         if progress.step:
             raise KeyboardInterrupt
@@ -140,7 +140,7 @@ def test_what_a_listener_raises_ends_it(plan: Plan, tmp_path: Path) -> None:
     assert processes.tagged("command.") == {}
 
 
-def test_its_environment_is_what_its_file_says(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_program_is_that_of_its_file(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_TOKEN", "given")
     monkeypatch.setenv("A_PASSWORD", "hidden")
     script = "import os; print({n: os.environ.get(n) for n in ('A_TOKEN', 'A_PASSWORD', 'DEGREE', 'RANK')})"
@@ -150,14 +150,14 @@ def test_its_environment_is_what_its_file_says(plan: Plan, tmp_path: Path, monke
     assert "{'A_TOKEN': 'given', 'A_PASSWORD': None, 'DEGREE': '2', 'RANK': None}" in log
 
 
-def test_no_shell_reads_the_command(plan: Plan, tmp_path: Path) -> None:
+def test_a_command_is_not_parsed_by_a_shell(plan: Plan, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     measurement = run(plan, tmp_path / "out", f'"; touch {marker}"', f'"$(touch {marker})"')
     assert measurement.outcome is Outcome.CRASH
     assert not marker.exists()
 
 
-def test_what_would_fail_every_trial_is_said_before_the_first(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preflight_refuses_faults_that_would_fail_every_trial(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_CONFIG", raising=False)
     with pytest.raises(InputError, match="no-such-program is not installed here"):
         executor(text=TEXT.replace('"{python}"', "no-such-program")).preflight(plan)
@@ -172,7 +172,7 @@ def test_what_would_fail_every_trial_is_said_before_the_first(plan: Plan, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_settings_reach_the_command(plan: Plan, tmp_path: Path) -> None:
+def test_settings_are_filled_into_the_command(plan: Plan, tmp_path: Path) -> None:
     chosen = Candidate(layout=Layout(tp=2), knobs=Knobs(micro_batch=4))
     words = executor('"--seed={seed}"', '"{plan}"').command(replace(plan, candidate=chosen), tmp_path, replace(SETTINGS, seed=7))
     assert words[:4] == (sys.executable, str(TRAINER), "--tp=2", "--micro-batch=4")

@@ -1,4 +1,4 @@
-"""A program that is not ours on several hosts: its command is run on each, and what it says on the first is read."""
+"""External programs on several hosts: the command runs on each, and the first host's log is read."""
 
 import os
 from dataclasses import replace
@@ -47,7 +47,7 @@ def script(words: str) -> str:
 
 @pytest.fixture
 def two(plan: Plan) -> Plan:
-    """A plan of two ranks, one on each of two nodes."""
+    """A plan with two ranks, one on each of two nodes."""
     workload = Workload(seq_len=32, global_batch=8, precision="fp32")
     candidate = Candidate(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2))
     return replace(plan, candidate=candidate, workload=workload, cluster=replace(plan.cluster, nodes=2, gpus_per_node=1))
@@ -59,7 +59,7 @@ def left() -> dict[int, str]:
 
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_a_program_trains_on_two_hosts_as_on_one(two: Plan, tmp_path: Path) -> None:
+def test_a_program_has_equal_losses_on_two_hosts_and_on_one(two: Plan, tmp_path: Path) -> None:
     program = read_program(yaml_file.load(ROOT / "examples/program/program.yaml"))
     found = {
         name: CommandExecutor(program=program, study="hosts", engine=engine).execute(two, tmp_path / name, SETTINGS)
@@ -72,9 +72,11 @@ def test_a_program_trains_on_two_hosts_as_on_one(two: Plan, tmp_path: Path) -> N
     assert left() == {}
 
 
-def test_each_host_is_told_which_it_is_and_where_ranks_meet(two: Plan, tmp_path: Path) -> None:
-    told = script('echo "$NODE_RANK $NNODES $0 $RDZV_ENDPOINT $MASTER_ADDR:$MASTER_PORT $HOST"; echo "step 1 took 0.5 s"; sleep 1')
-    assert executor(told).execute(two, tmp_path, SETTINGS).outcome is Outcome.OK
+def test_each_host_gets_its_node_rank_and_the_rendezvous_address(two: Plan, tmp_path: Path) -> None:
+    report = script(
+        'echo "$NODE_RANK $NNODES $0 $RDZV_ENDPOINT $MASTER_ADDR:$MASTER_PORT $HOST"; echo "step 1 took 0.5 s"; sleep 1'
+    )
+    assert executor(report).execute(two, tmp_path, SETTINGS).outcome is Outcome.OK
     first, second = ((tmp_path / name).read_text().split() for name in ("rank-0.log", "host-1.log"))
     assert [first[0], second[0]] == ["0", "1"]
     assert first[1:3] == second[1:3] == ["2", "1"]
@@ -83,7 +85,7 @@ def test_each_host_is_told_which_it_is_and_where_ranks_meet(two: Plan, tmp_path:
 
 
 @pytest.mark.engine("torchrun --hosts")
-def test_memory_that_runs_out_on_another_host_is_told(two: Plan, tmp_path: Path) -> None:
+def test_out_of_memory_on_another_host_is_detected(two: Plan, tmp_path: Path) -> None:
     fails = script('[ $NODE_RANK = 0 ] && exec sleep 60; echo "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"; exit 1')
     measurement = executor(fails).execute(two, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OOM
@@ -92,13 +94,13 @@ def test_memory_that_runs_out_on_another_host_is_told(two: Plan, tmp_path: Path)
 
 
 @pytest.mark.engine("torchrun --hosts")
-def test_a_tuner_killed_at_once_leaves_nothing_of_a_program_on_any_host(two: Plan, tmp_path: Path) -> None:
+def test_a_killed_tuner_leaves_no_process_of_a_program_on_any_host(two: Plan, tmp_path: Path) -> None:
     sleeps = script(f"touch {tmp_path}/begun-$NODE_RANK; exec sleep 600")
     tuner = start(executor(sleeps).execute, two, tmp_path / "trial", SETTINGS)
     mine = lambda: [tag for tag in tagged("").values() if f".{tuner.pid}." in tag]  # noqa: E731
     try:
         wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
-        assert len(mine()) >= 5  # keeper, launcher, two agents, two programs
+        assert len(mine()) >= 5  # supervisor, launcher, two agents, two programs
         tuner.kill()
         tuner.join()
         wait_until(lambda: not mine())
@@ -108,7 +110,7 @@ def test_a_tuner_killed_at_once_leaves_nothing_of_a_program_on_any_host(two: Pla
 
 
 @pytest.mark.parametrize("words", [', "--standalone", "{ranks_per_node}"', ""])
-def test_a_command_that_would_train_on_each_host_by_itself_is_refused(words: str, two: Plan, tmp_path: Path) -> None:
+def test_a_command_without_a_rendezvous_is_refused_on_several_hosts(words: str, two: Plan, tmp_path: Path) -> None:
     alone = script("sleep 60").replace(', "{ranks_per_node}"', words)
     with pytest.raises(InputError, match=r"script: starts all ranks on one machine, .*write --nproc-per-node=\{ranks_per_node\}"):
         executor(alone).execute(two, tmp_path / "trial", SETTINGS)

@@ -1,4 +1,4 @@
-"""Deadlines by section: starting, standing still, and the whole; a clock that is set decides nothing."""
+"""Deadlines of the start, of a step and of the whole trial; independent of the wall clock."""
 
 import os
 from dataclasses import replace
@@ -13,14 +13,14 @@ SETTINGS = TrialSettings(init_timeout_seconds=10.0, step_timeout_seconds=3.0, wa
 
 
 class Trial:
-    """Two ranks whose files are written by hand, and a watch whose time is given."""
+    """Two ranks whose files are written by the test, and a watch with given times."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         self.watch = Watch(folder, 2, SETTINGS, now=0.0)
 
     def move(self, rank: int, phase: str) -> None:
-        """As the runtime does: a new file in the place of the old one; the time in it is of no account."""
+        """Replaces the phase file like the runtime; the time in the file is ignored."""
         self.count += 1
         path = self.folder / f"rank-{rank}.phase"
         draft = path.with_suffix(".draft")
@@ -34,20 +34,20 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
-def test_ranks_that_never_appear_pass_the_starting_deadline(trial: Trial):
+def test_ranks_that_never_start_exceed_the_start_deadline(trial: Trial):
     assert trial.watch.look(9.9) is None
     assert trial.watch.look(10.1) is Deadline.INIT
 
 
-def test_one_rank_that_is_still_building_passes_the_starting_deadline(trial: Trial):
+def test_a_rank_that_is_still_building_exceeds_the_start_deadline(trial: Trial):
     trial.move(0, "measure")
     trial.move(1, "build")
-    assert trial.watch.look(9.9) is None  # standing still is not yet judged
+    assert trial.watch.look(9.9) is None  # the step deadline does not apply yet
     assert trial.watch.look(10.1) is Deadline.INIT
     assert trial.watch.straggler == 1
 
 
-def test_standing_still_is_counted_from_the_last_move_of_any_rank(trial: Trial):
+def test_the_step_deadline_counts_from_the_last_progress_of_any_rank(trial: Trial):
     for rank in (0, 1):
         trial.move(rank, "warm-up")
     assert trial.watch.look(50.0) is None
@@ -58,7 +58,7 @@ def test_standing_still_is_counted_from_the_last_move_of_any_rank(trial: Trial):
     assert trial.watch.straggler == 0
 
 
-def test_the_first_step_may_take_as_long_as_the_start(trial: Trial):
+def test_the_first_step_has_the_start_deadline(trial: Trial):
     for rank in (0, 1):
         trial.move(rank, "warm-up")
     assert trial.watch.look(50.0) is None
@@ -77,7 +77,7 @@ def test_the_whole_trial_has_a_deadline(trial: Trial):
     assert trial.watch.look(100.1) is Deadline.WALL
 
 
-def test_a_failed_rank_gives_its_peers_a_moment(trial: Trial):
+def test_peers_of_a_failed_rank_have_a_grace_period(trial: Trial):
     for rank in (0, 1):
         trial.move(rank, "measure")
     (trial.folder / "rank-1.exit").write_text("-9 1.5\n")
@@ -90,7 +90,7 @@ def test_a_failed_rank_gives_its_peers_a_moment(trial: Trial):
     assert trial.watch.ended() == {1}
 
 
-def test_a_launcher_that_starts_ranks_again_has_its_time_for_it(trial: Trial):
+def test_a_launcher_with_restarts_left_has_no_grace_period(trial: Trial):
     trial.watch = Watch(trial.folder, 2, SETTINGS, now=0.0, restarts=1)
     for attempt in range(2):
         begun = 50.0 * attempt
@@ -105,7 +105,7 @@ def test_a_launcher_that_starts_ranks_again_has_its_time_for_it(trial: Trial):
         trial.watch.look(begun + 20.0)
 
 
-def test_a_rank_that_left_in_peace_does_not_hurry_the_others(trial: Trial):
+def test_a_rank_that_ended_normally_starts_no_grace_period(trial: Trial):
     trial.move(0, "measure")
     trial.move(1, "done")
     (trial.folder / "rank-1.exit").write_text("0 1.5\n")
@@ -114,7 +114,7 @@ def test_a_rank_that_left_in_peace_does_not_hurry_the_others(trial: Trial):
         assert trial.watch.look(now) is None
 
 
-def test_the_step_is_that_of_the_last_whole_line(trial: Trial):
+def test_the_step_is_read_from_the_last_complete_line(trial: Trial):
     assert trial.watch.progress(0.0).step is None
     (trial.folder / "progress.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"ste')
     assert trial.watch.progress(0.0).step == 1
@@ -122,7 +122,7 @@ def test_the_step_is_that_of_the_last_whole_line(trial: Trial):
     assert trial.watch.progress(0.0).step is None
 
 
-def test_ranks_that_begin_again_have_their_time_again(trial: Trial):
+def test_restarted_ranks_have_a_new_start_deadline(trial: Trial):
     for rank in (0, 1):
         trial.move(rank, "measure")
     (trial.folder / "rank-1.exit").write_text("-9 1.5\n")
@@ -136,7 +136,7 @@ def test_ranks_that_begin_again_have_their_time_again(trial: Trial):
     assert trial.watch.restarts == 1
 
 
-def test_who_saves_may_take_as_long_as_saving_may(trial: Trial):
+def test_saving_has_a_longer_deadline(trial: Trial):
     for rank in (0, 1):
         trial.move(rank, "measure")
     assert trial.watch.look(1.0) is None
@@ -148,7 +148,7 @@ def test_who_saves_may_take_as_long_as_saving_may(trial: Trial):
     assert trial.watch.look(64.1) is Deadline.STEP
 
 
-def test_a_training_may_last_as_long_as_it_moves(trial: Trial):
+def test_a_training_has_no_deadline_for_the_whole(trial: Trial):
     watch = Watch(trial.folder, 2, replace(SETTINGS, wall_timeout_seconds=None), 0.0)
     for now in range(0, 1000, 2):
         for rank in (0, 1):

@@ -1,4 +1,4 @@
-"""What the doctor finds, and that it finds nothing where nothing is wrong."""
+"""Findings of ``strategist doctor``; a healthy machine has none."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ SMI = """\
 0, NVIDIA H100 80GB HBM3, 580.82.07, Enabled, 0, Not Active, Not Active, Not Active, 16, 16, 0
 1, NVIDIA H100 80GB HBM3, 580.82.07, Enabled, 0, Not Active, Not Active, Not Active, 16, 16, 4
 """
-WELL = MachineFacts(
+HEALTHY = MachineFacts(
     system="linux", python=(3, 12), packages={"torch": "2.13.0+cu130", "numpy": "2.2.0", "optuna": "4.9.0", "pyyaml": "6.0"},
     environment={"OMP_NUM_THREADS": "4"}, cores=32, memory_bytes=512 * GIB, folder="/data", torch=TORCH, gpus=parse_gpus(SMI),
     interfaces=("lo", "eth0", "eth1"), shared_memory_bytes=64 * GIB, file_limit=1_048_576, locked_memory_limit=-1,
@@ -41,26 +41,26 @@ def smi(old: str, new: str) -> dict[str, object]:
     return {"gpus": parse_gpus(SMI.replace(old, new, 1))}
 
 
-def test_a_machine_that_is_well_has_no_findings() -> None:
-    assert findings(WELL) == ()
+def test_a_healthy_machine_has_no_findings() -> None:
+    assert findings(HEALTHY) == ()
 
 
-def test_what_cannot_be_read_is_no_finding() -> None:
-    """As on systems without /dev/shm, limits or groups of control."""
+def test_unreadable_facts_are_no_findings() -> None:
+    """As on systems without /dev/shm, limits or cgroups."""
     unread = dict.fromkeys(
         ("shared_memory_bytes", "file_limit", "locked_memory_limit", "memory_limit_bytes", "core_quota", "disk_free_bytes")
     )
-    assert findings(replace(WELL, infiniband=True, **unread)) == ()
+    assert findings(replace(HEALTHY, infiniband=True, **unread)) == ()
 
 
-def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None:
+def test_kernels_run_on_later_capabilities_of_the_same_major_version() -> None:
     def warned(*capabilities: str) -> bool:
         torch = {**TORCH, "architectures": ["sm_80", "sm_90a"], "capabilities": list(capabilities)}
-        return any(found.code == "architecture" for found in findings(replace(WELL, torch=torch)))
+        return any(found.code == "architecture" for found in findings(replace(HEALTHY, torch=torch)))
 
     assert not warned("sm_80", "sm_86", "sm_89")
     assert warned("sm_75")
-    assert warned("sm_90")  # what is built for sm_90a runs there, but not all of a build is
+    assert warned("sm_90")  # kernels for sm_90a run there, but a build has others, too
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None
     [
         ({"system": "darwin"}, "error", "system", "run on Linux"),
         ({"python": (3, 10)}, "error", "python", "Python 3.10 is older than 3.11"),
-        ({"packages": {**WELL.packages, "torch": ""} | {"torch": "2.8.1"}}, "error", "torch-old", "2.8.1 is older than 2.11"),
-        ({"packages": {**WELL.packages, "torch": "2.14.0"}}, "info", "torch-new", "newer than 2.13"),
+        ({"packages": {**HEALTHY.packages, "torch": ""} | {"torch": "2.8.1"}}, "error", "torch-old", "2.8.1 is older than 2.11"),
+        ({"packages": {**HEALTHY.packages, "torch": "2.14.0"}}, "info", "torch-new", "newer than 2.13"),
         ({"torch": None, "torch_error": "libcudart.so: missing"}, "error", "torch-broken", "libcudart.so: missing"),
         ({"smi_error": "Driver/library version mismatch", "gpus": ()}, "error", "driver", "version mismatch"),
         ({"torch": CPU_TORCH}, "error", "torch-cpu", "beside 2 GPUs"),
@@ -85,8 +85,8 @@ def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None
         (smi("Enabled", "Disabled"), "info", "persistence", "nvidia-smi -pm 1"),
         (smi("16, 16", "4, 16"), "warning", "pcie-width", "4 of 16"),
         (smi("16, 16, 0", "16, 16, 9000"), "warning", "memory-used", "9000 MiB"),
-        ({"environment": {**WELL.environment, "GLOO_SOCKET_IFNAME": "ib0"}}, "error", "interface", "no interface ib0"),
-        ({"environment": {**WELL.environment, "NCCL_SOCKET_IFNAME": "ib"}}, "error", "interface", "no interface ib"),
+        ({"environment": {**HEALTHY.environment, "GLOO_SOCKET_IFNAME": "ib0"}}, "error", "interface", "no interface ib0"),
+        ({"environment": {**HEALTHY.environment, "NCCL_SOCKET_IFNAME": "ib"}}, "error", "interface", "no interface ib"),
         ({"hostname_resolves": False}, "warning", "hostname", "/etc/hosts"),
         ({"can_listen": False}, "error", "ports", "127.0.0.1"),
         ({"port_is_free": False}, "info", "port-taken", "29500"),
@@ -103,32 +103,32 @@ def test_kernels_of_an_earlier_capability_of_the_same_major_number_run() -> None
         ({"numa_nodes": 2}, "info", "numa", "numactl"),
     ],
 )
-def test_what_is_wrong_is_one_finding_that_says_what_to_do(change: dict[str, object], level: str, code: str, words: str) -> None:
-    (found,) = findings(replace(WELL, **change))
+def test_each_fault_is_one_finding_with_a_next_step(change: dict[str, object], level: str, code: str, words: str) -> None:
+    (found,) = findings(replace(HEALTHY, **change))
     assert (found.level.value, found.code) == (level, code)
     assert words in str(found)
     assert found.do or found.level is Level.INFO
 
 
 @pytest.mark.parametrize("names", ["eth", "^docker,lo", "=eth0", "eth0,eth1"])
-def test_nccl_takes_beginnings_and_exclusions_of_interfaces(names: str) -> None:
-    assert findings(replace(WELL, environment={**WELL.environment, "NCCL_SOCKET_IFNAME": names})) == ()
+def test_nccl_accepts_prefixes_and_exclusions_of_interfaces(names: str) -> None:
+    assert findings(replace(HEALTHY, environment={**HEALTHY.environment, "NCCL_SOCKET_IFNAME": names})) == ()
 
 
-def test_without_torch_plans_can_be_made_still() -> None:
-    bare = {name: found for name, found in WELL.packages.items() if name != "torch"}
-    (found,) = findings(replace(WELL, packages=bare, torch=None, torch_error="No module named torch"))
+def test_a_missing_torch_is_a_warning_only() -> None:
+    bare = {name: found for name, found in HEALTHY.packages.items() if name != "torch"}
+    (found,) = findings(replace(HEALTHY, packages=bare, torch=None, torch_error="No module named torch"))
     assert (found.level, found.code) == (Level.WARNING, "torch-missing")
     assert "pip install" in found.do
 
 
-def test_the_gravest_comes_first() -> None:
-    levels = [found.level for found in findings(replace(WELL, numa_nodes=2, can_listen=False, file_limit=1024))]
+def test_findings_are_sorted_by_severity() -> None:
+    levels = [found.level for found in findings(replace(HEALTHY, numa_nodes=2, can_listen=False, file_limit=1024))]
     assert levels == [Level.ERROR, Level.WARNING, Level.INFO]
 
 
 @pytest.mark.torch
-def test_this_machine_is_looked_at(tmp_path: Path) -> None:
+def test_this_machine_is_examined(tmp_path: Path) -> None:
     seen = examine(tmp_path)
     assert seen.torch is not None
     assert seen.torch["gloo"]
@@ -140,11 +140,11 @@ def test_this_machine_is_looked_at(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.torch
-def test_the_command_says_what_is_wrong(
+def test_the_doctor_command_lists_findings_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
     assert main(["doctor", "--folder", str(tmp_path), "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said[0]["level"] == "error"
-    assert "interface" in {finding["code"] for finding in said}
+    listed = json.loads(capsys.readouterr().out)
+    assert listed[0]["level"] == "error"
+    assert "interface" in {finding["code"] for finding in listed}

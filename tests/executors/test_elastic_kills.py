@@ -1,4 +1,4 @@
-"""An elastic training whose processes are killed at random: it ends, and names the dead."""
+"""An elastic training whose processes are killed at random ends, and names the killed ranks."""
 
 import json
 import os
@@ -25,10 +25,10 @@ from strategist.executors.local import LocalExecutor
 from strategist.tuner.elastic import MAX_FRUITLESS_RESTARTS, Shrink, train
 
 RANKS = 4
-ABOVE = ("launcher", "keeper of the trial")
-KINDS = ("trainer", "keeper", "trainer and keeper", "two trainers", "two keepers", *ABOVE)
+ABOVE = ("launcher", "trial supervisor")
+KINDS = ("trainer", "supervisor", "trainer and supervisor", "two trainers", "two supervisors", *ABOVE)
 ALL = frozenset(range(RANKS))
-"""The ranks that what is above them takes along."""
+"""The ranks that end with an ancestor."""
 
 SETTINGS = TrialSettings(steps=4, max_restarts=1, elastic=True, save_every=SAVE_EVERY, wall_timeout_seconds=None)
 REAL_STEPS = 200
@@ -42,15 +42,14 @@ LAYOUTS: tuple[dict[str, object], ...] = (
 
 @dataclass(eq=False)
 class Killer(threading.Thread):
-    """Kills processes of this process's trainings, each time after a while that is drawn; a ``patient`` one mostly waits for a step
-    of the part first."""
+    """Kills processes of this process's trainings at random intervals; if ``patient``, mostly after the part's first step."""
 
     chances: random.Random
     most_seconds: float = 1.5
     patient: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
     meant: dict[str, list[frozenset[int]]] = field(default_factory=lambda: defaultdict(list))
-    """By part, for which ranks each kill stands."""
+    """By part, the ranks that each kill affects."""
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -66,12 +65,12 @@ class Killer(threading.Thread):
 
     def strike(self, kind: str) -> None:
         found = running()
-        ranks = sorted({rank for role, rank, _ in found if role == "keeper"})
+        ranks = sorted({rank for role, rank, _ in found if role == "supervisor"})
         if not ranks:
             return
         chosen = self.chances.sample(ranks, min(len(ranks), 2 if kind.startswith("two") else 1))
         above = kind in ABOVE
-        roles = {kind} if above else {role for role in ("trainer", "keeper") if role in kind}
+        roles = {kind} if above else {role for role in ("trainer", "supervisor") if role in kind}
         victims = [process for (role, rank, _), process in found.items() if role in roles and (above or rank in chosen)]
         part = next(part for role, _, part in found)
         self.meant[part].append(ALL if above else frozenset(chosen))
@@ -82,7 +81,7 @@ class Killer(threading.Thread):
 
 
 def running() -> dict[tuple[str, int, str], int]:
-    """Processes of the parts that this process runs: role, rank and part of each."""
+    """Process ids of the running parts, by role, rank and part."""
     found = {}
     for process, tag in processes.tagged("kills.").items():
         if tag.split(".")[1] != str(os.getpid()):
@@ -94,7 +93,7 @@ def running() -> dict[tuple[str, int, str], int]:
             part = next(word for word in words if "part-" in word)
             path = Path(part) if Path(part).name.startswith("part-") else Path(part).parent
             kept = "strategist.executors.process_supervisor" in words
-            role = ("keeper" if words[3] == "rank" else "keeper of the trial") if kept else "launcher" if rank < 0 else "trainer"
+            role = ("supervisor" if words[3] == "rank" else "trial supervisor") if kept else "launcher" if rank < 0 else "trainer"
             found[role, rank, str(path)] = process
     return found
 
@@ -106,7 +105,7 @@ def steps(part: Path) -> list[int]:
 
 
 def named_wrongly(part: Path, meant: list[frozenset[int]]) -> bool:
-    """Whether ranks are named that were not killed; or none where some were."""
+    """Whether a rank is named that was not killed, or none although one was killed."""
     measurement = codec.load(Measurement, part / "measurement.json")
     lost, ranks = set(measurement.lost_ranks), frozenset(range(codec.load(Plan, part / "plan.json").candidate.layout.world_size))
     if measurement.outcome is Outcome.OK:
@@ -116,7 +115,7 @@ def named_wrongly(part: Path, meant: list[frozenset[int]]) -> bool:
 
 @dataclass
 class Deaths:
-    """What came of trainings under kills."""
+    """Results of trainings under kills."""
 
     wrong: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
@@ -132,16 +131,16 @@ class Deaths:
         )  # fmt: skip
 
     def train(self, plan: Plan, folder: Path, settings: TrialSettings, executor: LocalExecutor, killer: Killer) -> bool:
-        """Runs an elastic training while ``killer`` is at work; whether it came to its end."""
-        heard: list[Shrink] = []
+        """Runs an elastic training while ``killer`` runs; whether it reached its last step."""
+        shrinks: list[Shrink] = []
         killer.start()
         measurement = train(
-            plan, folder, settings, deck=load_cards(), executor=executor, backend=BACKEND, on_shrink=heard.append
+            plan, folder, settings, deck=load_cards(), executor=executor, backend=BACKEND, on_shrink=shrinks.append
         )  # fmt: skip
         killer.over.set()
         killer.join()
-        parts, reached = [folder / f"part-{number}" for number in range(len(heard) + 1)], 0
-        for part, shrink in zip(parts, (None, *heard), strict=True):
+        parts, reached = [folder / f"part-{number}" for number in range(len(shrinks) + 1)], 0
+        for part, shrink in zip(parts, (None, *shrinks), strict=True):
             if done := steps(part):
                 self.repeated = max(self.repeated, reached - done[0])
                 assert shrink is None or done[0] == shrink.step
@@ -149,11 +148,11 @@ class Deaths:
         self.wrong += [str(part) for part in parts if named_wrongly(part, killer.meant[str(part)])]
         self.stuck += [str(part) for part in parts if codec.load(Measurement, part / "measurement.json").outcome is Outcome.TIMEOUT]
         self.kinds += killer.kinds
-        assert measurement.outcome is Outcome.OK or len(heard) >= MAX_FRUITLESS_RESTARTS - 1, measurement
+        assert measurement.outcome is Outcome.OK or len(shrinks) >= MAX_FRUITLESS_RESTARTS - 1, measurement
         return measurement.outcome is Outcome.OK
 
-    def said(self) -> tuple[str, str]:
-        """The kills, and what they led to."""
+    def figures(self) -> tuple[str, str]:
+        """The kills, and their results, as text."""
         kinds = (f"{count} of {'' if kind.startswith('two') else 'a '}{kind}" for kind, count in sorted(self.kinds.items()))
         found = f"{len(self.stuck)} stuck, {len(self.wrong)} wrong names, at most {self.repeated} steps repeated"
         return f"{self.kinds.total()} kills ({', '.join(kinds)})", found
@@ -161,8 +160,8 @@ class Deaths:
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-@pytest.mark.chaos("Trials", "an elastic training under SIGKILL of whichever of its processes, at random moments")
-def test_whatever_is_killed_at_random(
+@pytest.mark.chaos("Trials", "an elastic training under SIGKILL of any of its processes at random moments")
+def test_an_elastic_training_survives_random_kills(
     make_executor: Callable[..., LocalExecutor], plan: Plan, tmp_path: Path, chaos: Chaos
 ) -> None:
     chances, deaths, trainings = chaos.random(), Deaths(), 0
@@ -172,7 +171,7 @@ def test_whatever_is_killed_at_random(
         settings = replace(SETTINGS, total_steps=120, save=str(folder / "save"))
         killer = Killer(random.Random(chances.random()))
         deaths.train(on_devices(plan, RANKS), folder, settings, make_executor("trains", "kills"), killer)
-    kills, found = deaths.said()
+    kills, found = deaths.figures()
     assert not deaths.wrong
     assert deaths.repeated <= SAVE_EVERY
     chaos.found(f"{kills} in {trainings} trainings of {RANKS} stand-in ranks, saved every {SAVE_EVERY} steps")
@@ -180,14 +179,14 @@ def test_whatever_is_killed_at_random(
 
 
 def read(line: str) -> Deaths:
-    """What an earlier call came to."""
+    """Results of an earlier call."""
     found = Deaths(**json.loads(line))
     found.kinds = Counter(found.kinds)
     return found
 
 
 def losses(log: Path) -> list[float]:
-    """One for each step, in order."""
+    """One loss per step, in order."""
     rows = [json.loads(line) for line in (log / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["step"] for row in rows] == list(range(REAL_STEPS))
     return [row["loss"] for row in rows]
@@ -196,8 +195,8 @@ def losses(log: Path) -> list[float]:
 @pytest.mark.weekly
 @pytest.mark.torch
 @pytest.mark.timeout(7200)
-@pytest.mark.chaos("Trials", "losses of trainings by torchrun and gloo under SIGKILL of whichever of their processes")
-def test_real_ranks_killed_at_random_train_as_undisturbed_ones(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Trials", "losses of trainings by torchrun and gloo under SIGKILL of any of their processes")
+def test_real_ranks_killed_at_random_have_the_losses_of_undisturbed_ranks(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     chances, executor, place = chaos.random(), LocalExecutor(study="kills"), chaos.kept or tmp_path
     alone = replace(SETTINGS, elastic=False, total_steps=REAL_STEPS, log=str(place / "undisturbed"))
     if not (place / "undisturbed" / "measurement.json").exists():
@@ -215,10 +214,10 @@ def test_real_ranks_killed_at_random_train_as_undisturbed_ones(plan: Plan, tmp_p
         with book.open("a", encoding="utf-8") as file:
             file.write(json.dumps(vars(found)) + "\n")
     total = sum(deaths, Deaths())
-    kills, said = total.said()
+    kills, figures = total.figures()
     chaos.found(f"{kills} in {len(deaths)} trainings of {RANKS} real ranks, {REAL_STEPS} steps each, saved every {SAVE_EVERY}")
-    chaos.found(f"{said}, {total.by_hand} resumed by hand")
-    chaos.found(f"losses within {total.deviation:.0e} of those of one rank that nothing befell")
+    chaos.found(f"{figures}, {total.by_hand} resumed by hand")
+    chaos.found(f"losses within {total.deviation:.0e} of those of one undisturbed rank")
     assert not total.wrong
     assert not total.stuck
     assert total.repeated < 2 * SAVE_EVERY  # an asynchronous save is published before the next one begins

@@ -1,4 +1,4 @@
-"""Ranks on several hosts, by remote shells and by a real Slurm: they meet, and nothing of them is left however it ends."""
+"""Ranks on several hosts, by remote shells and by a real Slurm: rendezvous, outcomes, and no process left."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ from strategist.programs.program_file import read_program
 pytestmark = pytest.mark.torch
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 HERE = "env HOST={host} sh -c {command}"
-"""Both hosts are this machine."""
+"""A remote shell to this machine, which plays both hosts."""
 
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=60.0, step_timeout_seconds=60.0, wall_timeout_seconds=150.0)
 CLUSTER = """
@@ -56,7 +56,7 @@ def executor(fault: str, shell: str = HERE) -> LocalExecutor:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of the hosts; this process has found its own before."""
+    """The hosts' folder for temporary files; this process keeps its own."""
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
@@ -68,7 +68,7 @@ def left() -> dict[int, str]:
 
 
 @pytest.mark.engine("torchrun --hosts")
-def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
+def test_each_host_runs_the_same_number_of_ranks(plan: Plan, tmp_path: Path) -> None:
     measurement = executor("well").execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OK
     assert measurement.peak_memory_bytes == (1000, 1001)
@@ -81,7 +81,7 @@ def test_each_host_has_equally_many_ranks(plan: Plan, tmp_path: Path) -> None:
 )
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_what_happens_to_a_rank_on_another_host_is_told(
+def test_a_fault_of_a_rank_on_another_host_is_reported(
     fault: str, outcome: Outcome, rank: int, plan: Plan, tmp_path: Path, temporary: Path
 ) -> None:
     measurement = executor(fault).execute(plan, tmp_path / "trial", SETTINGS)
@@ -92,8 +92,8 @@ def test_what_happens_to_a_rank_on_another_host_is_told(
 
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(plan: Plan, tmp_path: Path, temporary: Path) -> None:
-    """As Slurm kills those of a job that it cancels."""
+def test_files_of_a_killed_agent_are_removed_by_the_next_agent(plan: Plan, tmp_path: Path, temporary: Path) -> None:
+    """Slurm kills agents of a cancelled job like this."""
     code = "from strategist.executors import processes, temporary_files; temporary_files.make(processes.new_tag('hosts'))"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert len(list(temporary.iterdir())) == 1
@@ -112,7 +112,7 @@ def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: P
 
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_a_trial_that_hangs_is_ended_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
+def test_a_hung_trial_is_terminated_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
     measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
     assert left() == {}
@@ -133,7 +133,7 @@ replace(executor("grandchild-and-hang"), study=sys.argv[3]).execute(plan, Path(s
 
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path, temporary: Path) -> None:
+def test_a_killed_tuner_leaves_nothing_on_any_host(plan: Plan, tmp_path: Path, temporary: Path) -> None:
     codec.save(plan, tmp_path / "given.json")
     study = f"tuner-{os.getpid()}-hosts"
     arguments = [str(Path(__file__).parents[1]), str(tmp_path), study]
@@ -141,7 +141,7 @@ def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path:
     mine = lambda: [pid for pid, tag in tagged("").items() if f"{study}." in tag]  # noqa: E731
     try:
         wait_until(lambda: len(list(tmp_path.glob("trial/hanging-*"))) == 2)
-        assert len(mine()) >= 9  # keeper, launcher, two agents, torchruns, keepers, ranks, daemons
+        assert len(mine()) >= 9  # supervisor, launcher, two agents, torchruns, supervisors, ranks, daemons
         process.send_signal(signal.SIGKILL)
         process.wait()
         wait_until(lambda: not mine() and not list(temporary.iterdir()))
@@ -160,12 +160,12 @@ def test_a_tuner_killed_at_once_leaves_nothing_on_any_host(plan: Plan, tmp_path:
         ("one,two", "ssh {command}", "has no place for"),
     ],
 )
-def test_what_names_no_hosts_is_one_line(names: str, shell: str, message: str) -> None:
+def test_invalid_host_names_are_refused_in_one_line(names: str, shell: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         hosts(names, shell)
 
 
-def test_ranks_that_do_not_go_round_the_hosts_are_refused_before_anything_starts(plan: Plan, tmp_path: Path) -> None:
+def test_ranks_that_hosts_do_not_divide_are_refused_before_starting(plan: Plan, tmp_path: Path) -> None:
     three = replace(executor("well"), engine=Hosts(names=("a", "b", "c"), remote=HERE))
     with pytest.raises(InputError, match="2 ranks on 3 hosts: are not equally many"):
         three.execute(plan, tmp_path / "trial", SETTINGS)
@@ -182,8 +182,8 @@ def pair() -> Iterator[Pair]:
 
 @pytest.mark.full
 @pytest.mark.engine("torchrun --hosts")
-def test_a_pipeline_across_hosts_beats_tensor_parallelism_across_them_as_predicted(pair: Pair, tmp_path: Path) -> None:
-    """The hosts meet once in either way that torchrun knows."""
+def test_pipeline_parallelism_across_hosts_beats_tensor_parallelism_as_predicted(pair: Pair, tmp_path: Path) -> None:
+    """Uses both rendezvous back ends of torchrun."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     workload = Workload(seq_len=128, global_batch=8, precision="fp32")
     asked = situation(Request(model="tiny", gpus=str(tmp_path / "cluster.yaml"), workload=workload))
@@ -213,7 +213,7 @@ def slurm() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def by_slurm(slurm: SlurmCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[..., LocalExecutor], Plan]:
-    """``make(fault)`` gives an executor on the cluster; the plan is for its two nodes, a rank each."""
+    """``make(fault)``: an executor on the cluster; and a plan with one rank on each of its two nodes."""
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
     two = replace(plan, cluster=replace(plan.cluster, nodes=2, gpus_per_node=1))
@@ -228,7 +228,7 @@ def by_slurm(slurm: SlurmCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("fault", "outcome"), [("well", Outcome.OK), ("raises", Outcome.CRASH), ("oom", Outcome.OOM)])
 @pytest.mark.full
 @pytest.mark.engine("slurm")
-def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Outcome, by_slurm, slurm, tmp_path: Path) -> None:
+def test_slurm_runs_a_trial_in_its_own_allocation(fault: str, outcome: Outcome, by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make(fault).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is outcome, measurement.evidence
@@ -238,16 +238,16 @@ def test_slurm_runs_a_trial_in_an_allocation_of_its_own(fault: str, outcome: Out
 
 @pytest.mark.full
 @pytest.mark.engine("slurm")
-def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, tmp_path: Path) -> None:
+def test_time_in_the_queue_is_not_counted_for_a_trial(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
-    told: list[tuple[float, Progress]] = []
+    received: list[tuple[float, Progress]] = []
     begin = time.monotonic()
     measurement = make("well", "--begin=now+8").execute(
-        plan, tmp_path, SETTINGS, lambda progress: told.append((time.monotonic(), progress))
+        plan, tmp_path, SETTINGS, lambda progress: received.append((time.monotonic(), progress))
     )
     seconds = time.monotonic() - begin
     assert measurement.outcome is Outcome.OK, measurement.evidence
-    queued = [(when, progress) for when, progress in told if progress.phase == "queued"]
+    queued = [(when, progress) for when, progress in received if progress.phase == "queued"]
     waited = queued[-1][0] - queued[0][0]
     assert waited > 5  # Slurm counts whole seconds, and looks once in one
     assert {progress.elapsed_seconds for _, progress in queued} == {0.0}
@@ -255,7 +255,7 @@ def test_a_trial_waits_in_the_queue_as_long_as_it_must(by_slurm, tmp_path: Path)
 
 
 @pytest.mark.engine("slurm")
-def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path: Path) -> None:
+def test_slurm_runs_an_external_program_on_each_node(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     text = (
         "program: script\ncommand: [sh, -c, 'echo on $NODE_RANK of $NNODES; echo step 1 took 0.5 s; sleep 1', '{ranks_per_node}']\n"
@@ -263,8 +263,8 @@ def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path:
         'metrics: {lines: "step {step} took {step_seconds} s"}\n'
     )
     program = read_program(yaml_file.parse(text, "script.yaml"))
-    theirs = CommandExecutor(program=program, study="slurm", engine=make("well").engine)
-    measurement = theirs.execute(plan, tmp_path, SETTINGS)
+    external = CommandExecutor(program=program, study="slurm", engine=make("well").engine)
+    measurement = external.execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert "on 0 of 2" in (tmp_path / "rank-0.log").read_text()
     assert "on 1 of 2" in (tmp_path / "host-1.log").read_text()
@@ -272,7 +272,7 @@ def test_slurm_runs_a_program_of_others_on_each_of_its_nodes(by_slurm, tmp_path:
 
 
 @pytest.mark.engine("slurm")
-def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path: Path) -> None:
+def test_a_refusal_of_slurm_is_an_infrastructure_failure_with_its_message(by_slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make("well", "--partition=none").execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
@@ -281,7 +281,7 @@ def test_what_slurm_refuses_is_infrastructure_with_its_words(by_slurm, tmp_path:
 
 @pytest.mark.full
 @pytest.mark.engine("slurm")
-def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_path: Path) -> None:
+def test_a_hung_trial_and_its_slurm_job_are_terminated(by_slurm, slurm, tmp_path: Path) -> None:
     make, plan = by_slurm
     measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
@@ -289,6 +289,6 @@ def test_a_hanging_trial_of_slurm_is_ended_with_its_job(by_slurm, slurm, tmp_pat
     wait_until(lambda: not slurm.asked("squeue", "--noheader"))
 
 
-def test_options_that_are_no_words_are_one_line(plan: Plan) -> None:
+def test_invalid_slurm_options_are_refused_in_one_line(plan: Plan) -> None:
     with pytest.raises(InputError, match="--slurm '--x: are not shell words"):
         Slurm(options="'--x").launcher(plan, Path())

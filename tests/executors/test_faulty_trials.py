@@ -1,4 +1,4 @@
-"""Faults of trials in numbers: each is noticed, gets its class, and leaves nothing."""
+"""Faults of trials in large numbers: each is detected, classified, and leaves nothing behind."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from executors.messes import MESSES, places
+from executors.leftovers import LEFTOVERS, places
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
@@ -23,12 +23,12 @@ from strategist.executors.processes import tagged
 SETTINGS = TrialSettings(steps=4, init_timeout_seconds=30.0, step_timeout_seconds=30.0, wall_timeout_seconds=60.0)
 QUICK = replace(SETTINGS, init_timeout_seconds=6.0, step_timeout_seconds=1.0)
 DEATHS = ("kill", "exit137", "segv", "raise", "abort")
-HANGS = ("sleep", "hold-the-gil", "stop", "deaf")
+HANGS = ("sleep", "hold-the-gil", "stop", "block-signals")
 PHASES = ("spawn", "init", "build", "warm-up", "measure")
 OTHERS = (
-    "hang-in-init", "hang", "hang-deaf", "stopped", "killed", "segfault", "raises", "leaves-early", "leaves-nothing", "oom",
-    "oom-without-record", "oom-code", "nan", "refused", "nan-figures", "torn", "zero-seconds", "noisy", "grandchild",
-    "grandchild-and-hang", "never-starts", "hang-at-exit", "killed-once", "crash-that-leaves-a-deaf-peer",
+    "hang-in-init", "hang", "hang-ignoring-sigterm", "stopped", "killed", "segfault", "raises", "leaves-early", "leaves-nothing",
+    "oom", "oom-without-record", "oom-code", "nan", "refused", "nan-figures", "torn", "zero-seconds", "noisy", "grandchild",
+    "grandchild-and-hang", "never-starts", "hang-at-exit", "killed-once", "crash-with-hanging-peer",
 )  # fmt: skip
 
 Execute = Callable[..., tuple[Measurement, Path]]
@@ -36,7 +36,7 @@ Execute = Callable[..., tuple[Measurement, Path]]
 
 @pytest.fixture
 def execute(make_executor: Callable[..., LocalExecutor], plan: Plan, tmp_path: Path) -> Iterator[Execute]:
-    """``execute(fault, settings)``: what was measured, and the trial's folder."""
+    """``execute(fault, settings)``: the measurement and the trial's folder."""
     number = iter(range(10**6))
 
     def run(fault: str, settings: TrialSettings = SETTINGS) -> tuple[Measurement, Path]:
@@ -46,16 +46,16 @@ def execute(make_executor: Callable[..., LocalExecutor], plan: Plan, tmp_path: P
     return run
 
 
-def told(folder: Path, name: str) -> list[str]:
+def noted(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text().split() if (folder / name).exists() else []
 
 
 def left(folder: Path) -> list[str]:
-    """What is there of the trial still, in words."""
+    """Descriptions of everything that is left of the trial."""
     processes = [f"process {pid}" for pid, tag in tagged("").items() if f".{os.getpid()}." in tag]
-    hidden = [f"process {pid}" for pid in told(folder, "pids") if Path(f"/proc/{pid}").exists()]
-    ports = [f"port {port}" for port in told(folder, "ports") if _listens(int(port))]
-    paths = [path for path in told(folder, "paths") if os.path.lexists(path)]
+    hidden = [f"process {pid}" for pid in noted(folder, "pids") if Path(f"/proc/{pid}").exists()]
+    ports = [f"port {port}" for port in noted(folder, "ports") if _listens(int(port))]
+    paths = [path for path in noted(folder, "paths") if os.path.lexists(path)]
     return processes + hidden + ports + paths + [f"folder {place}" for place in places(os.getpid())]
 
 
@@ -64,13 +64,13 @@ def _listens(port: int) -> bool:
         return ours.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.chaos("Trials", "a dead rank is noticed, with its class")
-def test_a_dead_rank_is_noticed(execute: Execute, chaos: Chaos) -> None:
+@pytest.mark.chaos("Trials", "a dead rank is detected and classified")
+def test_a_dead_rank_is_detected(execute: Execute, chaos: Chaos) -> None:
     chances, seconds, wrong = chaos.random(), [], []
     cases = [(death, phase) for death in DEATHS for phase in PHASES]
     for death, phase in chances.sample(cases, 2) if not chaos.weekly else cases * 4:
         measurement, folder = execute(f"{death}@{phase}")
-        seconds.append(time.monotonic() - float(told(folder, "struck")[0]))
+        seconds.append(time.monotonic() - float(noted(folder, "fault-time")[0]))
         if (measurement.outcome, measurement.evidence.rank) != (Outcome.CRASH, 1) or left(folder):
             wrong.append((death, phase, measurement.outcome, measurement.evidence, left(folder)))
     assert not wrong
@@ -82,16 +82,16 @@ def worst(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.2f} s in the median and {max(seconds):.2f} s at most"
 
 
-@pytest.mark.chaos("Trials", "a hang is noticed")
-def test_a_hang_is_noticed(execute: Execute, chaos: Chaos) -> None:
+@pytest.mark.chaos("Trials", "a hang is detected")
+def test_a_hang_is_detected(execute: Execute, chaos: Chaos) -> None:
     chances, late, missed = chaos.random(), [], []
     cases = [(hang, phase) for hang in HANGS for phase in ("init", "measure")]
     for hang, phase in [(chances.choice(HANGS), "measure")] if not chaos.weekly else cases * 5:
         begun = time.monotonic()
         measurement, folder = execute(f"{hang}@{phase}", QUICK if phase == "init" else replace(SETTINGS, step_timeout_seconds=1.0))
-        since = begun + QUICK.init_timeout_seconds if phase == "init" else moved(folder) + QUICK.step_timeout_seconds
+        since = begun + QUICK.init_timeout_seconds if phase == "init" else last_progress(folder) + QUICK.step_timeout_seconds
         late.append(time.monotonic() - since)
-        why = "not ready in time" if phase == "init" else "no rank moved"  # and not that the whole took too long
+        why = "not ready in time" if phase == "init" else "no rank moved"  # not the deadline of the whole trial
         if measurement.outcome is not Outcome.TIMEOUT or why not in measurement.evidence.message or left(folder):
             missed.append((hang, phase, measurement.outcome, measurement.evidence, left(folder)))
     assert not missed
@@ -99,26 +99,26 @@ def test_a_hang_is_noticed(execute: Execute, chaos: Chaos) -> None:
     chaos.found(f"ended and swept {worst(late)} after the deadline (1 s asked)")
 
 
-def moved(folder: Path) -> float:
-    """When a rank moved last, in monotonic seconds."""
+def last_progress(folder: Path) -> float:
+    """Time of the last progress of any rank, in monotonic seconds."""
     last = max(path.stat().st_mtime for path in folder.glob("rank-*.phase"))
     return last - time.time() + time.monotonic()
 
 
 @pytest.mark.chaos("Trials", "a rank ten times as slow is not a hang")
-def test_a_slow_rank_is_left_alone(execute: Execute, chaos: Chaos) -> None:
+def test_a_slow_rank_is_not_terminated(execute: Execute, chaos: Chaos) -> None:
     tries = chaos.size(1, 20)
-    patient = replace(QUICK, step_timeout_seconds=2.0)  # less than all its steps, more than one on a busy machine
+    patient = replace(QUICK, step_timeout_seconds=2.0)  # less than all steps, more than one step on a busy machine
     ended = [execute("slow-rank", patient)[0].outcome for _ in range(tries)]
     false = sum(outcome is not Outcome.OK for outcome in ended)
     assert false == 0
-    chaos.found(f"{tries} trials with steps ten times as long, {false} ended for it")
+    chaos.found(f"{tries} trials with steps ten times as long, {false} terminated for slowness")
 
 
-@pytest.mark.chaos("Trials", "nothing is left of a trial with a fault")
-def test_nothing_is_left(execute: Execute, chaos: Chaos) -> None:
+@pytest.mark.chaos("Trials", "a failed trial leaves nothing behind")
+def test_a_failed_trial_leaves_nothing_behind(execute: Execute, chaos: Chaos) -> None:
     chances, trials, behind = chaos.random(), chaos.size(4, 200), []
-    faults = [f"{name}@{chances.choice(PHASES[2:])}" for name in MESSES] + list(OTHERS)
+    faults = [f"{name}@{chances.choice(PHASES[2:])}" for name in LEFTOVERS] + list(OTHERS)
     for fault in schedule(faults, trials, chances):
         measurement, folder = execute(fault, QUICK)
         if found := left(folder):
@@ -129,7 +129,7 @@ def test_nothing_is_left(execute: Execute, chaos: Chaos) -> None:
 
 
 def schedule(faults: list[str], count: int, chances: random.Random) -> Iterator[str]:
-    """Each as often as the others, in any order."""
+    """Each fault equally often, in random order."""
     deck: list[str] = []
     for _ in range(count):
         deck = deck or chances.sample(faults, len(faults))
@@ -142,7 +142,7 @@ GLOO_SETTINGS = TrialSettings(steps=12, init_timeout_seconds=20.0, step_timeout_
 
 
 def by_gloo(plan: Plan, folder: Path, fault: str, at: int) -> tuple[Measurement, float]:
-    """What torchrun's ranks with this fault at a step were measured as, and when it was stored."""
+    """The measurement of torchrun's ranks with this fault at a step, and the time when it was stored."""
     executor = LocalExecutor(program=(sys.executable, GLOO, fault, str(at)))
     return executor.execute(plan, folder, GLOO_SETTINGS), time.monotonic()
 
@@ -150,7 +150,7 @@ def by_gloo(plan: Plan, folder: Path, fault: str, at: int) -> tuple[Measurement,
 @pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.chaos("Trials", "faults of real ranks, with torchrun and gloo")
-def test_faults_of_real_ranks(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+def test_faults_of_real_ranks_are_classified(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     each, chances = chaos.size(1, 5), chaos.random()
     after: dict[str, list[float]] = {"death": [], "hang": []}
     wrong, slow = [], 0
@@ -163,22 +163,24 @@ def test_faults_of_real_ranks(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
             expected, slow = Outcome.OK, slow + 1
         elif fault in GLOO_DEATHS:
             expected = Outcome.CRASH
-            after["death"].append(ended - float(told(folder, "struck")[0]))
+            after["death"].append(ended - float(noted(folder, "fault-time")[0]))
         else:
             expected = Outcome.TIMEOUT
-            since = begun + GLOO_SETTINGS.init_timeout_seconds if fault == "missing" else moved(folder) + 2.0
+            since = begun + GLOO_SETTINGS.init_timeout_seconds if fault == "missing" else last_progress(folder) + 2.0
             after["hang"].append(ended - since)
         if measurement.outcome is not expected or (expected is Outcome.CRASH and measurement.evidence.rank != 1) or left(folder):
             wrong.append((fault, measurement.outcome, measurement.evidence, left(folder)))
     assert not wrong
-    chaos.found(f"{len(faults)} trials, {len(wrong)} of a wrong class; {slow} with a rank ten times as slow, 0 ended for it")
+    chaos.found(
+        f"{len(faults)} trials, {len(wrong)} of a wrong class; {slow} with a rank ten times as slow, 0 terminated for slowness"
+    )
     chaos.found(f"deaths stored {worst(after['death'])} after (3 s asked)")
     chaos.found(f"hangs ended and swept {worst(after['hang'])} after their deadline (1 s asked)")
 
 
 @dataclass(frozen=True)
-class Holding:
-    """What this process holds."""
+class HeldResources:
+    """Resources held by this process."""
 
     memory_bytes: int
     descriptors: int
@@ -186,7 +188,7 @@ class Holding:
     processes: int
 
     @classmethod
-    def now(cls) -> "Holding":
+    def now(cls) -> "HeldResources":
         gc.collect()
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
@@ -194,23 +196,23 @@ class Holding:
 
 
 SETTLED = 5
-"""After so many trials a process holds what it holds for good, such as modules that were imported late."""
+"""Number of trials after which lazily imported modules are loaded."""
 
 
-def grown(run: Callable[[int], Measurement], trials: int) -> tuple[Holding, Holding]:
-    """What was held after the first few trials, which all end well, and after the last."""
+def grown(run: Callable[[int], Measurement], trials: int) -> tuple[HeldResources, HeldResources]:
+    """Resources held after the first few trials, and after the last; all trials must succeed."""
     for number in range(trials):
         if number == SETTLED:
-            first = Holding.now()
+            first = HeldResources.now()
         assert run(number).outcome is Outcome.OK
-    return first, Holding.now()
+    return first, HeldResources.now()
 
 
 @pytest.mark.weekly
 @pytest.mark.torch
-@pytest.mark.chaos("Trials", "many trials in a row hold nothing")
+@pytest.mark.chaos("Trials", "many trials in a row leak nothing")
 @pytest.mark.parametrize("ranks", ["stand-in", "runtime"])
-def test_many_trials_in_a_row(
+def test_many_trials_in_a_row_leak_nothing(
     make_executor: Callable[..., LocalExecutor], plan: Plan, tmp_path: Path, chaos: Chaos, ranks: str
 ) -> None:
     executor = LocalExecutor() if ranks == "runtime" else make_executor("well")

@@ -1,4 +1,4 @@
-"""The verdict: the gravest class wins, consequences blame nobody, and impossible figures never become a result."""
+"""Outcome of a trial: the most severe class wins, consequences of another rank's failure do not count."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def verdict(plan: Plan, ending: Ending, *ends: RankEnd) -> Measurement:
 
 
 WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600000 milliseconds"
-"""What NCCL's watchdog writes before it ends its process by SIGABRT."""
+"""Log line of NCCL's watchdog before it ends the process by SIGABRT."""
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqN
         (silent(0, 1, phase=""), silent(1, None), Outcome.INFRASTRUCTURE, 0),
     ],
 )
-def test_the_gravest_class_wins_and_names_its_rank(plan: Plan, first: RankEnd, second: RankEnd, outcome: Outcome, rank: int):
+def test_the_most_severe_outcome_wins_and_names_its_rank(plan: Plan, first: RankEnd, second: RankEnd, outcome: Outcome, rank: int):
     measurement = verdict(plan, FAILED, first, second)
     assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank), measurement.evidence
     assert (measurement.step_seconds, measurement.wall_seconds) == (None, 10.0)
 
 
 @pytest.mark.parametrize(("code", "lost"), [(-6, ()), (-11, (0,))])
-def test_a_rank_that_ends_itself_still_has_its_device(plan: Plan, code: int, lost: tuple[int, ...]):
+def test_a_rank_that_aborts_keeps_its_device(plan: Plan, code: int, lost: tuple[int, ...]):
     assert verdict(plan, ENDING, silent(0, code), silent(1, -15)).lost_ranks == lost
 
 
-def test_ranks_that_we_ended_are_not_lost(plan: Plan):
+def test_ranks_killed_by_the_executor_are_not_lost(plan: Plan):
     ending = replace(FAILED, deadline=Deadline.PEERS, ended=frozenset({0}))
     assert verdict(plan, ending, silent(0, -9), silent(1, -9)).lost_ranks == (0,)
 
 
-def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
+def test_a_sigkill_is_out_of_memory_only_if_the_kernel_counts_an_oom_kill(plan: Plan):
     assert verdict(plan, FAILED, well(0), silent(1, -9)).outcome is Outcome.CRASH
     assert verdict(plan, replace(FAILED, oom_kills=1), well(0), silent(1, -9)).outcome is Outcome.OOM
     launcher = silent(1, 1, log_tail="exitcode  : -9 (pid: 7)\ntraceback : Signal 9 (SIGKILL) received by PID 7")
@@ -93,13 +93,13 @@ def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(plan: Plan):
     assert verdict(plan, replace(FAILED, oom_kills=1), well(0), launcher).outcome is Outcome.OOM
 
 
-def test_what_our_own_kill_caused_is_a_timeout(plan: Plan):
+def test_a_kill_after_a_deadline_is_a_timeout(plan: Plan):
     hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset(), straggler=1, oom_kills=1)
     measurement = verdict(plan, hung, recorded(0, Outcome.CANCELLED, "ended by SIGTERM"), silent(1, -9))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1)
 
 
-def test_a_rank_that_crashed_before_the_deadline_explains_the_hang_of_the_other(plan: Plan):
+def test_a_crash_before_the_deadline_explains_the_hang_of_the_peer(plan: Plan):
     hung = replace(FAILED, deadline=Deadline.STEP, ended=frozenset({1}), straggler=0)
     measurement = verdict(plan, hung, silent(0, None), recorded(1, Outcome.CRASH, "ValueError: bad"))
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
@@ -118,7 +118,7 @@ def test_a_launcher_that_never_started_a_rank_shows_its_own_log(plan: Plan):
     assert measurement.evidence.log_tail == "the launcher's log"
 
 
-def test_the_slowest_rank_gives_the_step_and_the_mean_gives_communication(plan: Plan):
+def test_the_step_is_the_slowest_ranks_and_communication_the_mean(plan: Plan):
     slow = well(1, step_seconds=(0.2, 0.3, 0.4, 0.5), communication_seconds=0.4, exposed_communication_seconds=0.3)
     measurement = verdict(plan, ENDING, well(0), slow)
     assert measurement.outcome is Outcome.OK
@@ -128,11 +128,11 @@ def test_the_slowest_rank_gives_the_step_and_the_mean_gives_communication(plan: 
     assert (measurement.comm_ratio, measurement.exposed_comm_ratio) == pytest.approx((0.75, 0.5))
 
 
-def test_losses_come_from_the_first_rank_that_has_some(plan: Plan):
+def test_losses_are_those_of_the_first_rank_with_losses(plan: Plan):
     assert verdict(plan, ENDING, well(0), well(1, losses=(2.0, 1.0))).losses == (2.0, 1.0)
 
 
-def test_communication_that_a_rank_did_not_profile_is_left_out(plan: Plan):
+def test_unprofiled_communication_is_left_out(plan: Plan):
     measurement = verdict(plan, ENDING, well(0), well(1, communication_seconds=None, exposed_communication_seconds=None))
     assert (measurement.outcome, measurement.comm_ratio, measurement.exposed_comm_ratio) == (Outcome.OK, None, None)
 

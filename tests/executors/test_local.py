@@ -1,4 +1,4 @@
-"""Every fault of a trial ends in one Measurement with the right outcome, and leaves no process behind."""
+"""Every fault of a trial gives one Measurement with the correct outcome, and leaves no process behind."""
 
 import importlib.util
 import json
@@ -14,8 +14,8 @@ from types import FrameType
 
 import pytest
 from chaos import Chaos
-from executors.conftest import StandInEngine, in_full, wait_until
-from executors.messes import places
+from executors.conftest import StandInEngine, full_only, wait_until
+from executors.leftovers import places
 
 from strategist.contract import codec
 from strategist.contract.measurement import Kind, Measurement, Outcome, TrialSettings
@@ -37,7 +37,7 @@ MakeExecutor = Callable[..., LocalExecutor]
 
 
 def left() -> dict[int, str]:
-    """What is left of the trials that this process ran."""
+    """Processes left of the trials that this process ran."""
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
@@ -52,11 +52,11 @@ def execute(make_executor: MakeExecutor, plan: Plan, tmp_path: Path) -> Callable
     return run
 
 
-def test_a_trial_that_goes_well_is_measured(execute: Callable[..., Measurement], plan: Plan):
+def test_a_successful_trial_is_measured(execute: Callable[..., Measurement], plan: Plan):
     measurement = execute("well")
     assert (measurement.outcome, measurement.kind, measurement.plan_id) == (Outcome.OK, Kind.REAL, plan.id)
     assert measurement.evidence.message == ""
-    assert measurement.step_seconds == pytest.approx(0.01115)  # of rank 1, the slower
+    assert measurement.step_seconds == pytest.approx(0.01115)  # of rank 1, the slower rank
     assert measurement.step_seconds_spread == pytest.approx(0.00024 / 0.01115)
     assert measurement.steps_measured == 4
     assert measurement.tokens_per_second == pytest.approx(64 / 0.01115)
@@ -70,25 +70,27 @@ def test_a_trial_that_goes_well_is_measured(execute: Callable[..., Measurement],
 @pytest.mark.parametrize(
     ("fault", "settings", "outcome", "rank", "phase", "message"),
     [
-        in_full("hang-in-init", replace(SETTINGS, init_timeout_seconds=8.0), Outcome.TIMEOUT, 1, "init", "were not ready in time"),
+        full_only(
+            "hang-in-init", replace(SETTINGS, init_timeout_seconds=8.0), Outcome.TIMEOUT, 1, "init", "were not ready in time"
+        ),
         ("hang", QUICK_STEP, Outcome.TIMEOUT, 1, "measure", "no rank moved any more; furthest behind is rank 1, in measure"),
-        in_full("hang-deaf", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
-        in_full("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
-        in_full("move-for-ever", replace(SETTINGS, wall_timeout_seconds=8.0), Outcome.TIMEOUT, None, "measure", "took too long"),
-        in_full("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        full_only("hang-ignoring-sigterm", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        full_only("stopped", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
+        full_only("move-forever", replace(SETTINGS, wall_timeout_seconds=8.0), Outcome.TIMEOUT, None, "measure", "took too long"),
+        full_only("grandchild-and-hang", QUICK_STEP, Outcome.TIMEOUT, None, "measure", "no rank moved"),
         ("killed", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with signal 9"),
-        in_full("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),
-        in_full("raises", SETTINGS, Outcome.CRASH, 1, "measure", "exit code 1"),
-        in_full("leaves-early", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with exit code 0"),
-        in_full("leaves-nothing", SETTINGS, Outcome.BAD_MEASUREMENT, None, "measure", "left no record"),
+        full_only("segfault", SETTINGS, Outcome.CRASH, 1, "measure", "signal 11"),
+        full_only("raises", SETTINGS, Outcome.CRASH, 1, "measure", "exit code 1"),
+        full_only("leaves-early", SETTINGS, Outcome.CRASH, 1, "measure", "left no record and ended with exit code 0"),
+        full_only("leaves-nothing", SETTINGS, Outcome.BAD_MEASUREMENT, None, "measure", "left no record"),
         ("oom", SETTINGS, Outcome.OOM, 1, "measure", "can't allocate memory"),
-        in_full("oom-without-record", SETTINGS, Outcome.OOM, 1, "measure", "std::bad_alloc"),
-        in_full("oom-code", SETTINGS, Outcome.OOM, 1, "measure", "exit code 77"),
+        full_only("oom-without-record", SETTINGS, Outcome.OOM, 1, "measure", "std::bad_alloc"),
+        full_only("oom-code", SETTINGS, Outcome.OOM, 1, "measure", "exit code 77"),
         ("nan", SETTINGS, Outcome.NAN, None, "measure", "loss nan"),
         ("refused", SETTINGS, Outcome.REFUSED, None, "spawn", "offload=streamed"),
-        in_full("nan-figures", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "NaN is not a finite number"),
+        full_only("nan-figures", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "NaN is not a finite number"),
         ("torn", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "measure", "not a JSON document"),
-        in_full("zero-seconds", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "done", "a step of 0.0 s is impossible"),
+        full_only("zero-seconds", SETTINGS, Outcome.BAD_MEASUREMENT, 1, "done", "a step of 0.0 s is impossible"),
         ("never-starts", SETTINGS, Outcome.INFRASTRUCTURE, None, "", "before it could read the plan"),
     ],
 )
@@ -109,55 +111,55 @@ def test_each_fault_has_its_outcome(
     assert measurement.step_seconds is None
 
 
-def test_the_log_of_the_rank_that_failed_is_evidence(execute: Callable[..., Measurement]):
+def test_the_log_of_the_failed_rank_is_evidence(execute: Callable[..., Measurement]):
     tail = execute("raises").evidence.log_tail
     assert tail.endswith("ValueError: the layer is not there")
     assert "Traceback" in tail
 
 
 @pytest.mark.full
-def test_a_rank_that_is_slow_but_moves_is_left_alone(execute: Callable[..., Measurement]):
+def test_a_slow_rank_with_progress_is_not_terminated(execute: Callable[..., Measurement]):
     assert execute("slow", replace(SETTINGS, step_timeout_seconds=1.2)).outcome is Outcome.OK
 
 
-def test_a_peer_that_does_not_notice_a_crash_is_not_waited_for(execute: Callable[..., Measurement]):
+def test_a_hung_peer_of_a_crashed_rank_is_terminated(execute: Callable[..., Measurement]):
     patient = replace(SETTINGS, step_timeout_seconds=600.0, wall_timeout_seconds=600.0)
-    measurement = execute("crash-that-leaves-a-deaf-peer", patient)
+    measurement = execute("crash-with-hanging-peer", patient)
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.CRASH, "ValueError: bad")
 
 
-def test_work_that_is_done_counts_even_when_the_ranks_do_not_end(execute: Callable[..., Measurement]):
+def test_a_finished_trial_counts_although_its_ranks_do_not_exit(execute: Callable[..., Measurement]):
     measurement = execute("hang-at-exit", QUICK_STEP)
     assert (measurement.outcome, measurement.steps_measured) == (Outcome.OK, 4)
     assert "did not end by itself" in measurement.evidence.message
 
 
 @pytest.mark.full
-def test_a_log_of_any_length_takes_little_room(execute: Callable[..., Measurement], tmp_path: Path):
+def test_log_files_are_bounded(execute: Callable[..., Measurement], tmp_path: Path):
     assert execute("noisy").outcome is Outcome.OK
     logs = list((tmp_path / "trial").glob("*.log*"))
     assert sum(log.stat().st_size for log in logs) < 3 * 2**20
     assert b"the last line" in (tmp_path / "trial" / "rank-0.log").read_bytes()[-100:]
 
 
-def test_a_daemon_that_a_rank_started_is_ended(execute: Callable[..., Measurement]):
+def test_a_daemon_started_by_a_rank_is_terminated(execute: Callable[..., Measurement]):
     assert execute("grandchild").outcome is Outcome.OK
 
 
-def test_records_of_an_earlier_attempt_are_not_believed(execute: Callable[..., Measurement]):
+def test_records_of_an_earlier_attempt_are_ignored(execute: Callable[..., Measurement]):
     assert execute("well").outcome is Outcome.OK
     assert execute("leaves-nothing").outcome is Outcome.BAD_MEASUREMENT
 
 
 @pytest.mark.parametrize("launcher", [("/nowhere/torchrun",), (sys.executable, "-c", "import sys; sys.exit('no port')")])
-def test_a_launcher_that_fails_says_nothing_about_the_plan(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
+def test_a_failed_launcher_is_an_infrastructure_failure(plan: Plan, tmp_path: Path, launcher: tuple[str, ...]):
     measurement = LocalExecutor(engine=StandInEngine(launcher), program=("true",)).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "before any rank started" in measurement.evidence.message
     assert "cannot be started" in measurement.evidence.log_tail or "no port" in measurement.evidence.log_tail
 
 
-def test_a_measured_trial_comes_out_of_the_ledger_as_history(execute: Callable[..., Measurement], plan: Plan, tmp_path: Path):
+def test_a_measured_trial_is_exported_from_the_ledger_as_history(execute: Callable[..., Measurement], plan: Plan, tmp_path: Path):
     with Ledger.open(tmp_path / "study", create=True) as ledger:
         ledger.enqueue("candidate", codec.dumps(plan), "predicted")
         claim = ledger.claim("tuner", 60.0)
@@ -170,22 +172,22 @@ def test_a_measured_trial_comes_out_of_the_ledger_as_history(execute: Callable[.
     assert (record.plan, record.measurement) == (plan, measurement)
 
 
-def test_progress_is_told(execute: Callable[..., Measurement], tmp_path: Path):
-    """The rank goes on once each step was told."""
-    told: list[Progress] = []
+def test_progress_events_are_sent(execute: Callable[..., Measurement], tmp_path: Path):
+    """The rank continues after each step's event."""
+    received: list[Progress] = []
 
-    def hear(progress: Progress) -> None:
-        told.append(progress)
-        (tmp_path / "trial" / "told").write_text(f"{progress.step}")
+    def on_progress(progress: Progress) -> None:
+        received.append(progress)
+        (tmp_path / "trial" / "acknowledged").write_text(f"{progress.step}")
 
-    execute("waits-to-be-told", on_event=hear)
-    assert [event.phase for event in told][-1] in ("measure", "done")
-    assert list(dict.fromkeys(event.step for event in told if event.step is not None)) == [0, 1, 2]
-    assert told[-1].elapsed_seconds > told[0].elapsed_seconds
+    execute("waits-for-acknowledgement", on_event=on_progress)
+    assert [event.phase for event in received][-1] in ("measure", "done")
+    assert list(dict.fromkeys(event.step for event in received if event.step is not None)) == [0, 1, 2]
+    assert received[-1].elapsed_seconds > received[0].elapsed_seconds
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, in_full(ValueError)])
-def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
+@pytest.mark.parametrize("error", [KeyboardInterrupt, full_only(ValueError)])
+def test_an_exception_while_waiting_ends_the_trial_and_propagates(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, error: type[BaseException]
 ):
     def interrupt(progress: Progress) -> None:
@@ -208,13 +210,13 @@ def test_what_interrupts_the_wait_ends_the_trial_and_goes_on(
     ],
     ids=["its process runs", "before it is known", "before it is watched", "before the first look"],
 )
-def test_an_interruption_while_a_trial_is_started_leaves_nothing(
+def test_an_interruption_during_the_start_leaves_nothing(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, event: str, function: Callable[..., object]
 ):
-    """A signal's exception can come between any two instructions."""
+    """A signal's exception can be raised between any two instructions."""
 
-    def interrupt(frame: FrameType, what: str, value: object) -> None:
-        if what == event and frame.f_code is function.__code__:
+    def interrupt(frame: FrameType, happened: str, value: object) -> None:
+        if happened == event and frame.f_code is function.__code__:
             sys.setprofile(None)
             wait_until(lambda: bool(tagged(study)))  # a process shows no environment while it changes its program
             raise KeyboardInterrupt
@@ -252,8 +254,7 @@ Tuner = tuple[subprocess.Popen[bytes], str]
 
 @pytest.fixture
 def start_tuner(plan: Plan, tmp_path: Path) -> Iterator[Callable[[], Tuner]]:
-    """Each call starts a process that runs a trial which hangs, with daemons in sessions of their own, and waits until all are
-    there."""
+    """Each call starts a tuner process whose trial hangs, with daemons in new sessions, and waits until all run."""
     started: list[Tuner] = []
 
     def start() -> Tuner:
@@ -274,12 +275,12 @@ def start_tuner(plan: Plan, tmp_path: Path) -> Iterator[Callable[[], Tuner]]:
         sweep(study)
 
 
-@pytest.mark.chaos("Trials", "nothing is left of a trial whose tuner is killed")
-def test_a_tuner_killed_at_once_leaves_nothing(start_tuner: Callable[[], Tuner], chaos: Chaos):
+@pytest.mark.chaos("Trials", "a trial whose tuner is killed leaves nothing behind")
+def test_a_killed_tuner_leaves_nothing_of_its_trial(start_tuner: Callable[[], Tuner], chaos: Chaos):
     kills, seconds = chaos.size(1, 50), list[float]()
     for _ in range(kills):
         process, study = start_tuner()
-        assert len(tagged(study)) >= 7  # keeper, launcher, two keepers and ranks, daemons
+        assert len(tagged(study)) >= 7  # supervisor, launcher, two supervisors and ranks, daemons
         assert places(process.pid)
         process.kill()
         killed = time.monotonic()
@@ -289,12 +290,12 @@ def test_a_tuner_killed_at_once_leaves_nothing(start_tuner: Callable[[], Tuner],
     chaos.found(f"{kills} kills, 0 processes and temporary folders left {max(seconds):.2f} s later (1 s asked)")
 
 
-@pytest.mark.chaos("Trials", "what a tuner and its keeper leave is swept at the next start")
-def test_the_next_start_sweeps(start_tuner: Callable[[], Tuner], chaos: Chaos):
+@pytest.mark.chaos("Trials", "leftovers of a killed tuner and its supervisor are removed at the next start")
+def test_the_next_start_removes_leftovers_of_killed_tuners(start_tuner: Callable[[], Tuner], chaos: Chaos):
     kills, swept = chaos.size(1, 50), 0
     for _ in range(kills):
         process, study = start_tuner()
-        os.kill(min(tagged(study)), signal.SIGSTOP)  # the keeper, which would see to it
+        os.kill(min(tagged(study)), signal.SIGSTOP)  # the supervisor, which would clean up
         process.kill()
         process.wait()
         assert tagged(study)
@@ -303,10 +304,10 @@ def test_the_next_start_sweeps(start_tuner: Callable[[], Tuner], chaos: Chaos):
         assert not tagged(study)
         assert not places(process.pid)
     assert swept >= 7 * kills
-    chaos.found(f"{kills} kills of tuners whose keeper could not help: {swept} processes swept, 0 left, nor temporary folders")
+    chaos.found(f"{kills} kills of tuners whose supervisor was stopped: {swept} processes swept, 0 left, nor temporary folders")
 
 
-def test_a_tuner_interrupted_leaves_nothing(start_tuner: Callable[[], Tuner]):
+def test_an_interrupted_tuner_leaves_nothing(start_tuner: Callable[[], Tuner]):
     process, study = start_tuner()
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
@@ -314,12 +315,14 @@ def test_a_tuner_interrupted_leaves_nothing(start_tuner: Callable[[], Tuner]):
     assert not places(process.pid)
 
 
-def test_killing_the_keeper_of_a_trial_leaves_nothing_and_says_so(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
-    def strike(progress: Progress) -> None:
+def test_a_killed_trial_supervisor_is_an_infrastructure_failure_and_leaves_nothing(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path
+):
+    def kill_supervisor(progress: Progress) -> None:
         if progress.phase == "measure":
             os.kill(min(left()), signal.SIGKILL)
 
-    measurement = make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, strike)
+    measurement = make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, kill_supervisor)
     assert left() == {}
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "ended by signal 9" in measurement.evidence.message
@@ -332,8 +335,8 @@ def test_a_trial_sees_no_secrets():
     assert trial_environment({"OMP_NUM_THREADS": "4"})["OMP_NUM_THREADS"] == "4"
 
 
-def test_beside_gpus_the_host_has_all_its_threads(plan: Plan):
-    """It updates what is offloaded; ranks on a CPU share its cores."""
+def test_gpu_trials_use_all_host_threads(plan: Plan):
+    """The host updates offloaded parameters; CPU ranks share the cores."""
     on_gpus = replace(plan, cluster=replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda")))
     cores, ranks = len(os.sched_getaffinity(0)), plan.candidate.layout.world_size
     assert threads(plan) == 1
@@ -341,7 +344,7 @@ def test_beside_gpus_the_host_has_all_its_threads(plan: Plan):
     assert trial_environment({}, 8)["OMP_NUM_THREADS"] == "8"
 
 
-def test_ranks_that_share_a_gpu_need_one(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_ranks_sharing_a_gpu_need_one_device(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     driver = tmp_path / "nvidia-smi"
     driver.write_text("#!/bin/sh\necho GPU 0: test\n")
     driver.chmod(0o755)
@@ -353,7 +356,7 @@ def test_ranks_that_share_a_gpu_need_one(plan: Plan, tmp_path: Path, monkeypatch
     LocalExecutor(program=("true",)).preflight(replace(plan, cluster=replace(on_gpus, devices_share_one_gpu=True)))
 
 
-def test_ranks_see_what_the_plan_says_over_what_was_there(
+def test_variables_of_the_plan_override_the_environment_of_ranks(
     make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     driver = tmp_path / "bin" / "nvidia-smi"
@@ -367,14 +370,14 @@ def test_ranks_see_what_the_plan_says_over_what_was_there(
     on_gpus = replace(plan, cluster=replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda")))
     options = replace(plan.candidate.options, nccl_algorithm="ring", expandable_segments=True)
     on_gpus = replace(on_gpus, candidate=replace(plan.candidate, options=options))
-    assert make_executor("tells-its-environment").execute(on_gpus, tmp_path / "trial", SETTINGS).outcome is Outcome.OK
+    assert make_executor("writes-its-environment").execute(on_gpus, tmp_path / "trial", SETTINGS).outcome is Outcome.OK
     for rank in (0, 1):
         seen = json.loads((tmp_path / "trial" / f"environment-{rank}.json").read_text())
         assert (seen["NCCL_ALGO"], seen["NCCL_DEBUG"]) == ("Ring", "WARN")
         assert seen["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
 
 
-def test_a_machine_without_the_devices_is_said_before_anything_starts(plan: Plan, tmp_path: Path):
+def test_missing_devices_are_refused_before_starting(plan: Plan, tmp_path: Path):
     device = replace(plan.cluster.device, kind="cuda")
     layout = replace(plan.candidate.layout, dp_shard=4096)
     large = replace(plan, cluster=replace(plan.cluster, device=device), candidate=replace(plan.candidate, layout=layout))
@@ -383,14 +386,14 @@ def test_a_machine_without_the_devices_is_said_before_anything_starts(plan: Plan
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_torch_is_said_with_its_cure(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_torch_is_reported_with_the_install_command(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"torch: is not installed; pip install 'torch-strategist\[runtime\]'"):
         LocalExecutor().execute(plan, tmp_path, SETTINGS)
 
 
-def test_a_machine_without_memory_free_is_infrastructure(plan: Plan, tmp_path: Path):
-    ranks = (host_memory_bytes() - floor_bytes()) // RANK_START_BYTES  # of which this process and others hold some
+def test_a_machine_without_free_memory_is_an_infrastructure_failure(plan: Plan, tmp_path: Path):
+    ranks = (host_memory_bytes() - floor_bytes()) // RANK_START_BYTES  # more than is free, as other processes hold memory, too
     layout = replace(plan.candidate.layout, dp_shard=ranks)
     large = replace(plan, candidate=replace(plan.candidate, layout=layout))
     measurement = LocalExecutor(program=("true",)).execute(large, tmp_path, SETTINGS)
@@ -398,7 +401,7 @@ def test_a_machine_without_memory_free_is_infrastructure(plan: Plan, tmp_path: P
     assert f"{ranks} ranks need" in measurement.evidence.message
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
+def test_an_unwritable_folder_is_refused_in_one_line(make_executor: MakeExecutor, plan: Plan, tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         make_executor("well").execute(plan, tmp_path / "file", SETTINGS)
@@ -407,43 +410,45 @@ def test_a_folder_that_cannot_be_written_is_one_line(make_executor: MakeExecutor
 TRAINING = replace(SETTINGS, total_steps=20, max_restarts=2)
 
 
-def test_a_training_whose_rank_is_killed_begins_again(execute: Callable[..., Measurement]):
+def test_a_training_with_a_killed_rank_restarts(execute: Callable[..., Measurement]):
     measurement = execute("killed-once", TRAINING)
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.OK, 1, ())
 
 
 @pytest.mark.full
-def test_a_trial_does_not(execute: Callable[..., Measurement]):
+def test_a_trial_with_a_killed_rank_does_not_restart(execute: Callable[..., Measurement]):
     measurement = execute("killed-once", replace(SETTINGS, max_restarts=2))
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 0, (1,))
 
 
 @pytest.mark.full
-def test_restarts_are_counted_out(execute: Callable[..., Measurement]):
+def test_a_training_ends_after_its_maximum_of_restarts(execute: Callable[..., Measurement]):
     measurement = execute("killed", TRAINING)
     assert (measurement.outcome, measurement.restarts, measurement.lost_ranks) == (Outcome.CRASH, 2, (1,))
 
 
-def test_what_would_end_the_same_way_is_not_tried_again(execute: Callable[..., Measurement], tmp_path: Path):
+def test_a_training_out_of_memory_is_not_restarted(execute: Callable[..., Measurement], tmp_path: Path):
     measurement = execute("oom-code", TRAINING)
     assert (measurement.outcome, measurement.evidence.rank, measurement.lost_ranks) == (Outcome.OOM, 1, ())
     assert "exit code 77" in measurement.evidence.message
 
 
 @pytest.mark.full
-def test_a_rank_that_stands_still_is_lost(execute: Callable[..., Measurement]):
+def test_a_hung_rank_is_lost(execute: Callable[..., Measurement]):
     measurement = execute("hang", replace(TRAINING, step_timeout_seconds=1.5))
     assert (measurement.outcome, measurement.lost_ranks) == (Outcome.TIMEOUT, (1,))
 
 
 @pytest.mark.full
-def test_a_fault_of_all_ranks_takes_no_device_away(execute: Callable[..., Measurement]):
+def test_a_fault_of_the_code_loses_no_device(execute: Callable[..., Measurement]):
     assert execute("raises", TRAINING).lost_ranks == ()
 
 
-def test_lost_devices_are_hidden(make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lost_devices_are_hidden_from_ranks(
+    make_executor: MakeExecutor, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    executor = replace(make_executor("tells-its-environment"), lost=frozenset({1, 2}))
+    executor = replace(make_executor("writes-its-environment"), lost=frozenset({1, 2}))
     assert executor.execute(plan, tmp_path, SETTINGS).outcome is Outcome.OK
-    told = json.loads((tmp_path / "environment-0.json").read_text(encoding="utf-8"))
-    assert told["CUDA_VISIBLE_DEVICES"] == "4,7"
+    received = json.loads((tmp_path / "environment-0.json").read_text(encoding="utf-8"))
+    assert received["CUDA_VISIBLE_DEVICES"] == "4,7"

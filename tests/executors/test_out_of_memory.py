@@ -1,4 +1,4 @@
-"""Out of memory is an outcome: by whatever road it comes, and never by what is only said of memory."""
+"""Out of memory is detected for every kind of allocation, and never from messages that only mention memory."""
 
 import sys
 import threading
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chaos import Chaos
 from executors.conftest import StandInEngine
-from executors.shortages import KINDS
+from executors.oom_rank import KINDS
 from executors.test_judge_trial import ENDING, recorded, silent, verdict, well
 from strategist_runtime.process import is_out_of_memory
 
@@ -23,11 +23,11 @@ from strategist.units import GIB
 
 pytestmark = pytest.mark.torch
 
-RANK = str(Path(__file__).with_name("shortages.py"))
+RANK = str(Path(__file__).with_name("oom_rank.py"))
 SETTINGS = TrialSettings(init_timeout_seconds=40.0, step_timeout_seconds=600.0, wall_timeout_seconds=600.0)
 FAILED = replace(ENDING, exit_code=1)
 
-TOLD = (
+OOM_MESSAGES = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
     "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
     "[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
@@ -39,9 +39,9 @@ TOLD = (
     "MemoryError",
     "numpy._core._exceptions._ArrayMemoryError: MemoryError: Unable to allocate 2.00 GiB for an array",
 )  # fmt: skip
-"""What a process without a record wrote before it ended; those of CUDA are as torch writes them."""
+"""Last log lines of processes without a record; those of CUDA are torch's."""
 
-MENTIONED = (
+OTHER_MESSAGES = (
     "RuntimeError: CUDA error: an illegal memory access was encountered",
     "RuntimeError: Pin memory thread exited unexpectedly",
     "RuntimeError: memory_format option is only supported by strided tensors",
@@ -69,19 +69,19 @@ MENTIONED = (
     "RuntimeError: CUDA error: device-side assert triggered",
     "NameError: name 'MemoryError_' is not defined",
 )  # fmt: skip
-"""What other failures say."""
+"""Messages of other failures that mention memory."""
 
 
 @contextmanager
 def least_memory() -> Iterator[list[int]]:
-    """Looks at what the machine has left while trials run; the list's last value is the least."""
+    """Polls the machine's free memory while trials run; the list's last value is the minimum."""
     least, over = [available_bytes()], threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while not over.wait(0.01):
             least.append(min(least[-1], available_bytes()))
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=poll)
     watcher.start()
     try:
         yield least
@@ -91,39 +91,41 @@ def least_memory() -> Iterator[list[int]]:
 
 
 def run(plan: Plan, folder: Path, kind: str) -> Measurement:
-    """A trial of which a rank runs out of memory in this way."""
+    """A trial in which a rank runs out of memory in this way."""
     return LocalExecutor(study="memory", engine=StandInEngine(), program=(sys.executable, RANK, kind)).execute(
         plan, folder, SETTINGS
     )
 
 
-def test_a_rank_that_takes_more_than_it_may_has_run_out_of_memory(plan: Plan, tmp_path: Path) -> None:
+def test_a_rank_over_its_memory_limit_is_out_of_memory(plan: Plan, tmp_path: Path) -> None:
     for kind in ("python", "c++"):
         measurement = run(plan, tmp_path / kind, kind)
         assert (measurement.outcome, measurement.evidence.rank) == (Outcome.OOM, 1), measurement.evidence
 
 
 @pytest.mark.full
-@pytest.mark.chaos("Trials", "out of memory is an outcome")
-def test_out_of_memory_is_an_outcome(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Trials", "every kind of out of memory is classified as such")
+def test_every_kind_of_out_of_memory_is_detected(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     each, missed = chaos.size(1, 10), []
     kinds = [kind for kind in KINDS if kind != "machine"]
     for number, kind in enumerate(kinds * each):
         measurement = run(plan, tmp_path / f"{number}", kind)
         if measurement.outcome is not Outcome.OOM:
             missed.append((kind, measurement.outcome, measurement.evidence))
-    silents = [silent(1, code, log_tail=f"{line}\n") for line in TOLD for code in (1, -6)]
-    told = [verdict(plan, FAILED, silent(0, -15), end).outcome for end in silents]
-    missed += [outcome for outcome in told if outcome is not Outcome.OOM]
+    ends_without_record = [silent(1, code, log_tail=f"{line}\n") for line in OOM_MESSAGES for code in (1, -6)]
+    outcomes = [verdict(plan, FAILED, silent(0, -15), end).outcome for end in ends_without_record]
+    missed += [outcome for outcome in outcomes if outcome is not Outcome.OOM]
     assert not missed
-    chaos.found(f"{each * len(kinds)} trials of {len(kinds)} kinds and {len(told)} logs of processes without a record")
+    chaos.found(f"{each * len(kinds)} trials of {len(kinds)} kinds and {len(outcomes)} logs of processes without a record")
     chaos.found(f"{len(missed)} missed")
 
 
 @pytest.mark.full
-@pytest.mark.chaos("Trials", "a trial does not take the machine's last memory")
-def test_the_machine_keeps_memory(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: Chaos) -> None:
-    """The floor is put a GiB below what is free, so that little is taken from others; once, weekly, it stays where it is."""
+@pytest.mark.chaos("Trials", "a trial is terminated before it takes the machine's last memory")
+def test_a_trial_is_terminated_before_it_takes_the_last_memory(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: Chaos
+) -> None:
+    """The floor is set one GiB below the free memory, to take little from other processes; weekly also the real floor."""
     deepest, trials = 0, chaos.size(1, 10)
     for number in range(trials):
         with monkeypatch.context() as patch, least_memory() as least:
@@ -142,14 +144,14 @@ def test_the_machine_keeps_memory(plan: Plan, tmp_path: Path, monkeypatch: pytes
         chaos.found(f"one with the floor of {FLOOR_BYTES / GIB:.0f} GiB: {least[-1] / GIB:.1f} GiB stayed free (2 GiB asked)")
 
 
-@pytest.mark.chaos("Trials", "what only speaks of memory is none")
-def test_what_only_speaks_of_memory_is_no_shortage(plan: Plan, chaos: Chaos) -> None:
-    """As the message of a record, which the runtime judges by what was thrown, and as the log of a process that left none."""
+@pytest.mark.chaos("Trials", "failures that only mention memory are not classified as out of memory")
+def test_failures_that_only_mention_memory_are_not_out_of_memory(plan: Plan, chaos: Chaos) -> None:
+    """As the message of a record, classified by its exception, and as the log of a process without a record."""
     false, count = [], 0
-    for line in MENTIONED:
-        name, _, said = line.partition(": ")
+    for line in OTHER_MESSAGES:
+        name, _, message = line.partition(": ")
         thrown = {"RuntimeError": RuntimeError, "OSError": OSError, "ValueError": ValueError, "KeyError": KeyError}.get(name)
-        outcome = Outcome.OOM if thrown and is_out_of_memory(thrown(said)) else Outcome.CRASH
+        outcome = Outcome.OOM if thrown and is_out_of_memory(thrown(message)) else Outcome.CRASH
         ends = [recorded(1, outcome, line), *(silent(1, code, log_tail=f"Traceback\n{line}\n") for code in (1, -6, -9))]
         for end in ends:
             count += 1
@@ -160,19 +162,21 @@ def test_what_only_speaks_of_memory_is_no_shortage(plan: Plan, chaos: Chaos) -> 
     chaos.found(f"{count} other failures, {len(false)} taken for out of memory")
 
 
-def test_a_trial_on_a_machine_that_others_filled_is_run_again(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if they had taken more than there is since it began."""
-    watch = host_memory.MemoryWatch("nobody")
+def test_memory_taken_by_other_processes_is_an_infrastructure_failure(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if other processes had taken more than is free since the trial began."""
+    watch = host_memory.MemoryWatch("other")
     monkeypatch.setattr(host_memory, "available_bytes", lambda: watch._before // 2)
     monkeypatch.setattr(watch, "_floor", watch._before)
-    assert watch.look() is host_memory.Deadline.CROWDED
+    assert watch.poll() is host_memory.Deadline.CROWDED
     crowded = replace(FAILED, deadline=host_memory.Deadline.CROWDED, ended=frozenset())
     measurement = verdict(plan, crowded, silent(0, -9), silent(1, -9))
     assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)
 
 
-def test_the_kernel_is_asked_about_this_process_s_own_group(tmp_path: Path) -> None:
-    """What it kills in other containers of the machine is not a trial's."""
+def test_oom_kills_are_counted_in_the_cgroup_of_this_process(tmp_path: Path) -> None:
+    """OOM kills in other containers do not count."""
     for name, text in {
         "proc/vmstat": "nr_free_pages 5\noom_kill 7\n",
         "proc/self/cgroup": "1:name=systemd:/\n0::/a.slice/job-1\n",
@@ -188,7 +192,7 @@ def test_the_kernel_is_asked_about_this_process_s_own_group(tmp_path: Path) -> N
     assert host_memory.oom_kills() >= 0
 
 
-def test_a_killed_process_of_a_data_loader_is_out_of_memory_when_the_kernel_says_so(plan: Plan) -> None:
-    said = recorded(1, Outcome.CRASH, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed.")
-    assert verdict(plan, FAILED, well(0), said).outcome is Outcome.CRASH
-    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), said).outcome is Outcome.OOM
+def test_a_killed_data_loader_worker_is_out_of_memory_if_the_kernel_counts_an_oom_kill(plan: Plan) -> None:
+    failed = recorded(1, Outcome.CRASH, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed.")
+    assert verdict(plan, FAILED, well(0), failed).outcome is Outcome.CRASH
+    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), failed).outcome is Outcome.OOM

@@ -1,4 +1,4 @@
-"""What fails every trial is said before the first, in one line with what to do; each fault is real, in a process of its own."""
+"""Faults that would fail every trial are refused before the first, in one line with a next step; each fault is real."""
 
 import os
 import shutil
@@ -58,9 +58,9 @@ metrics: {lines: "step: {step} tps: {tokens_per_second_per_device}"}
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """How a machine is broken: ``within`` is a command that runs another one there; ``says`` what is to be read."""
+    """A fault of a machine: ``within`` is a command that runs another command with the fault; ``message`` is the expected error."""
 
-    says: str
+    message: str
     within: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     kind: str = "cpu"
@@ -80,37 +80,39 @@ READ_ONLY = """
 for place in /tmp /var/tmp; do mount --bind $place $place && mount -o remount,ro,bind $place; done
 mount -t tmpfs none PLACE && exec "$@"
 """
-"""But for the place of the trial."""
+"""Except for the trial's folder."""
 
 FAULTS = {
-    "no port": Fault(within=("unshare", "-n"), says="no port can be opened on 127.0.0.1"),
-    "full disk": Fault(within=mounted("size=64k", "PLACE"), says="left, and a trial writes logs; make room"),
-    "read-only disk": Fault(within=mounted("ro", "PLACE"), says="choose another folder"),
-    "no permission": Fault(within=WITHOUT_RIGHTS, mode=0o555, says="Permission denied"),
-    "a file for a folder": Fault(files={"place/trial": ""}, says="cannot be written"),
-    "full shared memory": Fault(within=mounted("size=64k", "/dev/shm"), says="/dev/shm has 64.0 KiB"),
-    "no temporary files": Fault(within=("unshare", "-m", "sh", "-c", READ_ONLY, "sh"), says="temporary files: cannot be written"),
-    "few descriptors": Fault(within=("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"), says="may open 40 files"),
+    "no port": Fault(within=("unshare", "-n"), message="no port can be opened on 127.0.0.1"),
+    "full disk": Fault(within=mounted("size=64k", "PLACE"), message="left, and a trial writes logs; make room"),
+    "read-only disk": Fault(within=mounted("ro", "PLACE"), message="choose another folder"),
+    "no permission": Fault(within=WITHOUT_RIGHTS, mode=0o555, message="Permission denied"),
+    "a file for a folder": Fault(files={"place/trial": ""}, message="cannot be written"),
+    "full shared memory": Fault(within=mounted("size=64k", "/dev/shm"), message="/dev/shm has 64.0 KiB"),
+    "no temporary files": Fault(
+        within=("unshare", "-m", "sh", "-c", READ_ONLY, "sh"), message="temporary files: cannot be written"
+    ),
+    "few descriptors": Fault(within=("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"), message="may open 40 files"),
     "torch that does not load": Fault(
         files={"place/torch/__init__.py": 'raise ImportError("libcudart.so.13: cannot open shared object file")'},
-        environment={"PYTHONPATH": "PLACE"}, says="torch cannot be imported (ImportError: libcudart.so.13",
+        environment={"PYTHONPATH": "PLACE"}, message="torch cannot be imported (ImportError: libcudart.so.13",
     ),
     "old torch": Fault(
         files={"place/torch-2.3.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.3.0\n"},
-        environment={"PYTHONPATH": "PLACE"}, says="torch 2.3.0 is older than 2.11",
+        environment={"PYTHONPATH": "PLACE"}, message="torch 2.3.0 is older than 2.11",
     ),
-    "no such interface": Fault(environment={"GLOO_SOCKET_IFNAME": "nowhere0"}, says="this machine has no interface nowhere0"),
-    "no devices": Fault(kind="cuda", says="2 ranks on cuda: this machine shows"),
-    "no memory": Fault(ranks=10**5, says="100000 ranks: need"),
-    "bad interpreter": Fault(interpreter_goes=True, says="cannot be started any more"),
-    "no such program": Fault(command="no-such-program", says="no-such-program is not installed here"),
-    "missing script": Fault(command='"{python}", train.py', says="train.py is not there"),
-    "missing variable": Fault(command='"{python}", "--data={environment.MY_DATA}"', says="environment variable MY_DATA"),
+    "no such interface": Fault(environment={"GLOO_SOCKET_IFNAME": "nowhere0"}, message="this machine has no interface nowhere0"),
+    "no devices": Fault(kind="cuda", message="2 ranks on cuda: this machine shows"),
+    "no memory": Fault(ranks=10**5, message="100000 ranks: need"),
+    "bad interpreter": Fault(interpreter_goes=True, message="cannot be started any more"),
+    "no such program": Fault(command="no-such-program", message="no-such-program is not installed here"),
+    "missing script": Fault(command='"{python}", train.py', message="train.py is not there"),
+    "missing variable": Fault(command='"{python}", "--data={environment.MY_DATA}"', message="environment variable MY_DATA"),
 }  # fmt: skip
 
 
 def refused(fault: Fault, folder: Path, plan: Plan) -> tuple[float, str]:
-    """Seconds until it was said, and what."""
+    """Seconds until the refusal, and its message."""
     place = folder / "place"
     place.mkdir(parents=True)
     for name, text in fault.files.items():
@@ -131,36 +133,36 @@ def refused(fault: Fault, folder: Path, plan: Plan) -> tuple[float, str]:
         [*within, python, "-c", RUN, *words], env={**os.environ, **set_here, "PYTHONPATH": ":".join(filter(None, paths))},
         cwd=folder, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
-    seconds, _, said = done.stdout.partition("\n")
-    return (float(seconds), said.strip()) if said else (0.0, f"NOTHING: {done.stdout}{done.stderr[-2000:]}")
+    seconds, _, printed = done.stdout.partition("\n")
+    return (float(seconds), printed.strip()) if printed else (0.0, f"NOTHING: {done.stdout}{done.stderr[-2000:]}")
 
 
-def breakable() -> bool:
-    """Whether this machine lets us break one of our own: namespaces, mounts, other users."""
+def can_break_machine() -> bool:
+    """Whether this machine permits namespaces and mounts, with which faults are made."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return False
     return subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True, check=False).returncode == 0
 
 
 needs_a_machine_to_break = pytest.mark.skipif(
-    not breakable(), reason="only root can break a machine so, and not in every container"
+    not can_break_machine(), reason="only root can break a machine so, and not in every container"
 )
 
 
 @pytest.mark.full
 @needs_a_machine_to_break
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_platform_fault_is_said(name: str, plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_each_platform_fault_is_reported(name: str, plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("machine")
     folder.chmod(0o755)
-    _, said = refused(FAULTS[name], folder, plan)
-    assert FAULTS[name].says in said
-    assert "\n" not in said
+    _, printed = refused(FAULTS[name], folder, plan)
+    assert FAULTS[name].message in printed
+    assert "\n" not in printed
 
 
 @needs_a_machine_to_break
-@pytest.mark.chaos("Trials", "a platform fault is said before the first trial")
-def test_a_platform_fault_is_said_before_the_first_trial(
+@pytest.mark.chaos("Trials", "a platform fault is reported before the first trial")
+def test_platform_faults_are_reported_before_the_first_trial(
     plan: Plan, tmp_path_factory: pytest.TempPathFactory, chaos: Chaos
 ) -> None:
     names = list(FAULTS) if chaos.weekly else chaos.random().sample(list(FAULTS), 2)
@@ -168,11 +170,13 @@ def test_a_platform_fault_is_said_before_the_first_trial(
     for name in names:
         folder = tmp_path_factory.mktemp("machine")
         folder.chmod(0o755)
-        took, said = refused(FAULTS[name], folder, plan)
+        took, printed = refused(FAULTS[name], folder, plan)
         seconds.append(took)
-        if FAULTS[name].says not in said or "\n" in said or ";" not in said:
-            wrong[name] = said
+        if FAULTS[name].message not in printed or "\n" in printed or ";" not in printed:
+            wrong[name] = printed
     assert not wrong, wrong
     assert not tagged("preflight.")
-    chaos.found(f"{len(names)} faults of a machine: {len(names) - len(wrong)} said in one line with what to do, 0 trials started")
+    chaos.found(
+        f"{len(names)} faults of a machine: {len(names) - len(wrong)} reported in one line with a next step, 0 trials started"
+    )
     chaos.found(f"{max(seconds):.1f} s at most (5 s asked)")

@@ -1,4 +1,4 @@
-"""A keeper bounds the log of its command, notes its end, and takes it along when it dies."""
+"""The process supervisor bounds the log of its command, records its exit, and ends it when the supervisor dies."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def start(folder: Path, code: str) -> subprocess.Popen[bytes]:
         ("import os, signal; os.kill(os.getpid(), 15)", -15, 143),
     ],
 )
-def test_the_end_of_the_command_is_noted_and_passed_on(tmp_path: Path, code: str, noted: int, exit_code: int):
+def test_the_exit_code_of_the_command_is_recorded_and_returned(tmp_path: Path, code: str, noted: int, exit_code: int):
     before = time.monotonic()
     assert start(tmp_path, code).wait() == exit_code
     ended = read_exit(tmp_path, 3)
@@ -39,7 +39,7 @@ def test_the_end_of_the_command_is_noted_and_passed_on(tmp_path: Path, code: str
     assert before <= ended[1] <= time.monotonic()
 
 
-def test_a_long_log_keeps_its_end(tmp_path: Path):
+def test_the_end_of_a_long_log_is_kept(tmp_path: Path):
     start(tmp_path, "for i in range(120_000): print('line', i)").wait()
     kept = b"".join((tmp_path / name).read_bytes() for name in ("rank-3.log.old", "rank-3.log"))
     assert len(kept) <= 2 * LOG_BYTES
@@ -54,44 +54,44 @@ def test_a_log_without_lines_and_with_control_characters_is_shown_plainly(tmp_pa
     assert tail.isprintable() or set(tail) == {"x", "r", "e", "d", "\t", "n"}
 
 
-def test_a_grandchild_that_holds_the_output_open_is_not_waited_for(tmp_path: Path):
+def test_a_grandchild_with_open_output_is_not_awaited(tmp_path: Path):
     sleeper = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid)"
     assert start(tmp_path, sleeper).wait() == 0
     os.kill(int(log_tail(tmp_path, "rank-3")), signal.SIGKILL)
 
 
-def test_sigterm_is_left_to_the_command_and_its_end_awaited(tmp_path: Path):
+def test_on_sigterm_the_supervisor_waits_for_its_command(tmp_path: Path):
     code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(5)); print('ready', flush=True); signal.pause()"
-    keeper = start(tmp_path, code)
+    supervisor = start(tmp_path, code)
     while log_tail(tmp_path, "rank-3") != "ready":
         time.sleep(0.01)
-    os.killpg(keeper.pid, signal.SIGTERM)
-    assert keeper.wait() == 5
+    os.killpg(supervisor.pid, signal.SIGTERM)
+    assert supervisor.wait() == 5
 
 
-def test_a_sigterm_ends_keeper_and_command_at_any_moment(tmp_path: Path):
-    """Also while the one is about to start the other."""
+def test_sigterm_ends_supervisor_and_command_at_any_moment(tmp_path: Path):
+    """Also while the supervisor is about to start its command."""
     for number in range(12):
         folder = tmp_path / f"{number}"
         folder.mkdir()
-        keeper = start(folder, "import time; time.sleep(600)")
+        supervisor = start(folder, "import time; time.sleep(600)")
         time.sleep(0.005 * number)
-        os.killpg(keeper.pid, signal.SIGTERM)
-        assert keeper.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)
+        os.killpg(supervisor.pid, signal.SIGTERM)
+        assert supervisor.wait() in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-def test_a_command_does_not_outlive_its_keeper(tmp_path: Path):
-    keeper = start(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+def test_a_command_does_not_outlive_its_supervisor(tmp_path: Path):
+    supervisor = start(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
     while not (pid := log_tail(tmp_path, "rank-3")):
         time.sleep(0.01)
-    keeper.kill()
-    keeper.wait()
+    supervisor.kill()
+    supervisor.wait()
     with suppress(OSError):  # it may be reaped between two looks
         while Path(f"/proc/{pid}/cmdline").read_bytes():
             time.sleep(0.01)
 
 
-def test_a_command_that_does_not_exist_is_said_in_the_log(tmp_path: Path):
+def test_a_missing_command_is_reported_in_the_log(tmp_path: Path):
     command = [sys.executable, "-m", "strategist.executors.process_supervisor", "rank", str(tmp_path), "/nowhere/python"]
     assert subprocess.run(command, env={**os.environ, "RANK": "3"}, check=False).returncode == 127
     assert log_tail(tmp_path, "rank-3") == "/nowhere/python: cannot be started: No such file or directory"

@@ -1,4 +1,4 @@
-"""Trials on a real Ray: their ranks meet, wait for room, and nothing of them is left however it ends."""
+"""Trials on a real Ray cluster: rendezvous, waiting for nodes, outcomes, and no process left."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def ray() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def by_ray(ray: RayCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """A plan for the cluster's two nodes, a rank each."""
+    """A plan with one rank on each of the cluster's two nodes."""
     monkeypatch.syspath_prepend(str(RAY))
     for name, value in ray.environment.items():
         monkeypatch.setenv(name, value)
@@ -65,8 +65,8 @@ executor("grandchild-and-hang", sys.argv[3]).execute(plan, Path(sys.argv[2], "tr
 
 @pytest.mark.full
 @pytest.mark.engine("ray")
-def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_path: Path) -> None:
-    """Nothing is left of the killed tuner's trial, nor of the other, which hangs in its turn."""
+def test_a_queued_trial_starts_when_the_tuner_that_holds_the_nodes_is_killed(by_ray, tmp_path: Path) -> None:
+    """Nothing is left of the killed tuner's trial, nor of the queued trial, which hangs later."""
     plan = by_ray
     codec.save(plan, tmp_path / "given.json")
     study = f"tuner-{os.getpid()}-ray"
@@ -94,17 +94,17 @@ def test_a_trial_waits_for_the_nodes_of_a_tuner_that_is_killed_then(by_ray, tmp_
 
 @pytest.mark.full
 @pytest.mark.engine("ray")
-def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path) -> None:
-    """The trial that ran there is run again, on the node that comes instead."""
+def test_a_trial_on_a_lost_ray_node_is_run_again(by_ray, ray, tmp_path: Path) -> None:
+    """The lost trial runs again on the replacement node."""
     study = tmp_path / "study"
-    asked = "--model tiny --gpus 2x1xcpu --seq-len 64 --global-batch 8 --trials 1 --confirm 0 --steps 30 --engine ray --quiet"
-    command = [sys.executable, "-m", "strategist.cli.main", "tune", *asked.split(), "--study", str(study)]
+    options = "--model tiny --gpus 2x1xcpu --seq-len 64 --global-batch 8 --trials 1 --confirm 0 --steps 30 --engine ray --quiet"
+    command = [sys.executable, "-m", "strategist.cli.main", "tune", *options.split(), "--study", str(study)]
     tuner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: (study / "trials" / "1-1" / "progress.jsonl").exists() or tuner.poll() is not None)
     ray.lose("worker")
     ray.begin("worker")
-    _, said = tuner.communicate()
-    assert tuner.returncode == 0, said
+    _, output = tuner.communicate()
+    assert tuner.returncode == 0, output
     [trial] = read(study).trials
     assert (trial.outcome, trial.attempts) == (Outcome.OK, 2)
     lost = codec.load(Measurement, study / "trials" / "1-1" / "measurement.json")
@@ -113,7 +113,7 @@ def test_a_study_loses_nothing_when_ray_loses_a_node(by_ray, ray, tmp_path: Path
 
 @pytest.mark.full
 @pytest.mark.engine("ray")
-def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, tmp_path: Path) -> None:
+def test_an_external_program_runs_on_each_ray_node(by_ray, tmp_path: Path) -> None:
     text = (
         "program: script\ncommand: [sh, -c, 'echo on $NODE_RANK of $NNODES; echo step 1 took 0.5 s; sleep 1', '{ranks_per_node}']\n"
         "layout: {dp_shard: any}\nworkload: {seq_len: any, global_batch: any}\nknobs: {micro_batch: any}\n"
@@ -130,7 +130,7 @@ def test_a_program_of_others_is_run_on_each_node_and_read_on_the_first(by_ray, t
 
 @pytest.mark.full
 @pytest.mark.engine("ray")
-def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
+def test_a_crash_names_its_rank(by_ray, tmp_path: Path) -> None:
     found = executor("raises").execute(by_ray, tmp_path, SETTINGS)
     assert (found.outcome, found.evidence.rank) == (Outcome.CRASH, 1), found.evidence
     assert left() == {}
@@ -138,7 +138,7 @@ def test_a_crash_is_that_of_its_rank(by_ray, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.engine("ray")
-def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, monkeypatch, tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_an_infrastructure_failure_with_its_address(by_ray, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.4:9")
     found = executor("well").execute(by_ray, tmp_path, SETTINGS)
     assert found.outcome is Outcome.INFRASTRUCTURE
@@ -146,6 +146,6 @@ def test_a_cluster_that_is_not_there_is_infrastructure_with_its_address(by_ray, 
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", ""])
-def test_an_address_that_is_no_cluster_of_this_machine_is_one_line(address: str) -> None:
+def test_an_address_of_no_local_cluster_is_refused_in_one_line(address: str) -> None:
     with pytest.raises(InputError, match=r"--ray .*: is not the address of a cluster that this machine is a node of"):
         Ray(address=address)

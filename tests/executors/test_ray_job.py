@@ -1,4 +1,4 @@
-"""What a node of a Ray cluster runs ends with its worker."""
+"""The command on a Ray node ends with its worker."""
 
 import ast
 import subprocess
@@ -16,7 +16,7 @@ subprocess.run([sys.executable, "-c", program], preexec_fn=_ends_with_worker)
 
 
 def test_the_command_of_a_node_ends_with_its_worker() -> None:
-    """However that ends. What has the kernel do so is taken out of ``ray_job``, which only a machine with Ray can import."""
+    """Also if the worker is killed. The code is extracted from ``ray_job``, which only a machine with Ray can import."""
     code = ast.parse((Path(engine.__file__).parent / "ray_job.py").read_text(encoding="utf-8")).body
     names = {"PR_SET_PDEATHSIG", "_ends_with_worker"}
     ends = "\n".join(ast.unparse(node) for node in code if (getattr(node, "name", "") or ast.unparse(node).split(" ")[0]) in names)

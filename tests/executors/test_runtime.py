@@ -1,4 +1,4 @@
-"""The local executor with torchrun and the real runtime: one trial that goes well, one for each fault that only they show."""
+"""The local executor with torchrun and the real runtime: a successful trial, and faults that only real ranks show."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def left() -> list[int]:
 
 
 def rank_process(rank: int) -> int:
-    """The process of a rank, below its keeper."""
+    """The process of a rank, a child of its supervisor."""
     for pid in left():
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -35,8 +35,8 @@ def rank_process(rank: int) -> int:
     raise AssertionError(f"no process of rank {rank}")
 
 
-def strike(number: int) -> Callable[[Progress], None]:
-    """Sends rank 1 the signal once it measures."""
+def signal_rank_1(number: int) -> Callable[[Progress], None]:
+    """An event callback that sends the signal to rank 1 in its measuring phase."""
     struck: list[int] = []
 
     def on_event(progress: Progress) -> None:
@@ -75,13 +75,13 @@ def test_a_plan_that_does_not_fit_runs_out_of_memory(plan: Plan, tmp_path: Path)
 
 
 @pytest.mark.full
-def test_a_killed_rank_is_named_and_not_the_peer_that_complains(plan: Plan, tmp_path: Path):
-    measurement = execute(plan, tmp_path, LONG, strike(signal.SIGKILL))
+def test_a_killed_rank_is_named_and_not_its_failing_peer(plan: Plan, tmp_path: Path):
+    measurement = execute(plan, tmp_path, LONG, signal_rank_1(signal.SIGKILL))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.CRASH, 1), measurement.evidence
     assert "signal 9" in measurement.evidence.message
 
 
 @pytest.mark.full
 def test_a_stopped_rank_is_a_timeout(plan: Plan, tmp_path: Path):
-    measurement = execute(plan, tmp_path, LONG, strike(signal.SIGSTOP))
+    measurement = execute(plan, tmp_path, LONG, signal_rank_1(signal.SIGSTOP))
     assert (measurement.outcome, measurement.evidence.rank) == (Outcome.TIMEOUT, 1), measurement.evidence

@@ -1,4 +1,4 @@
-"""One rank of a plan, executed alone: what is measured of it, what the estimate adds, and how it fails."""
+"""Shadow runs, one rank executed alone: measured and modelled parts of a step, and outcomes of failures."""
 
 import sys
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ def large(plan: Plan) -> Plan:
 
 
 def seen(plan: Plan, **changes: object) -> Measurement:
-    """What the process showed: a step of 40 ms that the profiler stretched to 50, of which 10 stood in for peers."""
+    """The rank's measurement: a step of 40 ms, profiled as 50 ms, of which 10 ms stand in for peers."""
     measurement = Measurement(
         plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, step_seconds=0.04, steps_measured=4, peak_memory_bytes=(1000,),
         time={"matmul": 0.03, "optimizer": 0.01, "dp_communication": 0.006, "world_communication": 0.004}, losses=(0.0, 0.0),
@@ -36,7 +36,7 @@ def seen(plan: Plan, **changes: object) -> Measurement:
     return replace(measurement, **changes)
 
 
-def test_what_is_measured_and_what_is_modelled_make_a_step(large: Plan) -> None:
+def test_the_step_is_the_sum_of_measured_and_modelled_parts(large: Plan) -> None:
     found = shadow_measurement(seen(large), large, 5)
     predicted = asdict(large.estimate.time)
     assert found.kind is Kind.SHADOW
@@ -50,14 +50,14 @@ def test_what_is_measured_and_what_is_modelled_make_a_step(large: Plan) -> None:
     assert found.peak_memory_bytes == (1000,)
 
 
-def test_a_bubble_is_as_much_longer_as_what_it_waits_for(large: Plan) -> None:
+def test_the_bubble_scales_with_measured_computation(large: Plan) -> None:
     computing = sum(seconds for name, seconds in asdict(large.estimate.time).items() if name not in MODELLED_PARTS)
     found = shadow_measurement(seen(large), large, 0)
     assert found.time is not None
     assert found.time["bubble"] == pytest.approx(large.estimate.time.bubble * 0.032 / computing)
 
 
-def test_nothing_that_takes_peers_looks_measured(large: Plan) -> None:
+def test_figures_that_need_peers_are_left_out(large: Plan) -> None:
     found = shadow_measurement(
         seen(large, grad_norms=(2.0,), exposed_comm_ratio=0.1, bubble_ratio=0.1, rank_imbalance=0.0), large, 5
     )
@@ -68,7 +68,7 @@ def test_nothing_that_takes_peers_looks_measured(large: Plan) -> None:
     assert "is the model's" in found.notes[0]
 
 
-def test_how_it_failed_is_told_of_the_rank_itself(large: Plan) -> None:
+def test_a_failure_names_the_shadowed_rank(large: Plan) -> None:
     oom = seen(large, outcome=Outcome.OOM, evidence=Evidence(message="no memory", rank=0, phase="build"), step_seconds=None)
     found = shadow_measurement(oom, large, 5)
     assert (found.kind, found.outcome, found.evidence.rank, found.evidence.phase) == (Kind.SHADOW, Outcome.OOM, 5, "build")
@@ -86,14 +86,14 @@ RANK = (sys.executable, STAND_IN, "rank")
         ((sys.executable, "-c", "raise SystemExit(77)"), Outcome.OOM),
     ],
 )
-def test_one_process_stands_for_all(program: tuple[str, ...], outcome: Outcome, large: Plan, tmp_path: Path) -> None:
+def test_a_shadow_run_starts_one_process(program: tuple[str, ...], outcome: Outcome, large: Plan, tmp_path: Path) -> None:
     found = ShadowExecutor(study="test", rank=5, program=program).execute(large, tmp_path / "trial", SETTINGS)
     assert (found.kind, found.outcome) == (Kind.SHADOW, outcome)
     assert codec.load(Measurement, tmp_path / "trial" / "measurement.json") == found
     assert len(list((tmp_path / "trial").glob("rank-*.log"))) == 1
 
 
-def test_a_rank_of_many_weights_gets_the_time_to_draw_them(large: Plan) -> None:
+def test_the_start_deadline_grows_with_the_model(large: Plan) -> None:
     huge = replace(large, model=replace(large.model, hidden_size=16384, ffn_size=53248, layers=126))
     spread = replace(huge, candidate=replace(huge.candidate, layout=Layout(pp=4, dp_shard=16)))
     assert with_longer_deadlines(SETTINGS, huge).init_timeout_seconds > SETTINGS.init_timeout_seconds + 60
@@ -102,13 +102,13 @@ def test_a_rank_of_many_weights_gets_the_time_to_draw_them(large: Plan) -> None:
 
 
 @pytest.mark.parametrize("rank", [-1, 64])
-def test_a_rank_that_is_none_starts_nothing(rank: int, large: Plan, tmp_path: Path) -> None:
+def test_an_unknown_rank_is_refused_before_starting(rank: int, large: Plan, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is none of the plan's 64; choose 0 to 63"):
         ShadowExecutor(rank=rank, program=("false",)).execute(large, tmp_path / "trial", SETTINGS)
     assert not (tmp_path / "trial").exists()
 
 
-def test_another_kind_of_device_starts_nothing(large: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_kind_is_refused_before_starting(large: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     device = replace(large.cluster.device, kind="cuda", name="H100")
     there = replace(large, cluster=replace(large.cluster, device=device))

@@ -1,4 +1,4 @@
-"""Plans that may not fit are simulated before they run, and those that cannot do not run."""
+"""Plans that may not fit are simulated first; those that do not fit are not run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,27 +22,27 @@ pytestmark = pytest.mark.torch
 
 
 def holding(plan: Plan, capacity_bytes: float, predicted: float = 1.0) -> Plan:
-    """The plan on devices that hold so much, of which it is predicted to take a share."""
+    """The plan on devices of this capacity, with a predicted share of it in use."""
     parts = dict.fromkeys(vars(plan.estimate.memory), 0.0)
     memory = replace(plan.estimate.memory, **{**parts, "parameters": predicted * capacity_bytes})
     return replace(plan, estimate=replace(plan.estimate, capacity_bytes=capacity_bytes, memory=memory))
 
 
-def test_what_cannot_fit_is_measured_by_its_simulation(
+def test_a_plan_that_cannot_fit_is_measured_by_simulation(
     plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]
 ) -> None:
-    heard: list[Progress] = []
+    received: list[Progress] = []
     executor = SimulateFirstExecutor(inner=make_executor("none"))
-    found = executor.execute(holding(plan, 1.0), tmp_path / "large", SETTINGS, heard.append)
+    found = executor.execute(holding(plan, 1.0), tmp_path / "large", SETTINGS, received.append)
     assert (found.kind, found.outcome) == (Kind.SIMULATED, Outcome.OOM)
     assert found.peak_memory_bytes[0] > 1
     assert "not started" in found.evidence.message
     assert codec.load(Measurement, tmp_path / "large" / "measurement.json") == found
-    assert {progress.phase for progress in heard} == {"simulate"}
+    assert {progress.phase for progress in received} == {"simulate"}
 
 
 @pytest.mark.full
-def test_a_byte_too_much_is_too_much(plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]) -> None:
+def test_a_plan_one_byte_too_large_is_not_run(plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]) -> None:
     peak = simulate(plan).fullest.peak_memory_bytes
     executor = SimulateFirstExecutor(inner=make_executor("none"))
     found = executor.execute(holding(plan, peak - 1), tmp_path / "large", SETTINGS)
@@ -51,16 +51,18 @@ def test_a_byte_too_much_is_too_much(plan: Plan, tmp_path: Path, make_executor: 
     assert (ran.kind, ran.outcome) == (Kind.REAL, Outcome.OK)
 
 
-def test_what_is_predicted_to_leave_much_room_is_run_at_once(
+def test_a_plan_with_much_free_memory_is_not_simulated(
     plan: Plan, tmp_path: Path, make_executor: Callable[..., LocalExecutor]
 ) -> None:
-    heard: list[Progress] = []
-    ran = SimulateFirstExecutor(inner=make_executor("none")).execute(holding(plan, 1000.0, 0.5), tmp_path, SETTINGS, heard.append)
+    received: list[Progress] = []
+    ran = SimulateFirstExecutor(inner=make_executor("none")).execute(
+        holding(plan, 1000.0, 0.5), tmp_path, SETTINGS, received.append
+    )
     assert (ran.kind, ran.outcome) == (Kind.REAL, Outcome.OK)
-    assert "simulate" not in {progress.phase for progress in heard}
+    assert "simulate" not in {progress.phase for progress in received}
 
 
-def test_nothing_is_simulated_where_the_plan_can_never_run(plan: Plan, tmp_path: Path) -> None:
+def test_a_plan_that_cannot_run_is_refused_before_simulation(plan: Plan, tmp_path: Path) -> None:
     gpu = replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda"))
     large = holding(replace(plan, cluster=gpu), 1.0)
     with pytest.raises(InputError, match="this machine shows"):

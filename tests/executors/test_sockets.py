@@ -1,4 +1,4 @@
-"""What listens for connections: nothing by default, and the ranks of a trial on loopback alone."""
+"""Listening sockets: none by default, and those of a trial's ranks on loopback only."""
 
 import json
 import os
@@ -25,7 +25,7 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000"}
 
 
 def listening(pids: set[int]) -> set[str]:
-    """Addresses, in hexadecimal as the kernel shows them, on which these processes listen."""
+    """Addresses on which these processes listen, in the kernel's hexadecimal notation."""
     sockets = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -38,14 +38,14 @@ def listening(pids: set[int]) -> set[str]:
 def _open(pid: int) -> list[str]:
     try:
         return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process ended meanwhile
         return []
 
 
 @pytest.mark.full
 @pytest.mark.torch
-@pytest.mark.chaos("Security", "sockets that the processes of a real trial listen on")
-def test_the_ranks_of_a_trial_listen_on_loopback_alone(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "listening sockets of the processes of a real trial")
+def test_the_ranks_of_a_trial_listen_on_loopback_only(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
     trials, seen = chaos.size(1, 10), set[str]()
     for number in range(trials):
         outcomes: list[Outcome] = []
@@ -59,14 +59,14 @@ def test_the_ranks_of_a_trial_listen_on_loopback_alone(plan: Plan, tmp_path: Pat
         while thread.is_alive():
             seen |= listening({pid for pid, tag in tagged("sockets.").items() if f".{os.getpid()}." in tag})
         assert outcomes == [Outcome.OK]
-    assert seen, "nobody listened: nothing was looked at"
+    assert seen, "no listening socket was seen"
     elsewhere = seen - LOOPBACK
     assert elsewhere == set()
-    chaos.found(f"{len(elsewhere)} addresses but loopback in {trials} trials of 2 ranks")
+    chaos.found(f"{len(elsewhere)} addresses other than loopback in {trials} trials of 2 ranks")
 
 
-@pytest.mark.chaos("Security", "sockets that a plan, and a server for agents over stdio, listen on")
-def test_nothing_listens_by_default(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "listening sockets of a plan command and of an agent server over stdio")
+def test_no_socket_listens_by_default(tmp_path: Path, chaos: Chaos) -> None:
     seen, looks = set[str](), 0
     with started("plan", "--model", "tiny", "--gpus", "2xcpu") as planning:
         while planning.poll() is None:
@@ -84,10 +84,10 @@ def test_nothing_listens_by_default(tmp_path: Path, chaos: Chaos) -> None:
         seen, looks = seen | listening({serving.pid}), looks + 1
         serving.stdin.close()
     assert seen == set()
-    chaos.found(f"{len(seen)} at {looks} looks")
+    chaos.found(f"{len(seen)} in {looks} polls")
 
 
 def started(*command: str) -> "subprocess.Popen[str]":
-    """A command of ours, which says nothing that fills a pipe."""
+    """Starts a strategist command, with output discarded except for ``mcp``."""
     pipe = subprocess.PIPE if command[0] == "mcp" else subprocess.DEVNULL
     return subprocess.Popen([sys.executable, "-m", "strategist.cli.main", *command], stdin=pipe, stdout=pipe, text=True)

@@ -1,4 +1,4 @@
-"""Temporary files of a trial go with it; those of others stay."""
+"""Temporary files of a trial are removed at its end; files of other processes stay."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Path]]:
-    """``shared(name)``: the place of a file in shared memory, removed at the end."""
+    """``shared(name)``: path of a file in shared memory, removed at the end."""
     made: list[Path] = []
 
     def place(name: str) -> Path:
@@ -27,7 +27,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Path]]:
         path.unlink(missing_ok=True)
 
 
-def test_shared_memory_that_the_trial_made_goes_and_that_of_others_stays(start: Start, shared: Callable[[str], Path]) -> None:
+def test_only_shared_memory_of_the_trial_is_removed(start: Start, shared: Callable[[str], Path]) -> None:
     tag = processes.new_tag("scratch")
     place, before = temporary_files.make(tag), shared("before")
     before.touch()
@@ -36,7 +36,7 @@ def test_shared_memory_that_the_trial_made_goes_and_that_of_others_stays(start: 
     ours = [start(tag, HOLD, str(path)) for path in (own, used, before)]
     start("another", HOLD, str(other))
     start("another", HOLD, str(used))
-    left.touch()  # as somebody's who only writes there
+    left.touch()  # like a file that another process wrote and closed
     for _ in range(2):
         watch.look()
     for process in ours:
@@ -48,9 +48,9 @@ def test_shared_memory_that_the_trial_made_goes_and_that_of_others_stays(start: 
     assert all(path.exists() for path in (before, other, used, left))
 
 
-def test_the_sweep_takes_what_a_dead_tuner_left_and_no_other(start: Start, tmp_path: Path) -> None:
+def test_the_sweep_removes_files_of_dead_tuners_only(start: Start, tmp_path: Path) -> None:
     study = f"scratch-{os.getpid()}"
-    owner = start("nobody", HOLD, str(tmp_path / "file"))
+    owner = start("other", HOLD, str(tmp_path / "file"))
     stale = temporary_files.make(f"{study}.{owner.pid}.{processes.started(owner.pid)}.1")
     living, elsewhere = temporary_files.make(processes.new_tag(study)), temporary_files.make(f"{study}-other.1.1.1")
     assert temporary_files.sweep(study) == 0
@@ -62,7 +62,7 @@ def test_the_sweep_takes_what_a_dead_tuner_left_and_no_other(start: Start, tmp_p
         temporary_files.clear(place)
 
 
-def test_what_torch_compiles_outlives_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compile_cache_outlives_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     given = temporary_files.environment(tmp_path)
     assert given["TMPDIR"] == str(tmp_path)

@@ -1,4 +1,4 @@
-"""Figures that several ranks make together."""
+"""Metrics over several ranks."""
 
 from dataclasses import replace
 
@@ -28,14 +28,14 @@ def test_exposed_communication_by_axis_is_the_mean_over_the_ranks(plan: Plan) ->
     assert found["exposed_comm_ratio_by_axis"] == pytest.approx({"tp": 0.15, "world": 0.025})
 
 
-def test_what_one_rank_cannot_tell_is_unknown(plan: Plan) -> None:
+def test_a_metric_missing_on_one_rank_is_unknown(plan: Plan) -> None:
     found = measured(
         plan, Layout(tp=2), {"exposed_seconds_by_axis": {"tp": 0.04}, "pipeline_waits": (0.1,)}, {"compute_seconds": None}
     )
     assert [found[name] for name in ("exposed_comm_ratio_by_axis", "bubble_ratio", "rank_imbalance")] == [None, None, None]
 
 
-def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer_of_all(plan: Plan) -> None:
+def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer(plan: Plan) -> None:
     first = {"pipeline_waits": (0.01, 0.005), "shortest_transfer_seconds": 0.01}
     second = {"pipeline_waits": (0.11, 0.11), "shortest_transfer_seconds": 0.11}
     assert measured(plan, Layout(pp=2), first, second)["bubble_ratio"] == pytest.approx(0.2 / 2 / 0.4)
@@ -53,17 +53,17 @@ def test_the_bubble_is_the_mean_wait_beyond_the_shortest_transfer_of_all(plan: P
         ((1.0, 3.0, 1.0, 1.0, 1.0, 1.0), 0),
     ],
 )
-def test_steps_that_still_warm_up_are_left_out(seconds: tuple[float, ...], cut: int) -> None:
-    """Only leading ones, never more than half, and none where there are too few to tell."""
+def test_warmup_steps_are_left_out(seconds: tuple[float, ...], cut: int) -> None:
+    """Only leading steps, at most half, and none if there are too few steps."""
     assert warmup_step_count(seconds) == cut
 
 
-def test_parts_that_do_not_add_up_to_their_step_are_refused(plan: Plan) -> None:
+def test_parts_that_do_not_sum_to_the_step_are_refused(plan: Plan) -> None:
     with pytest.raises(Impossible, match=r"add up to 0\.3 s, the profiled step took 0\.4 s"):
         measured(plan, Layout(), {"time": {"matmul": 0.2, "launch": 0.1}})
 
 
-def test_the_bubble_is_told_from_transfers_in_the_parts(plan: Plan) -> None:
+def test_the_bubble_is_separated_from_transfers_in_the_parts(plan: Plan) -> None:
     time = {"matmul": 0.2, "pp_communication": 0.15, "world_communication": 0.05}
     rank = {"time": time, "pipeline_waits": (0.12, 0.08), "shortest_transfer_seconds": 0.02}
     found = measured(plan, Layout(pp=2), rank, rank)
@@ -77,7 +77,7 @@ def test_traffic_is_the_mean_over_the_ranks(plan: Plan) -> None:
     assert found == Traffic(axis="pp", collective="send", calls=2, message_bytes=40.0, seconds=0.05, exposed_seconds=0.03)
 
 
-def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:
+def test_a_slow_rank_is_distinguished_from_a_slow_stage(plan: Plan) -> None:
     seconds = [{"compute_seconds": value} for value in (0.1, 0.1, 0.2, 0.2)]
     by_stage = measured(plan, Layout(pp=2, dp_shard=2), *seconds)
     assert (by_stage["rank_imbalance"], by_stage["stage_imbalance"]) == pytest.approx((0.0, 1 / 3))
@@ -93,7 +93,7 @@ def test_a_slow_rank_is_told_from_a_slow_stage(plan: Plan) -> None:
         (("dp_replicate", "dp_shard", "cp", "tp", "pp"), [0, 1, 0, 1, 0, 1, 0, 1]),
     ],
 )
-def test_the_order_of_the_axes_says_which_rank_has_which_stage(order: tuple[str, ...], stages: list[int]) -> None:
+def test_the_axis_order_determines_the_stage_of_each_rank(order: tuple[str, ...], stages: list[int]) -> None:
     layout = Layout(pp=2, dp_replicate=2, tp=2, axis_order=order)
     assert [layout.stage_of(rank) for rank in range(8)] == stages
     assert [layout.first_rank(stage) for stage in range(2)] == [stages.index(stage) for stage in range(2)]

@@ -1,4 +1,4 @@
-"""What is left of a trial names the ranks that a signal ended, and not those that their launcher ended."""
+"""Records of a trial name the ranks killed by a signal, and not those terminated by their launcher."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ Root Cause (first observed failure):
 """
 
 
-def test_a_rank_whose_keeper_was_killed_ended_as_its_launcher_saw(tmp_path: Path) -> None:
+def test_the_exit_code_of_a_rank_with_a_killed_supervisor_is_the_launchers(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text(REPORT)
     (tmp_path / "rank-0.exit").write_text("1 5.0")
     assert [end.exit_code for end in collect(tmp_path, 3)] == [1, -9, None]

@@ -1,7 +1,7 @@
-"""The launchers of the formats: where the real ones are, and stubs that start what they are given as these do.
+"""Launchers of the formats: folders of the real launchers, and stubs that start ranks like them.
 
-A stub is this file, called by the name of a launcher. It needs no torch, so that every format and job is run in every run of the
-tests; it reads the arguments that the real one reads, and gives ranks the environment that the real one gives.
+A stub is this file under a launcher's name. A stub needs no torch, so every format and job runs in every test run; it reads
+the real launcher's arguments, and gives ranks the real launcher's environment.
 """
 
 import os
@@ -17,13 +17,13 @@ LAUNCHERS = {
     "llama-factory": "llamafactory-cli", "axolotl": "axolotl", "nanotron": "torchrun", "accelerate": "accelerate",
     "hf-trainer": "torchrun", "lightning": "torchrun",
 }  # fmt: skip
-"""What the start script of each format calls."""
+"""The launcher that each format's start script calls."""
 
 PACKAGES = {
     "torchrun": (), "deepspeed": ("deepspeed",), "accelerate": ("accelerate",), "llamafactory-cli": ("llama_factory",),
     "axolotl": ("axolotl", "llama_factory"),
 }  # fmt: skip
-"""Folders of ``.frameworks`` that hold each."""
+"""Folders of ``.frameworks`` that contain each launcher."""
 
 
 def stubs(folder: Path) -> Path:
@@ -36,13 +36,13 @@ def stubs(folder: Path) -> Path:
 
 
 def main(name: str, words: Sequence[str]) -> int:
-    """What the launcher of that name does."""
+    """Runs the stub of a launcher."""
     known = {"torchrun": torchrun, "accelerate": accelerate, "deepspeed": deepspeed, "axolotl": axolotl}
     return {**known, "llamafactory-cli": llama_factory}[name](list(words))
 
 
 def options(words: list[str], known: Sequence[str], flags: Sequence[str] = ()) -> dict[str, str]:
-    """Takes the options in front of the program off ``words``. One that is not known is an error, as for the real launchers."""
+    """Removes the options before the program from ``words``; an unknown option is an error, as in the real launchers."""
     found: dict[str, str] = {}
     while words and words[0].startswith("--"):
         name, sign, value = words.pop(0).removeprefix("--").replace("-", "_").partition("=")
@@ -52,22 +52,22 @@ def options(words: list[str], known: Sequence[str], flags: Sequence[str] = ()) -
 
 
 def started(program: Sequence[str], nodes: int, each: int, node: int, address: str, port: str) -> int:
-    """The ranks of a node, with what torch.distributed reads (elastic/agent/server/local_elastic_agent.py)."""
+    """Starts the ranks of a node with the variables of torch.distributed (elastic/agent/server/local_elastic_agent.py)."""
     assert 0 <= node < nodes, f"node {node} of {nodes}"
-    assert "" not in (address, port), "nothing says where to meet"
+    assert "" not in (address, port), "no rendezvous address"
     running = []
     for local in range(each):
-        told = {
+        given_variables = {
             "RANK": node * each + local, "LOCAL_RANK": local, "WORLD_SIZE": nodes * each, "LOCAL_WORLD_SIZE": each,
             "GROUP_RANK": node, "MASTER_ADDR": address, "MASTER_PORT": port,
         }  # fmt: skip
-        environment = {**os.environ, **{name: str(value) for name, value in told.items()}}
+        environment = {**os.environ, **{name: str(value) for name, value in given_variables.items()}}
         running.append(subprocess.Popen([sys.executable, "-S", "-E", str(PROBE / "rank.py"), *program], env=environment))
     return max(process.wait() for process in running)
 
 
 def torchrun(words: list[str]) -> int:
-    """torch/distributed/run.py: each option may stand in a variable that begins with PET_, and the command line goes before it."""
+    """torch/distributed/run.py: an option may be set by a variable with prefix PET_; the command line has precedence."""
     flags = ("standalone",)
     known = ("nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port")
     found = {name: os.environ.get(f"PET_{name.upper()}", "") for name in known} | options(words, known, flags)
@@ -78,7 +78,7 @@ def torchrun(words: list[str]) -> int:
 
 
 def accelerate(words: list[str]) -> int:
-    """accelerate/commands/launch.py: processes are counted over all machines."""
+    """accelerate/commands/launch.py: num_processes counts processes of all machines."""
     assert words.pop(0) == "launch"
     found = options(words, ("config_file", "machine_rank", "main_process_ip", "main_process_port"))
     lines = (line.partition(":")[::2] for line in Path(found["config_file"]).read_text().splitlines() if line[:1].isalpha())
@@ -90,7 +90,7 @@ def accelerate(words: list[str]) -> int:
 
 
 def deepspeed(words: list[str]) -> int:
-    """deepspeed/launcher/runner.py: without ssh a list of hosts says how many there are, and which ranks are whose."""
+    """deepspeed/launcher/runner.py: without ssh a hostfile gives the number of hosts and their ranks."""
     known = ("hostfile", "num_nodes", "num_gpus", "node_rank", "master_addr", "master_port")
     found = options(words, known, ("no_ssh",))
     if "hostfile" not in found:
@@ -104,18 +104,20 @@ def deepspeed(words: list[str]) -> int:
 
 
 def llama_factory(words: list[str]) -> int:
-    """llamafactory/launcher.py: everything stands in the environment."""
+    """llamafactory/launcher.py: all options are environment variables."""
     assert words.pop(0) == "train"
     assert os.environ["FORCE_TORCHRUN"] == "1"
-    told = {name: os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")}
-    if told["NNODES"] == "1":
-        return started(words, 1, int(told["NPROC_PER_NODE"]), 0, "127.0.0.1", "29500")
-    place = (int(told["NNODES"]), int(told["NPROC_PER_NODE"]), int(told["NODE_RANK"]))
-    return started(words, *place, told["MASTER_ADDR"], told["MASTER_PORT"])
+    given_variables = {
+        name: os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+    }
+    if given_variables["NNODES"] == "1":
+        return started(words, 1, int(given_variables["NPROC_PER_NODE"]), 0, "127.0.0.1", "29500")
+    place = (int(given_variables["NNODES"]), int(given_variables["NPROC_PER_NODE"]), int(given_variables["NODE_RANK"]))
+    return started(words, *place, given_variables["MASTER_ADDR"], given_variables["MASTER_PORT"])
 
 
 def axolotl(words: list[str]) -> int:
-    """axolotl/cli/main.py: what stands behind -- is torchrun's."""
+    """axolotl/cli/main.py: arguments after -- are torchrun's."""
     assert words.pop(0) == "train"
     own, _, given = (words[: words.index("--")], "--", words[words.index("--") + 1 :])
     place = own.index("--launcher")

@@ -15,18 +15,17 @@ COLUMNS = {
 
 REAL = "real"
 STARTS: dict[Callable[..., None], tuple[str, str]] = {
-    tests.test_ranks_meet_on_two_nodes_by_the_real_launcher: (REAL, ""),
-    tests.test_ranks_meet_on_the_nodes_of_a_real_slurm: (f"{REAL} + Slurm", "slurm"),
-    tests.test_ranks_meet_on_the_nodes_of_a_real_ray: (f"{REAL} + Ray", "rayjob"),
-    tests.test_every_job_of_every_format_tells_its_ranks_where_they_are: ("stub", ""),
+    tests.test_ranks_rendezvous_on_two_nodes_with_the_real_launcher: (REAL, ""),
+    tests.test_ranks_rendezvous_on_nodes_of_a_real_slurm: (f"{REAL} + Slurm", "slurm"),
+    tests.test_ranks_rendezvous_on_nodes_of_a_real_ray: (f"{REAL} + Ray", "rayjob"),
+    tests.test_every_job_of_every_format_gives_ranks_their_environment: ("stub", ""),
 }
-"""Tests with what they start an export by, and the kind of job where it is not a parameter; a test without formats has all of
-them.
+"""Tests, each with the word of its cells, and the kind of job if it is no parameter; a test without formats has all formats.
 """
 
 
 def matrix() -> str:
-    """A row a format; a cell has what its tests start it by, with a star where only `make chaos` does."""
+    """One row per format; a cell lists how its tests start the export, with a star if only `make chaos` does."""
     cells: dict[tuple[str, str], list[str]] = {}
     for test, (word, kind) in STARTS.items():
         for cell, mark in _cells(test, kind):
@@ -39,12 +38,15 @@ def matrix() -> str:
 
 
 def _cells(test: Callable[..., None], kind: str) -> Iterator[tuple[tuple[str, str], str]]:
-    """Kinds and formats of a test, with a star for those of the weekly run."""
+    """Kinds and formats of a test, with a star for weekly tests."""
     [mark] = [mark for mark in test.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     names, parameters = mark.args
     for given in parameters:
         weekly = "*" if any(mark.name == "weekly" for mark in getattr(given, "marks", ())) else ""
         values = getattr(given, "values", given if isinstance(given, tuple) else (given,))
-        said = dict(zip((names,) if isinstance(names, str) else names, values, strict=True))
-        kinds, chosen = [said["kind"]] if "kind" in said else [kind], [said["format"]] if "format" in said else formats()
+        given_values = dict(zip((names,) if isinstance(names, str) else names, values, strict=True))
+        kinds, chosen = (
+            [given_values["kind"]] if "kind" in given_values else [kind],
+            [given_values["format"]] if "format" in given_values else formats(),
+        )
         yield from ((cell, weekly) for cell in product(kinds, chosen))

@@ -1,4 +1,4 @@
-"""Machines for jobs to start on: network namespaces with a link between them and host names of their own; or none, for stubs."""
+"""Nodes on which jobs start: network namespaces with a link and their own host names; or this machine, for stubs."""
 
 import os
 import shlex
@@ -13,25 +13,25 @@ from pathlib import Path
 from executors.network import available, two_hosts
 
 NETNS = Path("/etc/netns")
-"""Where ``ip netns exec`` looks for the files that a namespace has instead of those in /etc."""
+"""Folder of files that replace those of /etc within a namespace (``ip netns exec``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A machine. ``enter`` is what runs a command on it; with none it runs here. ``PROBE_HOST`` says where a probe was."""
+    """A node. ``enter`` is the prefix that runs a command there; empty for this machine. ``PROBE_HOST`` names the node."""
 
     name: str
     address: str
     enter: tuple[str, ...] = ()
 
     def command(self, *words: str) -> list[str]:
-        """The words as they are run there."""
+        """The command line that runs the words on this node."""
         return [*self.enter, "env", f"PROBE_HOST={self.name}", *words]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """Two of them, and the remote shell that reaches both."""
+    """Two nodes, and a remote shell to both."""
 
     nodes: tuple[Node, Node]
     folder: Path
@@ -39,12 +39,12 @@ class Nodes:
 
     @property
     def hosts(self) -> str:
-        """As ``--hosts`` takes them."""
+        """Names and addresses, as ``--hosts`` expects."""
         return ",".join(f"{node.name}={node.address}" for node in self.nodes)
 
     @property
     def remote_shell(self) -> str:
-        """A shell that is not a ssh: a script that runs a command on one of them, in a home folder of its own."""
+        """A remote shell without ssh: a script that runs a command on a node, in the node's home folder."""
         path = self.folder / "remote"
         lines = ["#!/bin/sh", 'case "$1" in']
         for node in self.nodes:
@@ -65,7 +65,7 @@ def stubs(folder: Path) -> Iterator[Nodes]:
 
 @contextmanager
 def namespaces(names: Sequence[Sequence[str]] = ((), ())) -> Iterator[Nodes]:
-    """Two namespaces; ``names`` are more host names of each, which both know."""
+    """Two namespaces; ``names`` are further host names of each, resolved on both."""
     with two_hosts("1gbit") as pair, tempfile.TemporaryDirectory() as folder:
         spaces = [host.partition("=")[::2] for host in pair.hosts.split(",")]
         known = [(address, " ".join([space, *more])) for (space, address), more in zip(spaces, names, strict=True)]
@@ -84,15 +84,15 @@ def namespaces(names: Sequence[Sequence[str]] = ((), ())) -> Iterator[Nodes]:
 
 
 def missing() -> str:
-    """Why there are no namespaces here; empty where there are."""
+    """The reason why this machine has no namespaces; empty if it has."""
     return "" if available() and shutil.which("unshare") else "namespaces with links need root and iproute2"
 
 
 def together(commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, seconds: float = 240) -> list[str]:
-    """Runs commands at the same time; what each printed.
+    """Runs commands in parallel; returns their outputs.
 
     Raises:
-        AssertionError: one failed; with what all of them printed.
+        AssertionError: a command failed; with the outputs of all.
     """
     running = [
         subprocess.Popen(
@@ -102,11 +102,11 @@ def together(commands: Sequence[Sequence[str]], environment: Mapping[str, str], 
         for words in commands
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=seconds)[0] for process in running]
+        outputs = [process.communicate(timeout=seconds)[0] for process in running]
     finally:
         for process in running:
             process.kill()
             process.wait()
     codes = [process.returncode for process in running]
-    assert codes == [0] * len(codes), f"{codes}\n" + "\n----\n".join(said)
-    return said
+    assert codes == [0] * len(codes), f"{codes}\n" + "\n----\n".join(outputs)
+    return outputs

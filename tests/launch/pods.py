@@ -1,6 +1,6 @@
-"""What Kubernetes and its operators make of a manifest: its pods, each with the environment that it is started with.
+"""Pods that Kubernetes and its operators create from a manifest, each with its environment.
 
-A stand-in for ``kubectl apply``, since no cluster runs here. It knows what each controller adds to a container, and no more:
+A stand-in for ``kubectl apply``, with exactly what each controller adds to a container:
 
 - Job, ``completionMode: Indexed`` (kubernetes.io, Job): pod I is called ``JOB-I.SUBDOMAIN`` and finds ``JOB_COMPLETION_INDEX``.
 - JobSet v1alpha2 (jobset.sigs.k8s.io): ``JOBSET-REPLICATEDJOB-N-I.SUBDOMAIN``, of Indexed Jobs.
@@ -22,7 +22,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod's only container: ``name`` is what the others reach it by, ``mounts`` are folders with their volumes."""
+    """A pod's only container: ``name`` is its host name, ``mounts`` are folders with their volumes."""
 
     name: str
     command: tuple[str, ...]
@@ -30,9 +30,9 @@ class Pod:
     mounts: dict[str, Manifest]
 
     def words(self, folder: Path, configs: dict[str, dict[str, str]]) -> list[str]:
-        """The command, with a folder of this machine in the place of each that is mounted, filled from ConfigMaps.
+        """The command, with mounted folders replaced by folders of this machine, filled from ConfigMaps.
 
-        Those of a ConfigMap cannot be written, as in a pod.
+        Folders of ConfigMaps are read-only, as in a pod.
         """
         found = list(self.command)
         for place, volume in self.mounts.items():
@@ -54,21 +54,21 @@ def configs(documents: Sequence[Manifest]) -> dict[str, dict[str, str]]:
 
 
 def pods(documents: Sequence[Manifest]) -> list[Pod]:
-    """The pods of the job among the documents, which are the same whoever reads them."""
+    """The pods of the job among the documents."""
     job = documents[-1]
     found = list(KINDS[job["kind"]](job))
     subdomains = {item["metadata"]["name"] for item in documents if item["kind"] == "Service"}
-    if job["kind"] == "Job":  # nobody makes a service for it
+    if job["kind"] == "Job":  # no controller creates its service
         assert job["spec"]["template"]["spec"]["subdomain"] in subdomains
     return found
 
 
-def _pod(name: str, spec: Manifest, told: dict[str, str]) -> Pod:
+def _pod(name: str, spec: Manifest, added: dict[str, str]) -> Pod:
     [container] = spec["containers"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     own = {item["name"]: item["value"] for item in container.get("env", [])}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
-    return Pod(name=name, command=tuple(container["command"]), environment={**own, **told}, mounts=mounts)
+    return Pod(name=name, command=tuple(container["command"]), environment={**own, **added}, mounts=mounts)
 
 
 def _indexed(name: str, subdomain: str, spec: Manifest) -> Iterator[Pod]:
@@ -96,10 +96,10 @@ def _pytorch_job(job: Manifest) -> Iterator[Pod]:
     for rank, (role, index) in enumerate(order):
         spec = replicas[role]["template"]["spec"]
         assert spec["containers"][0]["name"] == "pytorch", "the operator looks for a container of this name"
-        meeting = {"MASTER_ADDR": f"{name}-master-0", "MASTER_PORT": "23456"}
-        told = {**meeting, "WORLD_SIZE": str(len(order)), "RANK": str(rank), "PYTHONUNBUFFERED": "1"}
-        told |= {f"PET_{key}": value for key, value in meeting.items()}
-        yield _pod(f"{name}-{role.lower()}-{index}", spec, {**told, "PET_NODE_RANK": str(rank), "PET_NNODES": str(len(order))})
+        rendezvous = {"MASTER_ADDR": f"{name}-master-0", "MASTER_PORT": "23456"}
+        added = {**rendezvous, "WORLD_SIZE": str(len(order)), "RANK": str(rank), "PYTHONUNBUFFERED": "1"}
+        added |= {f"PET_{key}": value for key, value in rendezvous.items()}
+        yield _pod(f"{name}-{role.lower()}-{index}", spec, {**added, "PET_NODE_RANK": str(rank), "PET_NNODES": str(len(order))})
 
 
 def _train_job(job: Manifest) -> Iterator[Pod]:
@@ -110,12 +110,12 @@ def _train_job(job: Manifest) -> Iterator[Pod]:
     [container] = patched["containers"]
     spec = {**patched, "containers": [{**container, "command": trainer["command"], "env": trainer["env"]}]}
     for rank in range(trainer["numNodes"]):
-        told = {
+        added = {
             "PET_NNODES": str(trainer["numNodes"]), "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
             "PET_NODE_RANK": str(rank), "PET_MASTER_ADDR": f"{name}-node-0-0.{name}", "PET_MASTER_PORT": "29400",
             "JOB_COMPLETION_INDEX": str(rank),
         }  # fmt: skip
-        yield _pod(f"{name}-node-0-{rank}.{name}", spec, told)
+        yield _pod(f"{name}-node-0-{rank}.{name}", spec, added)
 
 
 KINDS = {"Job": _job, "JobSet": _job_set, "PyTorchJob": _pytorch_job, "TrainJob": _train_job}

@@ -1,4 +1,4 @@
-"""Exported jobs, started as a user or a controller starts them, and what their ranks noted."""
+"""Starts exported jobs like a user or a controller, and checks the notes of their ranks."""
 
 import json
 import os
@@ -34,15 +34,15 @@ from strategist.planning.planner import price_candidate
 from strategist.profiles.situation import situation
 
 GIVEN = "a value; with $signs"
-"""A variable that every job passes on."""
+"""A variable that every job passes to its ranks."""
 
 PASS_ON = ("bash", "hosts", "slurm")
-"""Kinds whose start takes arguments."""
+"""Kinds of jobs with arguments."""
 
 
 @cache
 def plan(nodes: int, each: int) -> Plan:
-    """Replicas on processors, which every format can say."""
+    """A data-parallel plan on CPUs, which every format can express."""
     workload = Workload(seq_len=64, global_batch=8, precision="fp32")
     asked = situation(Request(model="tiny", gpus=f"{nodes}x{each}xcpu", workload=workload))
     return price_candidate(asked, Candidate(layout=Layout(dp_replicate=nodes * each), knobs=Knobs()), deck=deck())
@@ -52,12 +52,12 @@ def plan(nodes: int, each: int) -> Plan:
 class Start:
     """One start of a format's export by one kind of job.
 
-    format, kind: kind is ``bash`` for the start script of a single node.
-    nodes, each: where, and how many ranks on each.
-    folder: for what is exported, and for the notes of ranks.
-    environment: what the machines have; ``PATH`` leads to launchers.
-    given: the value of a variable of the job, and an argument of its start where it takes some.
-    name: that of the plan's model and cluster.
+    format, kind: ``bash`` is the start script of a single node.
+    nodes, each: the nodes, and the number of ranks on each.
+    folder: for the exported files and the notes of ranks.
+    environment: of the nodes; ``PATH`` contains the launchers.
+    given: value of a variable of the job, and an argument of its start script if it takes arguments.
+    name: of the plan's model and cluster.
     """
 
     format: str
@@ -71,7 +71,7 @@ class Start:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Of the start script. Launchers pass them on to the program, which the real ones of these tests have none of."""
+        """Arguments of the start script, which launchers pass to the program; none with real launchers."""
         return () if self.given == GIVEN else (self.given,)
 
     @property
@@ -87,7 +87,7 @@ class Start:
         return self.folder / "exported"
 
     def written(self) -> ExportedFiles:
-        """The export, with the job, and something in the place of each file that is the user's."""
+        """The export with its job, and a placeholder for each file of the user."""
         asked = plan(self.count, self.each)
         asked = replace(asked, model=replace(asked.model, name=self.name), cluster=replace(asked.cluster, name=self.name))
         found = find_format(self.format).write(asked, {})
@@ -103,10 +103,10 @@ class Start:
         return with_job(asked, found, self.kind, options)
 
     def run(self, start: "Callable[[Start, ExportedFiles], None]") -> None:
-        """Exports the plan, starts it, and looks at what each rank noted.
+        """Exports the plan, starts the job, and checks the notes of all ranks.
 
         Raises:
-            AssertionError: it did not start, or a rank was not told where it is.
+            AssertionError: the job did not start, or a rank has a wrong environment.
         """
         self.notes.mkdir()
         written = self.written()
@@ -133,26 +133,26 @@ class Start:
         assert all(len(hosts) == 1 for hosts in by_node.values()), by_node
         assert self.count == 1 or by_node[0] != by_node[1], by_node
         for name in ("MASTER_ADDR", "MASTER_PORT"):
-            told = {note[name] for note in found}
-            assert len(told) == 1, f"ranks meet at {told}"
-            assert told != {None}
+            values = {note[name] for note in found}
+            assert len(values) == 1, f"different rendezvous: {values}"
+            assert values != {None}
         if self.kind not in ("bash", "rayjob"):
             assert {int(note["NODE_RANK"]) == int(note["RANK"]) // self.each for note in found} == {True}
 
 
 def bash(start: Start, written: ExportedFiles) -> None:
-    """The start script, called on a node."""
+    """Runs the start script on a node."""
     words = start.nodes.nodes[0].command(*written.command, *start.arguments)
     together([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
 def hosts(start: Start, written: ExportedFiles) -> None:
-    """The script for hosts, which reaches them by a remote shell."""
+    """Runs the script for hosts, with a remote shell."""
     together([[*written.command, *start.arguments]], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
 def by_controllers(start: Start, written: ExportedFiles) -> None:
-    """Pods as Kubernetes and its operators make them, one on each node."""
+    """Runs the pods that Kubernetes and its operators create, one on each node."""
     documents = list(yaml.safe_load_all((start.exported / written.command[-1]).read_text()))
     found = pods(documents)
     assert len(found) == start.count
@@ -167,12 +167,12 @@ def by_controllers(start: Start, written: ExportedFiles) -> None:
 
 
 def pod_names(written: ExportedFiles) -> list[tuple[str]]:
-    """What the pods are called, by which they reach each other."""
+    """Host names of the pods."""
     return [(pod.name,) for pod in pods(list(yaml.safe_load_all(written.files[-1].text)))]
 
 
 def batch(start: Start, written: ExportedFiles) -> None:
-    """The batch script, as slurmd runs it on the first node, with an ``srun`` that has the nodes of these tests."""
+    """Runs the batch script like slurmd on the first node, with a stub of ``srun`` for these nodes."""
     tools = start.folder / "slurm"
     tools.mkdir()
     lines = ["#!/bin/bash", "while [[ $1 == --* ]]; do shift; done"]
@@ -197,7 +197,7 @@ def _tool(path: Path, lines: Sequence[str]) -> None:
 
 
 def by_slurm(cluster: SlurmCluster) -> Callable[[Start, ExportedFiles], None]:
-    """The batch script, submitted to a real Slurm."""
+    """Submits the batch script to a real Slurm."""
 
     def submit(start: Start, written: ExportedFiles) -> None:
         environment = {**os.environ, **start.environment, **cluster.environment, "PROBE": str(start.notes), "PROBE_SLURM": "1"}
@@ -216,7 +216,7 @@ def by_slurm(cluster: SlurmCluster) -> Callable[[Start, ExportedFiles], None]:
 
 
 def by_ray(cluster: RayCluster) -> Callable[[Start, ExportedFiles], None]:
-    """The entry point of a RayJob, on a real Ray."""
+    """Runs the entry point of a RayJob on a real Ray cluster."""
 
     def enter(start: Start, written: ExportedFiles) -> None:
         config, job = yaml.safe_load_all((start.exported / written.command[-1]).read_text())
@@ -226,18 +226,18 @@ def by_ray(cluster: RayCluster) -> Callable[[Start, ExportedFiles], None]:
             (folder / name).write_text(text)
         [workers] = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
         assert workers["replicas"] == start.count
-        told = {item["name"]: item["value"] for item in workers["template"]["spec"]["containers"][0]["env"]}
-        assert told["GIVEN"] == GIVEN
+        variables = {item["name"]: item["value"] for item in workers["template"]["spec"]["containers"][0]["env"]}
+        assert variables["GIVEN"] == GIVEN
         entry = shlex.split(job["spec"]["entrypoint"].replace("/plan/", f"{folder}/"))
-        environment = {**start.environment, **told, "PROBE": str(start.notes), "HOME": str(start.folder)}
-        ray_job = {"runtime_env": {"env_vars": environment}}  # so does Ray pass on what a pod has and these nodes have not
+        environment = {**start.environment, **variables, "PROBE": str(start.notes), "HOME": str(start.folder)}
+        ray_job = {"runtime_env": {"env_vars": environment}}  # variables that a pod would have, and these nodes have not
         together([entry], {**environment, "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(ray_job)}, start.folder)
 
     return enter
 
 
 def installed(format: str) -> dict[str, str]:
-    """The environment in which a format's real launcher is found; empty where it is not installed."""
+    """Environment with a format's real launcher on the PATH; empty if not installed."""
     launcher = LAUNCHERS[format]
     needed = [INSTALLED / folder for folder in PACKAGES[launcher]]
     if not all((folder / "ready").exists() for folder in needed):
@@ -254,6 +254,6 @@ STUBBED: dict[str, Callable[[Start, ExportedFiles], None]] = {
     "bash": bash, "hosts": hosts, "slurm": batch, "job": by_controllers, "jobset": by_controllers, "pytorchjob": by_controllers,
     "trainjob": by_controllers,
 }  # fmt: skip
-"""What starts each kind of job without its scheduler."""
+"""Starters of each kind of job without its scheduler."""
 
 __all__ = ["STUBBED", "Node", "Start", "by_ray", "by_slurm", "installed", "plan", "pod_names"]

@@ -1,4 +1,4 @@
-"""Whatever names, values and arguments say, a job hands them on as they are and runs nothing of them."""
+"""Hostile names, values and arguments are passed through jobs unchanged, and never executed."""
 
 import os
 from pathlib import Path
@@ -19,8 +19,8 @@ from strategist.launch.job import JobOptions
 CELLS = [(format, kind) for format in formats() for kind in STUBBED]
 
 
-@pytest.mark.chaos("Security", "hostile names, variables and arguments through every format and every job, started")
-def test_jobs_of_hostile_texts_run_nothing_else(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile names, variables and arguments in started jobs of every format and kind")
+def test_hostile_texts_in_jobs_are_never_executed(tmp_path: Path, chaos: Chaos) -> None:
     path = f"{stub_launchers(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"
     chance, started = chaos.random(), 0
     for format, kind in chance.sample(CELLS, chaos.size(4, len(CELLS))):
@@ -37,7 +37,7 @@ def test_jobs_of_hostile_texts_run_nothing_else(tmp_path: Path, chaos: Chaos) ->
 
 
 @pytest.mark.parametrize("kind", ["hosts", "slurm"])
-def test_a_variable_of_several_lines_stays_one(kind: str, tmp_path: Path) -> None:
+def test_a_multiline_variable_stays_one_variable(kind: str, tmp_path: Path) -> None:
     path = f"{stub_launchers(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"
     text = f"a\n#SBATCH -w x\n$(touch {CANARY})"
     with stubs(tmp_path) as nodes:
@@ -67,7 +67,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("kind", "options", "words"), WRONG, ids=[words for _, _, words in WRONG])
-def test_an_option_that_cannot_be_is_one_line(kind: str, options: dict[str, str], words: str) -> None:
+def test_a_wrong_job_option_prints_one_error_line(kind: str, options: dict[str, str], words: str) -> None:
     asked = plan(2, 1)
     name = "deepspeed" if words.startswith("runs train.py") else "pytorch"
     with pytest.raises(InputError, match=words) as caught:

@@ -1,4 +1,4 @@
-"""A RayJob's entry point trains an exported plan on a real Ray; a RayCluster is as large as the plan's."""
+"""A RayJob's entry point trains an exported plan on a real Ray; a RayCluster has the plan's size."""
 
 import os
 import shlex
@@ -43,8 +43,8 @@ def test_the_entry_point_trains_an_exported_plan_on_two_nodes(tmp_path: Path) ->
         environment = {**os.environ, **ray.environment, "HOME": str(tmp_path)}
         done = subprocess.run([*entry, "--steps", "3"], env=environment, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
-    assert all(f"step {step} " in said for step in (1, 2, 3)), said
+    output = done.stdout + done.stderr
+    assert all(f"step {step} " in output for step in (1, 2, 3)), output
 
 
 def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
@@ -64,7 +64,7 @@ def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
         assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
 
 
-def test_a_plan_for_processors_says_how_many_ray_may_give_out() -> None:
+def test_a_cpu_plan_limits_the_cpus_of_ray_workers() -> None:
     plan = a_plan("pytorch", lambda plan: plan.cluster.nodes > 1)
     device = replace(plan.cluster.device, kind="cpu")
     processors = replace(plan, cluster=replace(plan.cluster, device=device))

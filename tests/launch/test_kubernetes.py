@@ -1,4 +1,4 @@
-"""Manifests are what Kubernetes and Kubeflow take, and their files run as they were exported."""
+"""Manifests are valid for Kubernetes and Kubeflow, and contain the exported files."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ def manifest(plan: Plan, kind: str, **more: Any) -> str:
 
 
 @pytest.mark.full
-def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> None:
+def test_every_kind_of_manifest_is_valid_for_its_api_models(large: Plan, tmp_path: Path) -> None:
     alone = a_plan("pytorch", lambda plan: plan.cluster.devices == 1)
     files = []
     for plan in (large, alone):
@@ -55,7 +55,7 @@ def test_every_kind_is_what_its_own_models_take(large: Plan, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pod_runs_what_was_exported(kind: str, large: Plan) -> None:
+def test_a_manifest_contains_the_exported_files_and_devices(kind: str, large: Plan) -> None:
     config, *_, last = yaml.safe_load_all(manifest(large, kind))
     written = find_format("pytorch").write(large, {})
     assert config["data"] == {file.name: file.text for file in written.files}
@@ -66,7 +66,7 @@ def test_a_pod_runs_what_was_exported(kind: str, large: Plan) -> None:
 
 
 def find(data: object, key: str) -> list:
-    """The first list under a key, wherever it lies."""
+    """The first list under a key, at any depth."""
     if isinstance(data, dict):
         if isinstance(data.get(key), list):
             return data[key]
@@ -74,7 +74,7 @@ def find(data: object, key: str) -> list:
     return next((found for value in data if (found := find(value, key))), []) if isinstance(data, list) else []
 
 
-def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
+def test_hostile_model_names_do_not_change_the_manifest(large: Plan) -> None:
     odd = replace(large, model=replace(large.model, name="x: {y}--- kind: Pod # \"'"))
     for kind in KINDS:
         text, plain = manifest(odd, kind), manifest(large, kind)
@@ -93,14 +93,14 @@ def test_names_of_models_and_reasons_stay_in_their_place(large: Plan) -> None:
         ("", IMAGE, "--job : is missing"),
     ],
 )
-def test_wrong_input_is_one_line(job: str, image: str, message: str, large: Plan) -> None:
+def test_wrong_job_options_are_refused(job: str, image: str, message: str, large: Plan) -> None:
     with pytest.raises(InputError, match=message):
         with_job(large, find_format("pytorch").write(large, {}), job, JobOptions(image=image))
     assert set(KINDS) < set(JOBS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_claims_are_mounted_and_variables_set_in_every_pod(kind: str, large: Plan) -> None:
+def test_volume_claims_and_variables_are_in_every_pod(kind: str, large: Plan) -> None:
     text = manifest(large, kind, **MORE)
     last = list(yaml.safe_load_all(text))[-1]
     assert {"name": "datasets", "mountPath": "/data"} in find(last, "volumeMounts")
@@ -111,13 +111,13 @@ def test_claims_are_mounted_and_variables_set_in_every_pod(kind: str, large: Pla
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_adapters_of_a_fabric_are_asked_for_with_memory_that_stays(kind: str, large: Plan) -> None:
+def test_fabric_adapters_are_requested_with_locked_memory(kind: str, large: Plan) -> None:
     text = manifest(large, kind, **MORE)
     assert "rdma/hca_shared_devices_a: '8'" in text or 'rdma/hca_shared_devices_a: "8"' in text
     assert find(list(yaml.safe_load_all(text))[-1], "add") == ["IPC_LOCK"]
 
 
-def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> None:
+def test_a_preempted_node_does_not_count_as_a_failure(large: Plan) -> None:
     last = list(yaml.safe_load_all(manifest(large, "job")))[-1]
     [rule] = last["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -136,12 +136,12 @@ def test_a_spot_node_that_is_taken_away_counts_for_no_failure(large: Plan) -> No
         ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is not a resource"),
     ],
 )
-def test_a_claim_or_variable_that_is_none_is_refused(more: dict[str, Any], words: str, large: Plan) -> None:
+def test_an_invalid_claim_or_variable_is_refused(more: dict[str, Any], words: str, large: Plan) -> None:
     with pytest.raises(InputError, match=words):
         manifest(large, "job", **more)
 
 
-def test_options_that_a_kind_has_no_use_for_are_named() -> None:
+def test_options_that_a_kind_does_not_use_are_named() -> None:
     given = JobOptions(image="a:1", volumes={"datasets": "/data"}, hosts="a,b")
     assert unused_options("slurm", given) == ("image", "volumes", "hosts")
     assert unused_options("jobset", given) == ("hosts",)

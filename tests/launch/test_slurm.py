@@ -1,4 +1,4 @@
-"""The batch script runs an exported plan on a real Slurm: its ranks, on two nodes, meet and train."""
+"""The batch script of an exported plan on a real Slurm: ranks on two nodes join and train."""
 
 import os
 import subprocess
@@ -48,13 +48,13 @@ def test_an_exported_plan_trains_on_two_nodes(slurm: SlurmCluster, tmp_path: Pat
     assert log.count("step ") == 3, log
 
 
-def test_slurm_itself_accepts_the_script(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_slurm_accepts_the_batch_script(slurm: SlurmCluster, tmp_path: Path) -> None:
     asked = situation(Request(model="8b", gpus="2x8xH100"))
     plan = price_candidate(asked, Candidate(layout=Layout(dp_shard=16), knobs=Knobs()), deck=deck())
     text = with_job(plan, write(plan, {}), "slurm", JobOptions(slurm="--partition=all --time=60")).files[-1].text
     assert "#SBATCH --gpus-per-node=8\n" in text
     assert "#SBATCH --partition=all\n#SBATCH --time=60\n" in text
-    (tmp_path / "job.sbatch").write_text(text.replace("#SBATCH --gpus-per-node=8\n", ""))  # the test's nodes have none
+    (tmp_path / "job.sbatch").write_text(text.replace("#SBATCH --gpus-per-node=8\n", ""))  # the test's nodes have no GPUs
     environment = {**os.environ, **slurm.environment}
     done = subprocess.run(["sbatch", "--test-only", "job.sbatch"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

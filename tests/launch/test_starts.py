@@ -1,4 +1,4 @@
-"""Every job of every format starts on two nodes, and each of its ranks knows where it is and where it meets the others."""
+"""Every job of every format starts on two nodes, with the correct rank environment and rendezvous."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from strategist.formats.catalog import formats
 KINDS = ("hosts", "pytorchjob", "jobset")
 EACH = ("pytorch", "deepspeed", "accelerate")
 CHOSEN = [format if format in EACH else pytest.param(format, marks=pytest.mark.weekly) for format in LAUNCHERS]
-"""Formats; those of every full run have a launcher each, which is what a scheduler starts."""
+"""Formats; those of every full run cover each launcher."""
 BY_LAUNCHER = [("bash", format) for format in LAUNCHERS]
 MIXED = [
     (kind, format) if format in EACH else pytest.param(kind, format, marks=pytest.mark.weekly)
@@ -27,9 +27,9 @@ MIXED = [
 
 
 def by_stubs(cells: Iterable[tuple[str, str]], each: int, folder: Path) -> dict[tuple[str, str], str]:
-    """What went wrong where exports of formats were started by kinds of jobs.
+    """Errors of exports started by stub launchers, by format and kind of job.
 
-    Launchers are stubs, which start ranks as the real ones do, and take no argument that those do not take.
+    Stubs start ranks like the real launchers, and accept only their arguments.
     """
     path = f"{stub_launchers(folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
     failed = {}
@@ -45,15 +45,15 @@ def by_stubs(cells: Iterable[tuple[str, str]], each: int, folder: Path) -> dict[
     return failed
 
 
-def test_each_format_starts_by_a_job_and_each_job_starts_a_format(tmp_path: Path) -> None:
-    """What a format reads is the same whatever starts it, so that a row and a column hold most of what the whole table does."""
+def test_each_format_starts_with_a_job_and_each_kind_of_job_starts_a_format(tmp_path: Path) -> None:
+    """A format's inputs do not depend on the job, so one row and one column cover most of the table."""
     cells = {*((format, "job") for format in formats()), *(("deepspeed", kind) for kind in STUBBED)}
     assert by_stubs(sorted(cells), 1, tmp_path) == {}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", STUBBED)
-def test_every_job_of_every_format_tells_its_ranks_where_they_are(kind: str, tmp_path: Path) -> None:
+def test_every_job_of_every_format_gives_ranks_their_environment(kind: str, tmp_path: Path) -> None:
     assert by_stubs([(format, kind) for format in formats()], 2, tmp_path) == {}
 
 
@@ -76,8 +76,8 @@ def ray() -> Iterator[RayCluster]:
 @pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.parametrize(("kind", "format"), BY_LAUNCHER + MIXED)
-def test_ranks_meet_on_two_nodes_by_the_real_launcher(format: str, kind: str, tmp_path: Path) -> None:
-    """On network namespaces that reach each other by one link, and by the names that a pod has."""
+def test_ranks_rendezvous_on_two_nodes_with_the_real_launcher(format: str, kind: str, tmp_path: Path) -> None:
+    """In network namespaces with one link, under the host names of pods."""
     if why := missing():
         pytest.skip(why)
     if not (environment := installed(format)):
@@ -97,7 +97,7 @@ def test_ranks_meet_on_two_nodes_by_the_real_launcher(format: str, kind: str, tm
 @pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.parametrize("format", CHOSEN)
-def test_ranks_meet_on_the_nodes_of_a_real_slurm(format: str, tmp_path: Path, slurm: SlurmCluster) -> None:
+def test_ranks_rendezvous_on_nodes_of_a_real_slurm(format: str, tmp_path: Path, slurm: SlurmCluster) -> None:
     if not (environment := installed(format)):
         pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
     with stubs(tmp_path) as nodes:
@@ -107,15 +107,15 @@ def test_ranks_meet_on_the_nodes_of_a_real_slurm(format: str, tmp_path: Path, sl
 @pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.parametrize("format", CHOSEN)
-def test_ranks_meet_on_the_nodes_of_a_real_ray(format: str, tmp_path: Path, ray: RayCluster) -> None:
+def test_ranks_rendezvous_on_nodes_of_a_real_ray(format: str, tmp_path: Path, ray: RayCluster) -> None:
     if not (environment := installed(format)):
         pytest.skip(f"{LAUNCHERS[format]} is not installed: make frameworks")
     for name in ("PYTHONPATH", "PATH"):
         environment[name] = os.pathsep.join((environment[name], ray.environment[name]))
     with stubs(tmp_path) as nodes:
-        told = {**ray.environment, **environment}
-        Start(format=format, kind="rayjob", nodes=nodes, each=1, folder=tmp_path, environment=told).run(by_ray(ray))
+        variables = {**ray.environment, **environment}
+        Start(format=format, kind="rayjob", nodes=nodes, each=1, folder=tmp_path, environment=variables).run(by_ray(ray))
 
 
-def test_there_is_a_launcher_for_each_format() -> None:
+def test_every_format_has_a_launcher() -> None:
     assert set(LAUNCHERS) == set(formats())

@@ -1,4 +1,4 @@
-"""System calls that the kernel refuses a process from some moment on, as a disk does that failed or is full."""
+"""System calls that the kernel refuses from some moment on (seccomp), like a failed or full disk."""
 
 import ctypes
 import errno
@@ -19,7 +19,7 @@ LOAD_NUMBER, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """``calls`` by name, and the error that they come back with."""
+    """``calls`` by name, and the error number that they return."""
 
     calls: tuple[str, ...]
     error: int
@@ -28,7 +28,7 @@ class Refusal:
         return f"{self.calls[-1]} {errno.errorcode[self.error]}"
 
     def begin(self) -> None:
-        """For this process, until it ends (seccomp(2), a filter of classic BPF)."""
+        """Refuses the calls in this process until its end (seccomp(2), a classic BPF filter)."""
         numbers = [NUMBERS[platform.machine()][name] for name in self.calls]
         program = [
             struct.pack("HBBI", LOAD_NUMBER, 0, 0, 0),

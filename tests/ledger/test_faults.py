@@ -1,4 +1,4 @@
-"""Every call on the store fails once, at the first, the second, the third time, until all of a scenario passes."""
+"""Each call to the database fails once: the first, the second, the third, and so on, until the scenario passes."""
 
 import errno
 import os
@@ -22,11 +22,11 @@ from strategist.ledger.ledger import Ledger
 
 KEYS = ("a", "b", "c")
 LEASE_SECONDS = 0.0
-"""Whoever comes next may go on at once with what is left behind."""
+"""Leases expire at once, so the next worker can continue immediately."""
 
 
 class Countdown:
-    """Calls until something happens, such as an error; none are left, or fewer than none, once it has."""
+    """Runs ``happens`` at the n-th call; ``left`` is zero or negative afterwards."""
 
     def __init__(self, calls: int, happens: Callable[[], None]) -> None:
         self.left, self._happens = calls, happens
@@ -38,7 +38,7 @@ class Countdown:
 
 
 class FaultyTransaction:
-    """Each statement is a call."""
+    """A transaction whose statements count as calls."""
 
     def __init__(self, transaction: Transaction, countdown: Countdown) -> None:
         self._transaction, self._countdown = transaction, countdown
@@ -57,7 +57,7 @@ class FaultyTransaction:
 
 
 class FaultyDatabase:
-    """Statements are calls, and so are the moments before a commit and after it, when nobody hears that it is done."""
+    """A database whose statements count as calls, as do the moments before a commit and after (its acknowledgement is lost)."""
 
     def __init__(self, database: Database, countdown: Countdown) -> None:
         self._database, self._countdown = database, countdown
@@ -78,7 +78,7 @@ class FaultyDatabase:
         result = self._database.write(faulty)
         try:
             self._countdown.call()
-        except Exception as error:  # after the commit nothing of the database's own stands between the fault and the worker
+        except Exception as error:  # after the commit the database does not translate the error
             raise FileError(self.place, str(error)) from None
         return result
 
@@ -87,7 +87,7 @@ class FaultyDatabase:
 
 
 def fault(server: str) -> Callable[[], None]:
-    """Raises what the store raises when its disk or its connection fails."""
+    """Raises the error of a database whose disk or connection fails."""
 
     def of_a_file() -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -99,7 +99,7 @@ def fault(server: str) -> Callable[[], None]:
 
 
 def work(ledger: Ledger, done: Callable[[int, str], None]) -> None:
-    """A worker's whole life: it proposes all trials, and runs what there is to run. ``done`` hears what it was told is kept."""
+    """A worker: proposes all trials and runs them. ``done`` receives each acknowledged result."""
     ledger.keep("request", "{}")
     for key in KEYS:
         ledger.enqueue(key, f'{{"plan": "{key}"}}', "search")
@@ -111,7 +111,7 @@ def work(ledger: Ledger, done: Callable[[int, str], None]) -> None:
 
 
 class Done(dict[int, str]):
-    """The measurements of trials that are done, by number."""
+    """Measurements of finished trials, by number."""
 
     def add(self, number: int, measurement: str) -> None:
         assert number not in self, "a trial was done twice"
@@ -119,7 +119,7 @@ class Done(dict[int, str]):
 
 
 def check(ledger: Ledger, done: Done) -> None:
-    """Rows are whole, and what was acknowledged is there as it was."""
+    """Checks that rows are complete, and that every acknowledged result is unchanged."""
     trials = {trial.number: trial for trial in ledger.trials()}
     assert sorted(trials) == list(range(1, len(trials) + 1))
     for number, measurement in done.items():
@@ -128,8 +128,8 @@ def check(ledger: Ledger, done: Done) -> None:
         assert sum(attempt.outcome is Outcome.OK for attempt in trial.attempts) == (trial.state is TrialState.FINISHED)
 
 
-def go_on(folder: Path, done: Done, server: str = "") -> None:
-    """Whoever comes after a fault finds all that was acknowledged, and does the rest."""
+def resume(folder: Path, done: Done, server: str = "") -> None:
+    """After a fault, a new worker finds all acknowledged results and runs the remaining trials."""
     with Ledger.open(folder, create=True, server=server) as after:
         check(after, done)
         work(after, done.add)
@@ -138,8 +138,8 @@ def go_on(folder: Path, done: Done, server: str = "") -> None:
 
 
 @server_in_full
-@pytest.mark.chaos("The store", "a fault at the n-th call, n = 1, 2, 3, ... until all pass")
-def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path, server: str, chaos: Chaos) -> None:
+@pytest.mark.chaos("The store", "a fault at the n-th call, n = 1, 2, 3, ... until all calls pass")
+def test_a_failing_call_loses_repeats_and_blocks_no_trial(tmp_path: Path, server: str, chaos: Chaos) -> None:
     calls, tried, faults, chance = 1, 0, 0, chaos.random()
     while True:
         folder, done = tmp_path / f"{calls}", Done()
@@ -151,7 +151,7 @@ def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path,
         except FileError:
             faults += 1
         ledger.close()
-        go_on(folder, done)
+        resume(folder, done)
         if countdown.left > 0:
             break
         calls, tried = calls + chance.randrange(chaos.size(4, 1)) + 1, tried + 1
@@ -159,13 +159,13 @@ def test_whatever_call_fails_nothing_is_lost_done_twice_or_stuck(tmp_path: Path,
     chaos.found(f"{faults} of {faults} calls: nothing lost, done twice or stuck, each time a typed error")
 
 
-PASSED, TOLD, UNNEEDED = 10, 11, 12
-"""How a worker ends: all of its calls passed before the system refused any; it was told in an error that names the study; nothing
-that it did needed what was refused. Whoever ends by another error ends with 1."""
+ALL_CALLS_PASSED, TYPED_ERROR, CALL_NOT_NEEDED = 10, 11, 12
+"""Exit codes of a worker: all calls passed before the refusal began; an error names the study; no refused call was needed.
+Any other error is exit code 1."""
 
 
-def until_refused(folder: Path, server: str, refusal: Refusal, calls: int, heard: int) -> None:
-    """A worker from whose n-th call on, the opening being the first, the system refuses."""
+def until_refused(folder: Path, server: str, refusal: Refusal, calls: int, log: int) -> None:
+    """A worker whose system calls are refused from its n-th call on; opening the ledger is the first call."""
     countdown = Countdown(calls, refusal.begin)
     if server:
         from strategist.ledger import postgres
@@ -175,10 +175,10 @@ def until_refused(folder: Path, server: str, refusal: Refusal, calls: int, heard
         countdown.call()
         with Ledger.open(folder, create=True, server=server) as ledger:
             ledger._database = FaultyDatabase(ledger._database, countdown)
-            work(ledger, lambda number, measurement: os.write(heard, f"{number} {measurement}\n".encode()) and None)
+            work(ledger, lambda number, measurement: os.write(log, f"{number} {measurement}\n".encode()) and None)
     except FileError as error:
-        os._exit(TOLD if (server or str(folder)) in str(error) else 1)
-    os._exit(PASSED if countdown.left > 0 else UNNEEDED)
+        os._exit(TYPED_ERROR if (server or str(folder)) in str(error) else 1)
+    os._exit(ALL_CALLS_PASSED if countdown.left > 0 else CALL_NOT_NEEDED)
 
 
 IN_EVERY_RUN = (Refusal(calls=("pwrite64",), error=errno.ENOSPC), Refusal(calls=("recvfrom",), error=errno.ECONNRESET))
@@ -192,27 +192,27 @@ def refusals() -> Iterator[Any]:
 
 
 @pytest.mark.skipif(platform.machine() not in NUMBERS, reason="numbers of system calls are known for other processors only")
-@pytest.mark.chaos("The store", "a system call refused from the n-th call on, n = 1, 2, 3, ... until all pass")
+@pytest.mark.chaos("The store", "a system call refused from the n-th call on, n = 1, 2, 3, ... until all calls pass")
 @pytest.mark.parametrize(("server", "refusal"), [*refusals()], indirect=["server"])
-def test_whatever_the_system_refuses_nothing_is_lost_done_twice_or_stuck(
+def test_a_refused_system_call_loses_repeats_and_blocks_no_trial(
     tmp_path: Path, server: str, refusal: Refusal, chaos: Chaos
 ) -> None:
-    calls, told, unneeded, chance = 1, 0, 0, chaos.random()
+    calls, reported, unneeded, chance = 1, 0, 0, chaos.random()
     while True:
         folder, own, done = tmp_path / f"{calls}", server and f"{server}-{calls}", Done()
-        heard = os.open(tmp_path / f"{calls}.heard", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        worker = start(until_refused, folder, own, refusal, calls, heard)
+        log = os.open(tmp_path / f"{calls}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        worker = start(until_refused, folder, own, refusal, calls, log)
         worker.join()
-        os.close(heard)
-        for line in (tmp_path / f"{calls}.heard").read_text().splitlines():
+        os.close(log)
+        for line in (tmp_path / f"{calls}.log").read_text().splitlines():
             number, _, measurement = line.partition(" ")
             done.add(int(number), measurement)
-        go_on(folder, done, own)
-        assert worker.exitcode in (PASSED, TOLD, UNNEEDED), "no typed error"
-        if worker.exitcode == PASSED:
+        resume(folder, done, own)
+        assert worker.exitcode in (ALL_CALLS_PASSED, TYPED_ERROR, CALL_NOT_NEEDED), "no typed error"
+        if worker.exitcode == ALL_CALLS_PASSED:
             break
-        told, unneeded = told + (worker.exitcode == TOLD), unneeded + (worker.exitcode == UNNEEDED)
+        reported, unneeded = reported + (worker.exitcode == TYPED_ERROR), unneeded + (worker.exitcode == CALL_NOT_NEEDED)
         calls += chance.randrange(chaos.size(20, 1)) + 1
-    assert told > 0
-    chaos.found(f"{told} of {told + unneeded} moments told in a typed error, {unneeded} did without")
+    assert reported > 0
+    chaos.found(f"{reported} of {reported + unneeded} refusals reported as a typed error, {unneeded} had no effect")
     chaos.found("nothing lost, done twice or stuck at any")

@@ -1,4 +1,4 @@
-"""Many processes on one ledger, killed at any instant: nothing acknowledged is lost, nothing runs twice, nothing stays stuck."""
+"""Many processes on one ledger, killed at any instant: no acknowledged result is lost, no trial runs twice or stays stuck."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from ledger.workers import Work, audit, busy_processors, enqueue, finish, notes, start, storm, together
+from ledger.workers import Work, audit, busy_processors, enqueue, finish, kill_at_random, notes, run_workers, start
 from postgres_server import server_in_full
 
 from strategist.contract.measurement import Outcome
@@ -23,7 +23,7 @@ from strategist.ledger.sqlite import FILE_NAME
 def test_sixteen_processes_claim_each_trial_exactly_once(tmp_path: Path, server: str, chaos: Chaos) -> None:
     trials, processes = chaos.size(64, 1000), 16
     enqueue(tmp_path, server, trials)
-    _, errors = together(Work(folder=tmp_path), processes)
+    _, errors = run_workers(Work(folder=tmp_path), processes)
     claims = Counter(number for number, _, _ in notes(tmp_path, "claimed"))
     doubled = sum(count > 1 for count in claims.values())
     assert (errors, doubled, sorted(claims)) == (0, 0, list(range(1, trials + 1)))
@@ -35,14 +35,14 @@ def test_sixteen_processes_claim_each_trial_exactly_once(tmp_path: Path, server:
 @pytest.mark.chaos("The store", "acknowledged results under kill -9 at random moments")
 @pytest.mark.parametrize("workers", [8, pytest.param(16, marks=pytest.mark.full)])
 @server_in_full
-def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(
-    tmp_path: Path, server: str, workers: int, chaos: Chaos
-) -> None:
+def test_workers_killed_at_random_lose_no_acknowledged_result(tmp_path: Path, server: str, workers: int, chaos: Chaos) -> None:
     work = Work(folder=tmp_path, lease_seconds=1.0, trial_seconds=0.006, proposes=True)
     enqueue(tmp_path, server, workers)
     kills, chance, killed = chaos.size(20, 250 if server else 1500), chaos.random(), set[str]()
-    while not (killed and notes(tmp_path, "acknowledged") and running(tmp_path)):  # some landed between claim and finish
-        killed |= storm(work, workers, kills, chance, longest_seconds=0.12 if server else 0.04)  # a connection takes its time
+    while not (killed and notes(tmp_path, "acknowledged") and running(tmp_path)):  # some kills landed between claim and finish
+        killed |= kill_at_random(
+            work, workers, kills, chance, longest_seconds=0.12 if server else 0.04
+        )  # a connection takes longer
     finish(replace(work, proposes=False))
     found = audit(tmp_path, killed)
     assert min(found.acknowledged, found.given_up) > 0
@@ -57,14 +57,14 @@ def test_workers_killed_at_random_lose_nothing_that_was_acknowledged(
 
 @pytest.mark.full
 @pytest.mark.timeout(240)
-@pytest.mark.chaos("The store", "one retry per lost attempt, none of who lives, all processors busy")
-def test_only_trials_of_the_dead_are_run_again_and_each_once(tmp_path: Path, server: str, chaos: Chaos) -> None:
-    """Trials last longer than leases, which are a sixth of a tuner's own."""
+@pytest.mark.chaos("The store", "one retry per lost attempt, no retry of a living tuner's trial, all processors busy")
+def test_only_trials_of_killed_workers_are_run_again_and_each_once(tmp_path: Path, server: str, chaos: Chaos) -> None:
+    """Trials last longer than leases, which are a sixth of a tuner's default."""
     trials, workers = chaos.size(16, 200 if server else 1000), 16
     work = Work(folder=tmp_path, lease_seconds=5.0, trial_seconds=6.0)
     enqueue(tmp_path, server, trials)
     with busy_processors():
-        killed = storm(work, workers, trials // 8, chaos.random(), longest_seconds=2.0, spare=True)
+        killed = kill_at_random(work, workers, trials // 8, chaos.random(), longest_seconds=2.0, spare=True)
     finish(replace(work, trial_seconds=0.0))
     found = audit(tmp_path, killed)
     assert found.given_up > 0, "no kill landed within a trial"
@@ -80,15 +80,15 @@ def running(folder: Path) -> int:
 
 
 class _Sleeper(Work):
-    """Stops in the middle of its trial, and has not noticed when it goes on."""
+    """A worker that is stopped in its trial, and does not notice after it continues."""
 
-    def _lived(self, ledger: Ledger, claim: Claim) -> bool:
+    def _held_lease(self, ledger: Ledger, claim: Claim) -> bool:
         os.kill(os.getpid(), signal.SIGSTOP)
         return True
 
 
 @server_in_full
-def test_a_worker_that_sleeps_past_its_lease_is_fenced_and_lives_on(tmp_path: Path, server: str) -> None:
+def test_a_worker_stopped_beyond_its_lease_is_fenced_and_continues(tmp_path: Path, server: str) -> None:
     enqueue(tmp_path, server, 1)
     sleeper = start(_Sleeper(folder=tmp_path, lease_seconds=0.5).run, "sleeper")
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -121,7 +121,7 @@ def test_eight_processes_create_one_study_together(tmp_path: Path, server: str) 
         assert sorted(trial.key for trial in ledger.trials()) == sorted(f"candidate {number}" for number in range(10))
 
 
-def _create_for_ever(folder: Path, server: str) -> None:
+def _create_forever(folder: Path, server: str) -> None:
     for index in range(10**6):
         Ledger.open(folder / str(index), create=True, server=_own(server, folder, index)).close()
 
@@ -131,9 +131,9 @@ def _own(server: str, folder: Path, index: object) -> str:
 
 
 @server_in_full
-def test_a_creator_killed_at_any_instant_leaves_a_folder_that_can_be_used(tmp_path: Path, server: str) -> None:
+def test_a_creator_killed_at_any_instant_leaves_a_usable_folder(tmp_path: Path, server: str) -> None:
     for round_number in range(10):
-        creator = start(_create_for_ever, tmp_path / str(round_number), server)
+        creator = start(_create_forever, tmp_path / str(round_number), server)
         time.sleep(0.01 + 0.006 * round_number)
         creator.kill()
         creator.join()

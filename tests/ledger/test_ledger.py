@@ -1,4 +1,4 @@
-"""What a ledger promises to one process: claims, leases, fencing, retries, and rows that come out as they went in."""
+"""A ledger in one process: claims, leases, fencing, retries, and unchanged rows."""
 
 import json
 import sqlite3
@@ -39,7 +39,7 @@ def test_a_finished_candidate_is_not_queued_again(ledger: Ledger):
     assert ledger.claim("w", LONG) is None
 
 
-def test_claims_go_by_number_and_end(ledger: Ledger):
+def test_claims_follow_trial_numbers_until_none_is_left(ledger: Ledger):
     for key in "abc":
         ledger.enqueue(key, json.dumps({"plan": key}), "")
     claims = [ledger.claim("w", LONG) for _ in range(4)]
@@ -51,8 +51,8 @@ def test_claims_go_by_number_and_end(ledger: Ledger):
     ]
 
 
-def test_a_budget_keeps_the_queue_to_so_many_trials(ledger: Ledger):
-    """Several tuners may think of the last one at the same time."""
+def test_a_budget_limits_the_queue(ledger: Ledger):
+    """Several tuners may propose the last trial at the same time."""
     assert ledger.enqueue("a", PLAN, "", last=1) == 1
     assert ledger.enqueue("b", PLAN, "", last=1) is None
     assert ledger.enqueue("a", PLAN, "", last=0) == 1
@@ -60,7 +60,7 @@ def test_a_budget_keeps_the_queue_to_so_many_trials(ledger: Ledger):
     assert [trial.key for trial in ledger.trials()] == ["a", "b"]
 
 
-def test_a_budget_keeps_claims_to_the_first_trials(ledger: Ledger):
+def test_a_budget_limits_claims_to_the_first_trials(ledger: Ledger):
     for key in "ab":
         ledger.enqueue(key, PLAN, "")
     assert ledger.claim("w", OVER, last=1).number == 1
@@ -68,7 +68,7 @@ def test_a_budget_keeps_claims_to_the_first_trials(ledger: Ledger):
     assert ledger.claim("w", LONG).number == 2
 
 
-def test_a_result_comes_out_as_it_went_in(ledger: Ledger):
+def test_a_result_is_stored_unchanged(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     assert ledger.finish(ledger.claim("w", LONG), Outcome.OK, '{"text": "ü\\u0000 \\ud83d\\ude00"}')
     (trial,) = ledger.trials()
@@ -85,7 +85,7 @@ def test_queued_trials_come_before_expired_ones(ledger: Ledger):
     assert [ledger.claim("w", LONG).number for _ in range(2)] == [2, 1]
 
 
-def test_an_expired_lease_is_claimed_again_and_the_late_result_is_only_evidence(ledger: Ledger):
+def test_a_late_result_after_an_expired_lease_is_only_evidence(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     late = ledger.claim("slow", OVER)
     fresh = ledger.claim("quick", LONG)
@@ -103,7 +103,7 @@ def test_an_expired_lease_is_claimed_again_and_the_late_result_is_only_evidence(
     ]
 
 
-def test_an_expired_lease_that_nobody_took_still_holds(ledger: Ledger):
+def test_an_expired_lease_is_valid_until_another_worker_claims_the_trial(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     claim = ledger.claim("w", OVER)
     assert ledger.renew(claim, LONG)
@@ -111,7 +111,7 @@ def test_an_expired_lease_that_nobody_took_still_holds(ledger: Ledger):
     assert ledger.finish(claim, Outcome.OK, RESULT)
 
 
-def test_finishing_twice_alike_is_finishing_once(ledger: Ledger):
+def test_finishing_twice_with_equal_results_counts_once(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     claim = ledger.claim("w", LONG)
     assert ledger.finish(claim, Outcome.OK, RESULT)
@@ -120,7 +120,7 @@ def test_finishing_twice_alike_is_finishing_once(ledger: Ledger):
     assert ledger.trials()[0].outcome is Outcome.OK
 
 
-def test_a_trial_that_is_always_lost_ends_as_lost(ledger: Ledger):
+def test_a_trial_lost_in_all_attempts_ends_as_lost(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     for attempt in range(1, MAX_ATTEMPTS + 1):
         assert ledger.claim("dies", OVER).attempt == attempt
@@ -130,7 +130,7 @@ def test_a_trial_that_is_always_lost_ends_as_lost(ledger: Ledger):
     assert [attempt.outcome for attempt in trial.attempts] == [Outcome.LOST] * MAX_ATTEMPTS
 
 
-def test_infrastructure_failures_are_retried_and_the_last_one_stays(ledger: Ledger):
+def test_infrastructure_failures_are_retried_and_the_last_is_kept(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     for attempt in range(1, MAX_ATTEMPTS + 1):
         claim = ledger.claim("w", LONG)
@@ -150,7 +150,7 @@ def test_other_outcomes_are_final(ledger: Ledger):
     assert ledger.counts().outcomes == dict.fromkeys(final, 1)
 
 
-def test_a_released_trial_is_queued_again_and_no_attempt_is_used_up(ledger: Ledger):
+def test_a_released_trial_is_queued_again_without_using_an_attempt(ledger: Ledger):
     ledger.enqueue("a", PLAN, "")
     for _ in range(2 * MAX_ATTEMPTS):
         claim = ledger.claim("w", LONG)
@@ -161,7 +161,7 @@ def test_a_released_trial_is_queued_again_and_no_attempt_is_used_up(ledger: Ledg
     assert outcomes == [Outcome.CANCELLED] * 2 * MAX_ATTEMPTS + [Outcome.OK]
 
 
-def adopted(outcome: Outcome | None, key: str = "a") -> TrialRow:
+def foreign_trial(outcome: Outcome | None, key: str = "a") -> TrialRow:
     """A trial of another study, finished at the second attempt, or queued."""
     if outcome is None:
         return TrialRow(number=7, key=key, plan_json=PLAN, proposed_by="far", state=TrialState.QUEUED)
@@ -172,10 +172,10 @@ def adopted(outcome: Outcome | None, key: str = "a") -> TrialRow:
     )
 
 
-def test_a_trial_of_another_study_is_adopted_once_with_its_attempts(ledger: Ledger):
+def test_a_trial_of_another_study_is_imported_once_with_its_attempts(ledger: Ledger):
     ledger.enqueue("b", PLAN, "")
-    assert ledger.import_trial(adopted(Outcome.OK))
-    assert not ledger.import_trial(adopted(Outcome.OOM))
+    assert ledger.import_trial(foreign_trial(Outcome.OK))
+    assert not ledger.import_trial(foreign_trial(Outcome.OOM))
     trial = ledger.trials()[1]
     assert (trial.number, trial.outcome, trial.measurement_json, trial.proposed_by) == (2, Outcome.OK, RESULT, "far")
     assert [(a.trial, a.attempt, a.owner, a.started, a.ended) for a in trial.attempts] == [
@@ -184,23 +184,23 @@ def test_a_trial_of_another_study_is_adopted_once_with_its_attempts(ledger: Ledg
     ]
 
 
-def test_what_is_adopted_finishes_a_queued_trial_but_no_running_one(ledger: Ledger):
+def test_an_imported_trial_finishes_a_queued_but_not_a_running_trial(ledger: Ledger):
     for key in "ab":
         ledger.enqueue(key, PLAN, "")
     claim = ledger.claim("w", LONG)
-    assert not ledger.import_trial(adopted(Outcome.OK, "a"))
-    assert ledger.import_trial(adopted(Outcome.OOM, "b"))
+    assert not ledger.import_trial(foreign_trial(Outcome.OK, "a"))
+    assert ledger.import_trial(foreign_trial(Outcome.OOM, "b"))
     assert ledger.finish(claim, Outcome.OK, RESULT)
     assert [trial.outcome for trial in ledger.trials()] == [Outcome.OK, Outcome.OOM]
 
 
-def test_an_open_trial_is_adopted_as_a_queued_one(ledger: Ledger):
-    assert ledger.import_trial(adopted(None))
+def test_an_open_trial_is_imported_as_queued(ledger: Ledger):
+    assert ledger.import_trial(foreign_trial(None))
     assert ledger.claim("w", LONG).number == 1
-    assert not ledger.import_trial(adopted(None))
+    assert not ledger.import_trial(foreign_trial(None))
 
 
-def test_counts_say_where_the_trials_are(ledger: Ledger):
+def test_counts_are_by_state_and_outcome(ledger: Ledger):
     for key in "abcd":
         ledger.enqueue(key, PLAN, "")
     ledger.finish(ledger.claim("w", LONG), Outcome.OK, RESULT)
@@ -209,7 +209,7 @@ def test_counts_say_where_the_trials_are(ledger: Ledger):
     assert (counts.queued, counts.running, counts.finished, counts.outcomes) == (2, 1, 1, {Outcome.OK: 1})
 
 
-def test_whoever_asks_again_sees_what_changed_and_nothing_else(ledger: Ledger):
+def test_repeated_reads_reuse_unchanged_rows(ledger: Ledger):
     for key in "abcd":
         ledger.enqueue(key, PLAN, "")
     first = ledger.trials()
@@ -238,7 +238,7 @@ def test_facts_of_a_study_are_written_once(ledger: Ledger):
     assert ledger.study("request") == "32b"
 
 
-def test_who_keeps_a_fact_first_is_the_one_that_counts(ledger: Ledger):
+def test_the_first_value_of_a_fact_is_kept(ledger: Ledger):
     assert ledger.keep("warm a", "1") == "1"
     assert ledger.keep("warm a", "2") == "1"
     ledger.keep("warm b", "3")
@@ -246,13 +246,13 @@ def test_who_keeps_a_fact_first_is_the_one_that_counts(ledger: Ledger):
     assert ledger.facts("warm ") == {"warm a": "1", "warm b": "3"}
 
 
-def test_what_is_no_json_never_gets_in(ledger: Ledger):
+def test_invalid_json_is_refused(ledger: Ledger):
     with pytest.raises(json.JSONDecodeError):
         ledger.enqueue("a", "{", "")
     assert ledger.trials() == ()
 
 
-def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
+def test_the_exported_history_has_measured_trials_only(ledger: Ledger, tmp_path: Path):
     for key in "abc":
         ledger.enqueue(key, '{"version": 1, "type": "Plan", "id": "x"}', "predicted")
     ledger.finish(ledger.claim("w", LONG), Outcome.OOM, '{"version": 1, "type": "Measurement", "outcome": "oom"}')
@@ -262,7 +262,7 @@ def test_the_history_holds_what_was_measured(ledger: Ledger, tmp_path: Path):
     assert lines == [{"version": 1, "plan": {"id": "x"}, "measurement": {"outcome": "oom"}, "trial": 1, "proposed_by": "predicted"}]
 
 
-def test_using_a_closed_ledger_is_no_complaint_about_the_database(ledger: Ledger):
+def test_a_closed_ledger_raises_no_database_error(ledger: Ledger):
     ledger.close()
     with pytest.raises((sqlite3.ProgrammingError, ValueError), match="closed"):
         ledger.trials()

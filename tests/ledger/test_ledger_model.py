@@ -1,4 +1,4 @@
-"""The ledger against a dictionary that does the same: any sequence of calls, crashes and expiries leads both to one state."""
+"""The ledger against a dictionary as a model: any sequence of calls, crashes and expiries leads to equal states."""
 
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ ALIVE, EXPIRED = 1000.0, -1.0
 
 
 class Modelled:
-    """A trial as the model sees it: what its attempts came to, and whether the lease of the last one ran out."""
+    """A trial of the model: outcomes of its attempts, and whether the last lease has expired."""
 
     def __init__(self) -> None:
         self.state = TrialState.QUEUED
@@ -36,7 +36,7 @@ class Modelled:
 class LedgerMachine(RuleBasedStateMachine):
     claims = Bundle("claims")
     begun = 0
-    """So many machines ran, and the two were ``compared`` so many times."""
+    """Number of state machines run; ``compared`` is the number of comparisons."""
     compared = 0
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model: dict[str, Modelled] = {}
 
     def address(self) -> str:
-        """Of the server that keeps the ledger; empty for a file."""
+        """Address of the ledger's server; empty for a file."""
         return ""
 
     def teardown(self) -> None:
@@ -118,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger.open(self.folder)
 
     @invariant()
-    def both_say_the_same(self) -> None:
+    def ledger_equals_model(self) -> None:
         rows = self.ledger.trials()
         assert [row.key for row in rows] == list(self.model)
         for row, trial in zip(rows, self.model.values(), strict=True):
@@ -134,8 +134,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
 @server_in_full
 @pytest.mark.timeout(300)
-@pytest.mark.chaos("The store", "like a dictionary that does the same, call for call")
-def test_any_sequence_of_calls_leaves_a_ledger_like_the_dictionary(server: str, chaos: Chaos) -> None:
+@pytest.mark.chaos("The store", "equality with a dictionary as a model, call for call")
+def test_any_sequence_of_calls_leaves_the_ledger_equal_to_the_model(server: str, chaos: Chaos) -> None:
     runs, calls = chaos.size(12, 500), 30
 
     class Compared(LedgerMachine):

@@ -1,4 +1,4 @@
-"""A server under a ledger: where its studies lie, what it refuses, and that its absence is borne and then said in one line."""
+"""A ledger on a PostgreSQL server: addresses of studies, refusals, reconnection, and errors in one line."""
 
 import signal
 import subprocess
@@ -28,7 +28,7 @@ LONG = 1000.0
 
 @pytest.fixture
 def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
-    """The server, which a test may stop: it is there again for the next one."""
+    """The server; a test may stop it, and it runs again for the next test."""
     yield postgres
     if not postgres.runs:
         postgres.start()
@@ -58,7 +58,7 @@ def test_a_folder_remembers_its_server(tmp_path: Path, place: str) -> None:
         assert len(ledger.trials()) == 1
 
 
-def test_a_study_is_called_by_its_folder_where_nothing_else_names_it(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_a_study_without_a_name_has_the_name_of_its_folder(tmp_path: Path, postgres: PostgresServer) -> None:
     for folder in (tmp_path / "here" / "first", tmp_path / "there" / "first"):
         with Ledger.open(folder, create=True, server=postgres.address) as ledger:
             number = ledger.enqueue(folder.parent.name, "{}", "")
@@ -70,7 +70,7 @@ def postgres_studies(server: PostgresServer) -> list[str]:
     return postgres.studies(address.parse(server.address, "", "any"))
 
 
-def test_studies_on_one_server_know_nothing_of_each_other(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_studies_on_one_server_are_isolated(tmp_path: Path, postgres: PostgresServer) -> None:
     for name in ("one", "two"):
         with Ledger.open(tmp_path / name, create=True, server=postgres.study()) as ledger:
             assert ledger.enqueue("a", "{}", "") == 1
@@ -102,7 +102,7 @@ def test_a_folder_has_one_ledger(tmp_path: Path, postgres: PostgresServer, place
         ("nosuch://ada:SECRET@db/tuning", "is not an address"),
     ],
 )
-def test_what_is_no_address_is_refused_and_no_password_shown(tmp_path: Path, text: str, law: str) -> None:
+def test_an_invalid_address_is_refused_without_showing_a_password(tmp_path: Path, text: str, law: str) -> None:
     with pytest.raises(InputError, match=law) as caught:
         Ledger.open(tmp_path / "study", create=True, server=text)
     assert "SE" not in str(caught.value).replace("USER", "").replace("DATABASE", "")
@@ -110,17 +110,17 @@ def test_what_is_no_address_is_refused_and_no_password_shown(tmp_path: Path, tex
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_names_no_server_is_named(tmp_path: Path) -> None:
+def test_a_folder_with_an_invalid_server_address_is_named(tmp_path: Path) -> None:
     (tmp_path / address.ADDRESS_FILE).write_text("postgresql://ada:SECRET@db/tuning")
     with pytest.raises(FileError, match=r"ledger\.url: holds no address of a ledger: holds a password") as caught:
         Ledger.open(tmp_path)
     assert "SECRET" not in str(caught.value)
 
 
-def test_what_the_server_refuses_is_one_line(tmp_path: Path, postgres: PostgresServer, place: str) -> None:
+def test_a_refusal_of_the_server_is_reported_in_one_line(tmp_path: Path, postgres: PostgresServer, place: str) -> None:
     for text, law in (
         (place.replace("/postgres?", "/nosuch?"), 'is refused: database "nosuch" does not exist'),
-        (place.replace("user=postgres", "user=nobody"), 'is refused: role "nobody" does not exist'),
+        (place.replace("user=postgres", "user=missing"), 'is refused: role "missing" does not exist'),
     ):
         with pytest.raises(FileError, match=law) as caught:
             Ledger.open(tmp_path / "study", create=True, server=text)
@@ -130,7 +130,7 @@ def test_what_the_server_refuses_is_one_line(tmp_path: Path, postgres: PostgresS
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot be reached: .*; nothing finished is lost") as caught:
         Ledger.open(tmp_path / "study", create=True, server=f"postgresql:///db?host={tmp_path}")
     assert "\n" not in str(caught.value)
@@ -148,7 +148,7 @@ def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
         ("DROP TABLE attempt", 'relation "attempt" does not exist'),
     ],
 )
-def test_a_row_that_was_changed_names_its_place(tmp_path: Path, place: str, statement: str, place_named: str) -> None:
+def test_a_corrupted_row_is_named(tmp_path: Path, place: str, statement: str, place_named: str) -> None:
     with Ledger.open(tmp_path, create=True, server=place) as ledger:
         for key in "abc":
             ledger.enqueue(key, '{"plan": 1}', "")
@@ -159,18 +159,18 @@ def test_a_row_that_was_changed_names_its_place(tmp_path: Path, place: str, stat
     assert str(caught.value).startswith("postgresql:///postgres?")
 
 
-def test_an_older_study_is_brought_up(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_study_is_migrated_once(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Ledger.open(tmp_path, create=True, server=place).close()
     monkeypatch.setattr(
         schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('new')")
     )
     monkeypatch.setattr(schema, "SCHEMA", len(schema.MIGRATIONS))
-    for _ in range(2):  # the second time there is nothing to do: a second CREATE TABLE would fail
+    for _ in range(2):  # the second opening migrates nothing: a second CREATE TABLE would fail
         Ledger.open(tmp_path).close()
 
 
 def interrupted(own: PostgresServer, ledger: Ledger, act: Callable[[], object], how: str) -> object:
-    """What ``act`` returns although the server is gone when it begins."""
+    """The result of ``act``, which starts while the server is unreachable."""
     if how == "restarted":
         own.stop()
     else:
@@ -190,7 +190,7 @@ def execute_on(own: PostgresServer, statement: str) -> None:
 
 
 @pytest.mark.parametrize("how", [pytest.param("restarted", marks=pytest.mark.full), "cut off"])
-def test_a_tuner_lives_through_a_server_that_goes_and_comes_back(tmp_path: Path, own: PostgresServer, how: str) -> None:
+def test_ledger_calls_succeed_after_a_server_restart(tmp_path: Path, own: PostgresServer, how: str) -> None:
     with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
         assert interrupted(own, ledger, lambda: ledger.enqueue("a", "{}", ""), how) == 1
         claim = interrupted(own, ledger, lambda: ledger.claim("w", LONG), how)
@@ -202,7 +202,7 @@ def test_a_tuner_lives_through_a_server_that_goes_and_comes_back(tmp_path: Path,
 
 @dataclass(frozen=True, kw_only=True)
 class Tuners:
-    """Some that work on one study; what each of them has finished is counted by the notes that it leaves."""
+    """Tuners of one study; their finished trials are counted from their log files."""
 
     work: Work
     names: tuple[str, ...]
@@ -211,7 +211,7 @@ class Tuners:
         logs = [self.work.folder / f"{name}.acknowledged" for name in self.names]
         return [log.read_bytes().count(b"\n") if log.exists() else 0 for log in logs]
 
-    def seconds_until_all_went_on(self, processes: list[BaseProcess]) -> float:
+    def seconds_until_all_progress(self, processes: list[BaseProcess]) -> float:
         begun, before = time.monotonic(), self.finished()
         while not all(now > then for now, then in zip(self.finished(), before, strict=True)):
             assert all(process.is_alive() for process in processes), "a tuner ended"
@@ -219,18 +219,18 @@ class Tuners:
         return time.monotonic() - begun
 
 
-@pytest.mark.chaos("The store", "a server that is gone for a while, 8 tuners")
+@pytest.mark.chaos("The store", "a server that is unreachable for a while, 8 tuners")
 @pytest.mark.parametrize(
     "how", [pytest.param("restarted", marks=pytest.mark.full), "killed", pytest.param("cut off", marks=pytest.mark.full)]
 )
-def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresServer, how: str, chaos: Chaos) -> None:
+def test_all_tuners_continue_after_a_server_restart(tmp_path: Path, own: PostgresServer, how: str, chaos: Chaos) -> None:
     chance, waits = chaos.random(), list[float]()
     work = Work(folder=tmp_path, lease_seconds=30.0, trial_seconds=0.02, proposes=True)
     tuners = Tuners(work=work, names=tuple(f"w{index}" for index in range(chaos.size(4, 8))))
     enqueue(tmp_path, own.study(), len(tuners.names))
     processes = [start(work.run, name) for name in tuners.names]
     try:
-        tuners.seconds_until_all_went_on(processes)
+        tuners.seconds_until_all_progress(processes)
         for _ in range(chaos.size(1, 10)):
             if how == "cut off":
                 execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
@@ -238,7 +238,7 @@ def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresSer
                 own.stop(signal.SIGKILL if how == "killed" else signal.SIGQUIT)
                 time.sleep(chance.uniform(0.0, chaos.size(1, 3)))
                 own.start()
-            waits.append(tuners.seconds_until_all_went_on(processes))
+            waits.append(tuners.seconds_until_all_progress(processes))
     finally:
         for process in processes:
             process.kill()
@@ -251,11 +251,11 @@ def test_all_tuners_go_on_once_a_server_is_back(tmp_path: Path, own: PostgresSer
     found = audit(tmp_path, set(tuners.names))
     assert (found.lost, found.doubled, found.stuck, found.not_retried) == (0, 0, 0, 0)
     assert found.given_up <= len(processes), "a trial was given up whose tuner lived"
-    chaos.found(f"{len(waits)} times: all went on within {max(waits):.1f} s of its return (5 s asked)")
+    chaos.found(f"{len(waits)} times: all continued within {max(waits):.1f} s of its return (5 s asked)")
     chaos.found(f"{found.lost} lost of {found.acknowledged:,}, {found.doubled} done twice, {found.stuck} stuck")
 
 
-def test_a_server_that_stays_away_is_said_in_one_line_and_then_at_once(
+def test_a_server_that_stays_away_is_reported_in_one_line_and_then_at_once(
     tmp_path: Path, own: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.5)
@@ -265,13 +265,13 @@ def test_a_server_that_stays_away_is_said_in_one_line_and_then_at_once(
             with pytest.raises(FileError, match="cannot be reached: ") as caught:
                 ledger.claim("w", LONG)
             assert "\n" not in str(caught.value)
-            monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 3600.0)  # it does not wait a second time
+            monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 3600.0)  # the second call does not wait
         own.start()
         assert ledger.enqueue("a", "{}", "") == 1
 
 
 class CutAtCommit:
-    """A connection whose server does what COMMIT says, or not, and is gone before it answers."""
+    """A connection whose server is lost during COMMIT, after or before the commit takes effect."""
 
     def __init__(self, connection: psycopg.Connection, reaches: bool) -> None:
         self._connection, self._reaches = connection, reaches
@@ -289,7 +289,7 @@ class CutAtCommit:
 
 
 @pytest.mark.parametrize("reaches", [True, False])
-def test_a_commit_whose_answer_is_lost_happens_once(tmp_path: Path, place: str, reaches: bool) -> None:
+def test_a_commit_without_an_answer_takes_effect_once(tmp_path: Path, place: str, reaches: bool) -> None:
     with Ledger.open(tmp_path, create=True, server=place) as ledger:
         for key in "ab":
             ledger.enqueue(key, "{}", "")
@@ -306,7 +306,7 @@ def test_a_commit_whose_answer_is_lost_happens_once(tmp_path: Path, place: str, 
         assert [attempt.outcome for trial in ledger.trials() for attempt in trial.attempts] == [Outcome.INFRASTRUCTURE]
 
 
-def test_a_process_that_stands_still_in_a_transaction_blocks_nobody_for_long(
+def test_a_process_stopped_in_a_transaction_does_not_block_others(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "SETTINGS", ("SET idle_in_transaction_session_timeout = '100ms'",))
@@ -314,18 +314,18 @@ def test_a_process_that_stands_still_in_a_transaction_blocks_nobody_for_long(
         still.enqueue("a", "{}", "")
         entered, passed = threading.Event(), []
 
-        def stand(transaction: postgres.PostgresTransaction) -> None:
+        def lock_row(transaction: postgres.PostgresTransaction) -> None:
             transaction.rows("SELECT version FROM schema_version FOR UPDATE")
             entered.set()
             if not passed:
-                passed.append(other.enqueue("b", "{}", ""))  # waits for the row until the server ends our transaction
+                passed.append(other.enqueue("b", "{}", ""))  # waits for the row until the server ends the first transaction
 
-        still._database.write(stand)
+        still._database.write(lock_row)
         assert entered.is_set()
         assert passed == [2]
 
 
-def test_without_psycopg_the_way_out_is_named(tmp_path: Path) -> None:
+def test_a_missing_psycopg_is_reported_with_the_install_command(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from strategist.ledger.ledger import Ledger\n"

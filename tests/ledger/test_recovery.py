@@ -1,4 +1,4 @@
-"""Rows that are read off the pages of a file, where SQLite finds its tables no more."""
+"""Recovery of rows from the pages of an SQLite file whose tables are lost."""
 
 import sqlite3
 from dataclasses import replace
@@ -11,8 +11,8 @@ from strategist.ledger.rows import TrialRow
 from strategist.ledger.sqlite import FILE_NAME
 
 
-def test_times_in_whole_seconds_are_read_off_the_pages_too(tmp_path: Path) -> None:
-    """SQLite stores such a number as an integer, of which the seal would be another."""
+def test_times_in_whole_seconds_are_recovered_as_floats(tmp_path: Path) -> None:
+    """SQLite stores such a number as an integer, whose checksum would differ."""
     with Ledger.open(tmp_path, create=True) as ledger:
         ledger.enqueue("a", '{"plan": 1}', "search")
         ledger.finish(ledger.claim("w", 1000.0), Outcome.OK, '{"step_seconds": 0.5}')

@@ -1,4 +1,4 @@
-"""The SQLite file under a ledger: creation, refusal, and damage that never passes in silence."""
+"""A ledger in an SQLite file: creation, refusals, and detection of damage."""
 
 import sqlite3
 from pathlib import Path
@@ -40,31 +40,31 @@ def test_a_closed_study_is_one_file(study: Path):
     assert [path.name for path in study.iterdir()] == [FILE_NAME]
 
 
-def test_a_folder_without_a_study_is_refused_and_left_alone(tmp_path: Path):
+def test_a_folder_without_a_study_is_refused_and_unchanged(tmp_path: Path):
     with pytest.raises(FileError, match="there is no study"):
         Ledger.open(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_files_that_are_no_study_are_refused_and_left_alone(tmp_path: Path, create: bool):
+def test_files_that_are_no_study_are_refused(tmp_path: Path, create: bool):
     file = tmp_path / FILE_NAME
     file.write_text("not a database, but long enough to be read as one" * 40)
     with pytest.raises(FileError, match=r"study\.sqlite: is damaged or not a study"):
         Ledger.open(tmp_path, create=create)
     file.unlink()
-    edit(tmp_path, "CREATE TABLE somebody_elses (x)")
+    edit(tmp_path, "CREATE TABLE other (x)")
     with pytest.raises(FileError, match=r"study\.sqlite: is not a study"):
         Ledger.open(tmp_path, create=create)
 
 
-def test_a_path_that_cannot_be_a_folder_is_one_line(tmp_path: Path):
+def test_a_path_that_cannot_be_a_folder_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be created"):
         Ledger.open(tmp_path / "file" / "study", create=True)
 
 
-def test_a_newer_study_is_refused_and_an_older_one_brought_up(study: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_newer_study_is_refused_and_an_older_study_migrated(study: Path, monkeypatch: pytest.MonkeyPatch):
     before = contents(study)
     newer = (*schema.MIGRATIONS, "CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('new')")
     with monkeypatch.context() as later:
@@ -92,20 +92,20 @@ def test_a_newer_study_is_refused_and_an_older_one_brought_up(study: Path, monke
         ("DROP TABLE attempt", "no such table"),
     ],
 )
-def test_a_row_that_was_changed_names_its_place(study: Path, statement: str, place: str):
+def test_a_corrupted_row_is_named(study: Path, statement: str, place: str):
     edit(study, statement)
     with pytest.raises(FileError, match=place) as caught:
         contents(study)
     assert str(caught.value).startswith(str(study / FILE_NAME))
 
 
-def test_a_damaged_trial_is_not_handed_out(study: Path):
+def test_a_damaged_trial_cannot_be_claimed(study: Path):
     edit(study, "UPDATE trial SET plan = '{}' WHERE number = 5")
     with Ledger.open(study) as ledger, pytest.raises(FileError, match="trial 5:"):
         ledger.claim("w", 1000.0)
 
 
-def test_a_full_disk_is_said_in_one_line(study: Path):
+def test_a_full_disk_is_reported_in_one_line(study: Path):
     with Ledger.open(study) as ledger:
         pages = ledger._database._connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._database._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -116,7 +116,7 @@ def test_a_full_disk_is_said_in_one_line(study: Path):
         assert ledger.enqueue("big", "{}", "") == 7
 
 
-def test_a_lock_that_is_never_given_back_is_said_in_one_line(study: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_lock_held_too_long_is_reported_in_one_line(study: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
     with Ledger.open(study) as ledger, sqlite3.connect(study / FILE_NAME) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -127,6 +127,6 @@ def test_a_lock_that_is_never_given_back_is_said_in_one_line(study: Path, monkey
     other.close()
 
 
-def test_the_file_system_of_a_folder_is_known(tmp_path: Path):
+def test_the_file_system_of_a_folder_is_detected(tmp_path: Path):
     assert sqlite.filesystem(Path("/proc/self")) == "proc"
     assert sqlite.filesystem(tmp_path) not in ("proc", *sqlite.NETWORK_FILESYSTEMS)

@@ -1,4 +1,4 @@
-"""Worker processes on one ledger, what they note beside it, and an audit of both."""
+"""Worker processes on one ledger, their log files, and an audit of both."""
 
 import json
 import multiprocessing
@@ -20,25 +20,25 @@ from strategist.ledger.rows import MAX_ATTEMPTS, Claim, TrialRow
 FORK = multiprocessing.get_context("fork")
 
 Notes = list[tuple[int, int, str]]
-"""Trial, attempt, and what was said of it."""
+"""Trial, attempt, and a text."""
 
 
-def note(log: Path, claim: Claim, said: str) -> None:
-    """Appends one line that a kill cannot tear: a single write of a few bytes."""
+def note(log: Path, claim: Claim, text: str) -> None:
+    """Appends one line atomically: a single write of a few bytes, so a kill cannot truncate the line."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, f"{claim.number} {claim.attempt} {said}\n".encode())
+    os.write(descriptor, f"{claim.number} {claim.attempt} {text}\n".encode())
     os.close(descriptor)
 
 
 def notes(folder: Path, kind: str) -> Notes:
     lines = [line.split() for log in folder.glob(f"*.{kind}") for line in log.read_text().splitlines()]
-    return [(int(number), int(attempt), said) for number, attempt, said in lines]
+    return [(int(number), int(attempt), text) for number, attempt, text in lines]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a worker does: claims, runs and finishes until nothing is left, noting each claim and each acknowledged result beside
-    the ledger. One that ``proposes`` queues another trial where there is none."""
+    """A worker: claims, runs and finishes trials until none is left, and logs each claim and acknowledged result. With
+    ``proposes`` the worker queues another trial if there is none."""
 
     folder: Path
     lease_seconds: float = 60.0
@@ -50,7 +50,7 @@ class Work:
             for claim in self._claims(ledger, name):
                 note(self.folder / f"{name}.claimed", claim, name)
                 value = f"{name}-{claim.number}-{claim.attempt}"
-                if self._lived(ledger, claim) and ledger.finish(claim, Outcome.OK, json.dumps(value)):
+                if self._held_lease(ledger, claim) and ledger.finish(claim, Outcome.OK, json.dumps(value)):
                     note(self.folder / f"{name}.acknowledged", claim, value)
 
     def _claims(self, ledger: Ledger, name: str) -> Iterator[Claim]:
@@ -64,8 +64,8 @@ class Work:
             else:
                 return
 
-    def _lived(self, ledger: Ledger, claim: Claim) -> bool:
-        """Takes the time of a trial and keeps its lease alive, as a tuner does; False once another has taken it over."""
+    def _held_lease(self, ledger: Ledger, claim: Claim) -> bool:
+        """Sleeps for a trial's duration and renews the lease like a tuner; False once another worker has claimed the trial."""
         ends = time.monotonic() + self.trial_seconds
         while (left := ends - time.monotonic()) > 0:
             time.sleep(min(left, self.lease_seconds / 4))
@@ -86,8 +86,8 @@ def enqueue(folder: Path, server: str, trials: int) -> None:
             ledger.enqueue(f"candidate {number}", '{"plan": 0}', "test")
 
 
-def together(work: Work, workers: int) -> tuple[float, int]:
-    """Seconds until so many workers have done all there is, and how many of them ended by an error."""
+def run_workers(work: Work, workers: int) -> tuple[float, int]:
+    """Runs ``workers`` until no trial is left; returns the seconds, and the number of workers that ended by an error."""
     begun = time.monotonic()
     processes = [start(work.run, f"w{index}") for index in range(workers)]
     for process in processes:
@@ -95,9 +95,11 @@ def together(work: Work, workers: int) -> tuple[float, int]:
     return time.monotonic() - begun, sum(process.exitcode != 0 for process in processes)
 
 
-def storm(work: Work, workers: int, kills: int, chance: random.Random, longest_seconds: float, spare: bool = False) -> set[str]:
-    """Kills one of the workers now and then, and puts another into its place; who was killed, by name. In the end all are, or those
-    that are left do what there is; only who had a trial is killed then."""
+def kill_at_random(
+    work: Work, workers: int, kills: int, chance: random.Random, longest_seconds: float, spare: bool = False
+) -> set[str]:
+    """Kills workers at random times and replaces them; returns the killed names. At the end all are killed; with ``spare`` only
+    workers that claimed a trial are killed, and the remaining ones finish all trials."""
     alive, killed, begun = dict[str, BaseProcess](), set[str](), 0
     while len(killed) < kills:
         while len(alive) < workers:
@@ -123,7 +125,7 @@ def _kill(alive: dict[str, BaseProcess], name: str, killed: set[str]) -> None:
 
 
 def finish(work: Work) -> None:
-    """One survivor does what is left, once the leases of the dead have run out."""
+    """One worker finishes the remaining trials, once the leases of killed workers have expired."""
     with Ledger.open(work.folder) as ledger:
         while (counts := ledger.counts()).queued or counts.running:
             work.run("survivor")
@@ -132,7 +134,7 @@ def finish(work: Work) -> None:
 
 @contextmanager
 def busy_processors() -> Iterator[None]:
-    """Twice as many processes as there are processors, each of which takes all that it can get."""
+    """Runs two busy processes per processor."""
     burners = [start(_burn) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
         yield
@@ -149,9 +151,9 @@ def _burn() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Counts over a study whose trials have all been run: acknowledged results, and attempts that were ``given_up``, of killed
-    workers and of living ones. What must not be: results ``lost``, trials ``doubled`` or ``stuck``, and given up attempts that were
-    not followed by exactly one more, up to the last that is allowed."""
+    """Counts over a finished study: acknowledged results, and attempts ``given_up`` by killed and (``of_living``) living
+    workers. Must be zero: results ``lost``, trials ``doubled`` or ``stuck``, and attempts that were given up and not retried
+    exactly once, up to the maximum of attempts."""
 
     acknowledged: int
     given_up: int
@@ -185,7 +187,7 @@ def _done(trial: TrialRow) -> int:
 
 
 def _retried_once(trial: TrialRow) -> bool:
-    """Whether each attempt but the last was given up, and the last was not, unless it was the last that is allowed."""
+    """Whether all attempts but the last were given up, and the last was not, unless it was the maximum."""
     *before, last = trial.attempts
     ended = Outcome.LOST if len(trial.attempts) == MAX_ATTEMPTS and last.outcome is Outcome.LOST else Outcome.OK
     return [attempt.outcome for attempt in before] == [Outcome.LOST] * len(before) and last.outcome is ended

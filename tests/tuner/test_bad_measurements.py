@@ -24,7 +24,7 @@ KINDS = (
     "no record", "truncated", "of another rank", "of another plan", "no memory", "negative memory", "not done", "another type",
     "a later version",
 )  # fmt: skip
-LIES = [f"lies-{who}{kind}" for kind in KINDS for who in ("", "all-")]
+LIES = [f"false-record-{who}{kind}" for kind in KINDS for who in ("", "all-")]
 
 
 @dataclass(frozen=True, kw_only=True)

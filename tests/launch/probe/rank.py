@@ -1,7 +1,7 @@
-"""What a rank does in the place of its training program: it notes what it was told, and meets the others where that is asked for.
+"""Replaces the training program of a rank: writes its environment to a file, and optionally joins the other ranks.
 
 Run as ``rank.py ARGUMENT...``, with the arguments of the interpreter that it replaces. ``PROBE`` is the folder of its notes,
-one of ``HOSTS`` the machine that it is on; with ``PROBE_GLOO`` all ranks add up their numbers on gloo.
+one of ``HOSTS`` names its machine; with ``PROBE_GLOO`` all ranks sum their numbers with gloo.
 """
 
 import json
@@ -9,14 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 HOSTS = ("PROBE_HOST", "SLURMD_NODENAME", "RAY_TEST_NODE")
 """Variables that name a machine: of these tests, of Slurm, and of the tests' Ray."""
 
 
 def summed() -> int:
-    """The sum of the numbers of all ranks, by an all-reduce."""
+    """Sum of all rank numbers, by an all-reduce."""
     import torch
     import torch.distributed as dist
 
@@ -28,8 +28,8 @@ def summed() -> int:
 
 
 def main() -> None:
-    """Writes the note of this rank, which another rank of the same number would not overwrite."""
-    note = {name: os.environ.get(name) for name in (*TOLD, "NODE_RANK", "GIVEN")}
+    """Writes the note of this rank; fails if another rank with this number has written one."""
+    note = {name: os.environ.get(name) for name in (*RANK_VARIABLES, "NODE_RANK", "GIVEN")}
     note |= {
         "host": next((os.environ[name] for name in HOSTS if name in os.environ), None),
         "arguments": sys.argv[1:],

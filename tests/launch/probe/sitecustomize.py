@@ -1,6 +1,6 @@
 """Replaces the program of each rank by ``rank.py``, as soon as a launcher has started its interpreter.
 
-Put first on ``PYTHONPATH``, so that every launcher runs as it is, and what it starts with ``LOCAL_RANK`` becomes a probe.
+First on ``PYTHONPATH``: launchers run unchanged, and processes with ``LOCAL_RANK`` become probes.
 """
 
 import os

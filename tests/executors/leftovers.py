@@ -1,6 +1,6 @@
-"""Faults that leave something behind: processes that hide, files in places that nobody looks at, records that are none.
+"""Faults that leave processes, files or invalid records behind.
 
-What must be gone after the trial is told in its folder, one name a line: ``pids``, ``ports``, ``paths``.
+What must be removed after the trial is listed in the trial's folder, one name a line: ``pids``, ``ports``, ``paths``.
 """
 
 import ctypes
@@ -36,20 +36,20 @@ time.sleep(600)
 """
 
 
-class Messes:
-    """Mixed into the rank of the stand-in; the part of a name before ``@`` is what is done, behind it the phase."""
+class Leftovers:
+    """Mixin of the stand-in rank; a fault's name is ``FAULT@PHASE``."""
 
     folder: Path
     rank: int
 
-    def told(self, name: str, value: object) -> None:
+    def note(self, name: str, value: object) -> None:
         with (self.folder / name).open("a") as file:
             file.write(f"{value}\n")
 
     def strike(self, name: str) -> None:
-        """Rank 1 does it, the time is noted; the other waits for it."""
+        """Rank 1 has the fault and notes the time; rank 0 waits."""
         if self.rank == 1:
-            self.told("struck", time.monotonic())
+            self.note("fault-time", time.monotonic())
             getattr(self, "do_" + name.replace("-", "_"))()
         self.wait()
 
@@ -57,7 +57,7 @@ class Messes:
         while True:
             time.sleep(10)
 
-    # How a rank dies.
+    # Deaths of a rank.
 
     def do_kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,7 +74,7 @@ class Messes:
     def do_abort(self) -> None:
         os.abort()
 
-    # How it hangs.
+    # Hangs of a rank.
 
     def do_sleep(self) -> None:
         self.wait()
@@ -85,11 +85,11 @@ class Messes:
     def do_stop(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def do_deaf(self) -> None:
+    def do_block_signals(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
         self.wait()
 
-    # Those above it.
+    # Deaths and hangs of ancestors.
 
     def do_kill_launcher(self) -> None:
         os.kill(parent(os.getppid()), signal.SIGKILL)
@@ -97,20 +97,20 @@ class Messes:
     def do_stop_launcher(self) -> None:
         os.kill(parent(os.getppid()), signal.SIGSTOP)
 
-    def do_kill_keeper(self) -> None:
+    def do_kill_supervisor(self) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
 
-    def do_stop_keeper(self) -> None:
+    def do_stop_supervisor(self) -> None:
         os.kill(os.getppid(), signal.SIGSTOP)
 
-    def do_kill_trial_keeper(self) -> None:
+    def do_kill_trial_supervisor(self) -> None:
         os.kill(parent(parent(os.getppid())), signal.SIGKILL)
 
-    # Those below it.
+    # Child processes.
 
     def start(self, code: str, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
         child = subprocess.Popen([sys.executable, "-c", code, *arguments], **options)
-        self.told("pids", child.pid)
+        self.note("pids", child.pid)
         return child
 
     def do_child(self) -> None:
@@ -118,7 +118,7 @@ class Messes:
         os._exit(3)
 
     def do_daemon(self) -> None:
-        """In a session of its own, below a parent that has gone."""
+        """In a new session, with a parent that has ended."""
         self.start(f"import os\nif os.fork(): os._exit(0)\nos.setsid()\n{SLEEP}").wait()
         os._exit(3)
 
@@ -135,10 +135,10 @@ class Messes:
         os._exit(3)
 
     def do_fork_storm(self) -> None:
-        for _ in range(6):  # 64 processes, each of which may be started while others are being ended
+        for _ in range(6):  # 64 processes; new ones may start while others are terminated
             if os.fork() == 0:
                 os.setsid()
-            self.told("pids", os.getpid())
+            self.note("pids", os.getpid())
         self.wait()
 
     def do_listening_daemon(self) -> None:
@@ -151,7 +151,7 @@ class Messes:
 
     def do_temporary_files(self) -> None:
         place = Path(tempfile.mkdtemp())
-        self.told("paths", place)
+        self.note("paths", place)
         for number in range(500):
             (place / f"{number}").write_bytes(b"x" * 100)
         (place / "deep").mkdir(mode=0o500)
@@ -165,19 +165,19 @@ class Messes:
 
     def do_shared_memory_and_kill(self) -> None:
         self.share()
-        time.sleep(0.5)  # what lives for less than two looks is not told from the files of others
+        time.sleep(0.5)  # files that live for less than two polls are not attributed to the trial
         self.do_kill()
 
     def share(self) -> None:
-        """As a data loader's: held by a descriptor or mapped, and nobody there to remove it."""
+        """Shared memory like a data loader's: held by a descriptor, and never unlinked."""
         for kind in ("psm", "torch", "sem.mp"):
             name = f"/dev/shm/{kind}-{os.getpid()}"
-            self.told("paths", name)
+            self.note("paths", name)
             file = os.open(name, os.O_CREAT | os.O_RDWR)
             os.truncate(file, 4096)
 
     def do_full_disk(self) -> None:
-        """As a quota: files may not grow any more."""
+        """Limits the size of files, like a quota."""
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
         (self.folder / "rank-1.json").write_bytes(b"x" * 1000)
@@ -192,7 +192,7 @@ class Messes:
         os.write(1, bytes(range(256)) * 8192 + b"\x1b[2J")
         os._exit(3)
 
-    # Records that are none.
+    # Invalid records.
 
     def put(self, name: str, data: bytes) -> None:
         (self.folder / name).write_bytes(data)
@@ -228,10 +228,10 @@ class Messes:
 
 
 def places(pid: int) -> list[Path]:
-    """Folders for temporary files of trials that this process ran."""
+    """Temporary folders of trials that this process ran."""
     found = list[Path]()
     for path in Path(tempfile.gettempdir()).glob("strategist-*/.owner"):
-        with suppress(OSError):  # another one's, cleared meanwhile
+        with suppress(OSError):  # removed meanwhile by another process
             if f".{pid}." in path.read_text():
                 found.append(path.parent)
     return found
@@ -241,4 +241,4 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-MESSES = tuple(name.removeprefix("do_").replace("_", "-") for name in vars(Messes) if name.startswith("do_"))
+LEFTOVERS = tuple(name.removeprefix("do_").replace("_", "-") for name in vars(Leftovers) if name.startswith("do_"))

@@ -1,6 +1,6 @@
-"""A rank that runs out of memory, each kind by its own road: ``shortages.py KIND PLAN --out FOLDER --settings FILE``.
+"""A rank that runs out of memory in one of several ways: ``oom_rank.py KIND PLAN --out FOLDER --settings FILE``.
 
-The memory of the process is held as the runtime holds it, and what it throws is judged and recorded as there.
+The process's memory is limited as in the runtime, and exceptions are classified and recorded by the runtime's code.
 """
 
 import argparse
@@ -57,19 +57,19 @@ def torch_data_loader() -> None:
 
 
 def c_plus_plus() -> None:
-    """As an extension ends: by std::terminate, without a record."""
+    """Ends by std::terminate, without a record, like a C++ extension."""
     new = ctypes.CDLL("libstdc++.so.6")["_Znwm"]
     new.argtypes, new.restype = [ctypes.c_size_t], ctypes.c_void_p
     new(2**40)
 
 
 def no_record() -> None:
-    """The disk took no record any more, the exit code tells."""
+    """Ends with the out-of-memory exit code, without a record."""
     os._exit(77)
 
 
 def whole_machine() -> None:
-    """More than the machine can spare, and nothing holds the process back."""
+    """Takes all memory of the machine, without a limit of the process."""
     process.release_memory()
     held = []
     while True:
@@ -81,7 +81,7 @@ KINDS = {
     "mmap": mapped_memory, "torch": torch_tensor, "loader": torch_data_loader, "c++": c_plus_plus, "no-record": no_record,
     "machine": whole_machine,
 }  # fmt: skip
-"""By name; they strike one rank and not the first, while it measures, where the name says nothing else."""
+"""By name; the fault is in rank 1 while it measures, unless the name states otherwise."""
 NEED_TORCH = ("torch", "loader")
 
 
@@ -97,14 +97,14 @@ def main() -> None:
     recorder.enter("init" if options.kind.endswith("init") else "measure")
     try:
         if rank == 1 or options.kind.endswith("all-ranks"):
-            if options.kind in NEED_TORCH:  # held once it is there, as in the runtime: what fails within an import may say anything
+            if options.kind in NEED_TORCH:  # imported before the limit is set, as in the runtime: failed imports raise any error
                 importlib.import_module("torch")
             process.hold_memory(CAPACITY_BYTES)
             KINDS[options.kind]()
         time.sleep(60)
     except BaseException as error:  # as the runtime's border does
         _end(recorder, *_judge(error))
-    sys.exit("nothing was short")
+    sys.exit("memory did not run out")
 
 
 if __name__ == "__main__":
