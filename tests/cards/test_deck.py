@@ -1,4 +1,4 @@
-"""Decks: order, replacement, identity."""
+"""Decks: order of cards, replacement, digests."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_cards_are_sorted_by_id_and_found_below_the_folder(tmp_path: Path) -> No
         deck.without("A-3")
 
 
-def test_a_later_folder_replaces_by_id_and_one_folder_has_an_id_once(tmp_path: Path) -> None:
+def test_a_later_folder_replaces_cards_and_ids_are_unique_in_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "ours", "a.yaml", "A-1", "ours")
     write(tmp_path / "mine", "z.yaml", "A-1", "mine")
     assert str(load_deck(tmp_path / "ours", tmp_path / "mine").card("A-1").intent) == "mine"
@@ -37,7 +37,7 @@ def test_a_later_folder_replaces_by_id_and_one_folder_has_an_id_once(tmp_path: P
         load_deck(tmp_path / "mine")
 
 
-def test_the_digest_follows_the_content_and_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_depends_only_on_the_content(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", "A-1")
     first = load_deck(tmp_path).digest
     assert len(first) == 16
@@ -49,14 +49,14 @@ def test_the_digest_follows_the_content_and_nothing_else(tmp_path: Path) -> None
     assert load_deck(tmp_path).digest != first
 
 
-def test_the_digest_is_that_of_the_card_whether_it_names_its_protocol_or_not(tmp_path: Path) -> None:
+def test_the_digest_does_not_depend_on_the_protocol_line(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "A-1")
     first = load_deck(tmp_path).digest
     write(tmp_path, "a.yaml", "A-1", comment="protocol: 1\n")
     assert load_deck(tmp_path).digest == first
 
 
-def test_of_three_folders_the_last_wins_and_the_one_before_it_is_named(tmp_path: Path) -> None:
+def test_the_last_of_three_folders_wins_and_names_the_replaced_card(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, f"{name}.yaml", "A-1", name) for name in ("ours", "mine", "yours")]
     deck = load_deck(*(path.parent for path in paths))
     assert str(deck.card("A-1").intent) == "yours"
@@ -68,24 +68,24 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load_deck(tmp_path / "nowhere")
 
 
-def test_removing_a_card_changes_the_identity_of_the_shipped_deck() -> None:
+def test_removing_a_card_changes_the_digest() -> None:
     deck = load_deck(data_dir("cards"))
     assert len({deck.digest, *(deck.without(card.id).digest for card in deck.cards)}) == len(deck.cards) + 1
 
 
-def test_a_folder_without_cards_is_said_to_hold_none(tmp_path: Path) -> None:
+def test_a_folder_without_cards_is_refused(tmp_path: Path) -> None:
     (tmp_path / "card.txt").write_text("StrategyCard: {}", encoding="utf-8")
     with pytest.raises(FileError, match="holds no card"):
         load_deck(tmp_path)
 
 
-def test_both_endings_of_yaml_are_read(tmp_path: Path) -> None:
+def test_yaml_and_yml_files_are_read(tmp_path: Path) -> None:
     for name, number in (("a.yaml", 1), ("b.yml", 2)):
         (tmp_path / name).write_text(f"StrategyCard: {{id: A-{number}, module: tp, intent: a}}", encoding="utf-8")
     assert [card.id for card in load_deck(tmp_path).cards] == ["A-1", "A-2"]
 
 
-def test_a_file_that_changed_is_read_again_and_another_is_not(tmp_path: Path) -> None:
+def test_only_changed_files_are_read_again(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "A-1")
     write(tmp_path, "b.yaml", "B-1")
     before = load_deck(tmp_path)

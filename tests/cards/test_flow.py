@@ -1,4 +1,4 @@
-"""Decision flows: read whole, refused with a place, and loaded beside cards."""
+"""Decision flows: reading, refusals with a place, and loading with cards."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def write(folder: Path, text: str, name: str = "flow.yaml") -> Path:
     return folder
 
 
-def test_a_flow_is_read_whole() -> None:
+def test_a_flow_is_read_completely() -> None:
     flow = read_flow(yaml_file.parse(FLOW, "x.yaml"))
     first, second = flow.steps
     assert (flow.id, flow.title.show("zh"), str(flow.intent)) == ("mine", "我的", "Pipelines first.")
@@ -48,7 +48,7 @@ def test_a_flow_is_read_whole() -> None:
     assert (second.when.text, str(second.rule), second.cards) == ("model.is_moe", "In words.", ())
 
 
-def test_a_step_is_skipped_only_where_its_condition_surely_fails() -> None:
+def test_a_step_is_skipped_only_if_its_condition_is_false() -> None:
     flow = read_flow(yaml_file.parse(FLOW, "x.yaml"))
     for facts, steps in (({"model.is_moe": False}, 1), ({"model.is_moe": True}, 2), ({}, 2)):
         assert len(flow.active_steps(facts)) == steps
@@ -78,7 +78,7 @@ def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: 
         read_flow(document)
 
 
-def test_flows_load_beside_cards_and_the_last_one_orders(tmp_path: Path) -> None:
+def test_flows_load_with_cards_and_the_last_flow_is_used(tmp_path: Path) -> None:
     ours = write(write(tmp_path / "ours", FLOW), CARD, "a.yaml")
     mine = write(tmp_path / "mine", FLOW.replace("id: mine", "id: other"))
     assert load_deck(write(tmp_path / "none", CARD, "a.yaml")).flow is None
@@ -89,7 +89,7 @@ def test_flows_load_beside_cards_and_the_last_one_orders(tmp_path: Path) -> None
     assert deck.without("A-1").flows == deck.flows
 
 
-def test_a_flow_of_equal_id_replaces_and_counts_as_read_last(tmp_path: Path) -> None:
+def test_a_flow_with_an_equal_id_replaces_and_becomes_the_last(tmp_path: Path) -> None:
     ours = write(write(tmp_path / "ours", FLOW), FLOW.replace("id: mine", "id: other"), "other.yaml")
     mine = write(tmp_path / "mine", FLOW.replace("Pipelines first.", "Changed."))
     deck = load_deck(ours, mine)
@@ -99,13 +99,13 @@ def test_a_flow_of_equal_id_replaces_and_counts_as_read_last(tmp_path: Path) -> 
     assert deck.replaced == {"mine": str(ours / "flow.yaml")}
 
 
-def test_one_folder_has_an_id_once_whether_of_card_or_flow(tmp_path: Path) -> None:
+def test_ids_of_cards_and_flows_are_unique_in_a_folder(tmp_path: Path) -> None:
     folder = write(write(tmp_path, FLOW), CARD.replace("A-1", "mine"), "card.yaml")
     with pytest.raises(FileError, match="id mine is taken by"):
         load_deck(folder)
 
 
-def test_a_flow_changes_what_is_said_of_a_plan_and_not_the_plan(tmp_path: Path) -> None:
+def test_a_flow_changes_the_explanation_digest_only(tmp_path: Path) -> None:
     folder = write(write(tmp_path, FLOW), CARD, "a.yaml")
     before = load_deck(folder)
     write(tmp_path, FLOW.replace("[ep]", "[ep, etp]"))
@@ -116,7 +116,7 @@ def test_a_flow_changes_what_is_said_of_a_plan_and_not_the_plan(tmp_path: Path) 
     assert load_deck(folder).explanation_digest != after.explanation_digest
 
 
-def test_the_shipped_flow_decides_every_setting_and_asks_known_cards() -> None:
+def test_the_shipped_flow_decides_every_setting_and_names_known_cards() -> None:
     deck = load_deck(data_dir("cards"))
     assert deck.flow is not None
     assert deck.flow.id == "training-layout"

@@ -1,4 +1,4 @@
-"""Decks of installed packages: found by name, never run, and only looked for where somebody names one."""
+"""Decks of installed packages: found by name, never run, and looked up only when named."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ from strategist.cards.installed_decks import deck_folder
 from strategist.errors import InputError
 
 
-def test_a_name_is_the_folder_that_a_package_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deck_name_resolves_to_the_packages_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deck = install(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert deck_folder("acme") == deck
 
 
-def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_precedes_an_installed_deck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
@@ -27,14 +27,14 @@ def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert deck_folder("some/where") == Path("some/where")
 
 
-def test_what_is_neither_is_said_with_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_deck_is_refused_with_the_installed_decks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError, match=r"--cards acne: is neither .*; installed decks are .*acme"):
         deck_folder("acne")
 
 
-def test_a_name_that_two_packages_use_means_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deck_name_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path)
     install(tmp_path, "other_cards", "acme = other_cards.deck")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -43,7 +43,7 @@ def test_a_name_that_two_packages_use_means_neither(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("entry", ["acme = nowhere_at_all.deck", "acme = acme_cards.other"])
-def test_an_entry_without_its_folder_is_no_deck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+def test_an_entry_point_without_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
     install(tmp_path, entry=entry)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError, match="is neither a folder nor"):
@@ -51,7 +51,7 @@ def test_an_entry_without_its_folder_is_no_deck(tmp_path: Path, monkeypatch: pyt
 
 
 def plan(site: Path, *arguments: str) -> str:
-    """The plan of a process of its own, and whether it looked for packages."""
+    """Plans in a new process; checks that packages are looked up only with --cards."""
     program = (
         "import sys; from strategist.cli.main import main; code = main(sys.argv[1:])\n"
         "print('importlib.metadata' in sys.modules, file=sys.stderr); sys.exit(code)"
@@ -65,7 +65,7 @@ def plan(site: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_an_installed_deck_acts_on_the_plan_that_names_it_and_on_no_other(tmp_path: Path) -> None:
+def test_an_installed_deck_acts_only_on_plans_that_name_the_deck(tmp_path: Path) -> None:
     deck = install(tmp_path)
     assert "ACME-001" not in plan(tmp_path)
     named = plan(tmp_path, "--cards", "acme")

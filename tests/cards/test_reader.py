@@ -1,4 +1,4 @@
-"""From a document to a Card, and what is refused on the way."""
+"""Reading cards from documents, and refusals."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ StrategyCard:
   example:
     - "fully_shard(model, reshard_after_forward=False)"
 """
-ACTING = """\
+CARD_TEXT = """\
 StrategyCard:
   id: X-001
   title: {en: Title, zh: 标题}
@@ -77,7 +77,7 @@ StrategyCard:
 NO_CARDS = ("", "a: 1", "StrategyCard: 3", "StrategyCard: {module: tp}", "- 1", "StrategyCard: {module: a, intent: b}\nx: 1")
 
 
-def test_the_handbooks_free_text_loads_as_advice() -> None:
+def test_a_card_of_free_text_loads_as_advice() -> None:
     card = read_card(yaml_file.parse(HANDBOOK, "cards/handbook.yaml"))
     assert (card.id, card.module, card.status) == ("handbook", "fsdp2", Status.PREVIEW)
     assert not card.acts
@@ -89,26 +89,26 @@ def test_the_handbooks_free_text_loads_as_advice() -> None:
     assert str(card.source_refs[0].note) == "_fully_shard.py:144-161"
 
 
-def test_an_example_is_a_script_with_its_ranks_and_its_refusal() -> None:
+def test_an_example_has_a_script_ranks_and_a_refusal() -> None:
     card = read_card(yaml_file.parse(EXAMPLE, "x.yaml"))
     assert card.example == (Example(run="print(1)\n", ranks=2, refused="no device"), Example(text=Text(en="Do not.")))
     assert [ref.lines for ref in card.source_refs] == [(144, 161), (7, 7), None]
 
 
 @pytest.mark.parametrize("ranks", [0, 9, "two", True])
-def test_ranks_of_an_example_are_few(ranks: object) -> None:
+def test_ranks_of_an_example_are_one_to_eight(ranks: object) -> None:
     _, findings = inspect(yaml_file.parse(EXAMPLE.replace("ranks: 2", f"ranks: {ranks}"), "x.yaml"))
     assert [finding.line for finding in findings] == [6]
 
 
 @pytest.mark.parametrize("lines", ["161-144", "0-3", "all", "144-"])
-def test_lines_of_a_source_are_first_and_last(lines: str) -> None:
+def test_lines_of_a_source_are_a_range(lines: str) -> None:
     _, findings = inspect(yaml_file.parse(EXAMPLE.replace("144-161", lines), "x.yaml"))
     assert [finding.line for finding in findings] == [10]
 
 
-def test_a_card_that_acts_is_read_whole() -> None:
-    card = read_card(yaml_file.parse(ACTING, "x.yaml"))
+def test_a_card_with_policies_is_read_completely() -> None:
+    card = read_card(yaml_file.parse(CARD_TEXT, "x.yaml"))
     law, liked, after = card.policies
     assert card.acts
     assert (card.title.show("zh"), card.title.show("en"), card.intent.show("zh")) == ("标题", "Title", "Why")
@@ -130,9 +130,9 @@ def test_a_card_that_acts_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("effect", ["require", "set", "prefer"])
-def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> None:
-    """A knob's may not: candidates are judged as a table of values."""
-    text = ACTING.replace("forbid: {recompute: none, tp: [4, 8]}", f"{effect}: {{bucket_cap_mb: 4 * layout.dp_replicate}}")
+def test_the_number_of_an_option_can_be_computed_before_a_trial(effect: str) -> None:
+    """The number of a knob cannot, since candidates are evaluated as a table of values."""
+    text = CARD_TEXT.replace("forbid: {recompute: none, tp: [4, 8]}", f"{effect}: {{bucket_cap_mb: 4 * layout.dp_replicate}}")
     change = read_card(yaml_file.parse(text, "x.yaml")).policies[0].effects[0].settings[0].change
     assert change is not None
     assert change.text == "4 * layout.dp_replicate"
@@ -171,8 +171,8 @@ def test_a_number_of_an_option_may_be_computed_before_a_trial(effect: str) -> No
     ],
 )
 def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: int, words: str) -> None:
-    assert old in ACTING
-    document = yaml_file.parse(ACTING.replace(old, new, 1), "x.yaml")
+    assert old in CARD_TEXT
+    document = yaml_file.parse(CARD_TEXT.replace(old, new, 1), "x.yaml")
     _, findings = inspect(document)
     found = [finding for finding in findings if words in finding.message or words in finding.do]
     assert found, [str(finding) for finding in findings]
@@ -181,25 +181,27 @@ def test_each_fault_has_its_code_and_place(old: str, new: str, code: str, line: 
         read_card(document)
 
 
-def test_a_fault_inside_an_expression_is_named_to_the_character() -> None:
-    document = yaml_file.parse(ACTING.replace("model.layers > 8", "8 < model.layrs"), "x.yaml")
+def test_a_fault_in_an_expression_has_its_column() -> None:
+    document = yaml_file.parse(CARD_TEXT.replace("model.layers > 8", "8 < model.layrs"), "x.yaml")
     finding = inspect(document)[1][0]
     assert (finding.line, finding.column) == (15, 17)
 
 
 def test_all_faults_of_a_card_are_found_at_once() -> None:
     text = (
-        ACTING.replace("model.layers > 8", "model.layrs > 8").replace("recompute: none,", "recompute: x,").replace("since", "sinse")
+        CARD_TEXT.replace("model.layers > 8", "model.layrs > 8")
+        .replace("recompute: none,", "recompute: x,")
+        .replace("since", "sinse")
     )
     assert [finding.code for finding in inspect(yaml_file.parse(text))[1]] == ["CARD003", "CARD007"]
 
 
-def test_a_card_names_its_protocol_or_is_of_the_first() -> None:
-    assert read_card(yaml_file.parse("protocol: 1\n" + ACTING, "x.yaml")) == read_card(yaml_file.parse(ACTING, "x.yaml"))
+def test_a_card_without_a_protocol_has_protocol_1() -> None:
+    assert read_card(yaml_file.parse("protocol: 1\n" + CARD_TEXT, "x.yaml")) == read_card(yaml_file.parse(CARD_TEXT, "x.yaml"))
 
 
-def test_a_newer_protocol_is_one_finding_that_says_to_upgrade() -> None:
-    newer = "protocol: 2\n" + ACTING.replace("intent:", "purpose:")
+def test_a_newer_protocol_is_one_finding() -> None:
+    newer = "protocol: 2\n" + CARD_TEXT.replace("intent:", "purpose:")
     _, findings = inspect(yaml_file.parse(newer, "x.yaml"))
     assert [(finding.code, finding.line, finding.column) for finding in findings] == [("CARD002", 1, 11)]
     assert findings[0].message == "protocol 2 is newer than 1, the newest that this strategist reads: upgrade it"
@@ -207,11 +209,11 @@ def test_a_newer_protocol_is_one_finding_that_says_to_upgrade() -> None:
 
 @pytest.mark.parametrize("protocol", ["0", "-1", "1.0", "true", '"1"', "[1]"])
 def test_a_protocol_is_a_whole_number(protocol: str) -> None:
-    _, findings = inspect(yaml_file.parse(f"protocol: {protocol}\n" + ACTING, "x.yaml"))
+    _, findings = inspect(yaml_file.parse(f"protocol: {protocol}\n" + CARD_TEXT, "x.yaml"))
     assert [finding.message.partition(",")[0] for finding in findings] == ["protocol is a whole number such as 1"]
 
 
-def test_a_flow_is_no_card() -> None:
+def test_a_flow_is_not_a_card() -> None:
     document = yaml_file.parse("DecisionFlow: {steps: []}", "x.yaml")
     assert inspect(document) == (None, ())
     with pytest.raises(FileError, match="is a DecisionFlow, not a StrategyCard"):
@@ -219,12 +221,12 @@ def test_a_flow_is_no_card() -> None:
 
 
 @pytest.mark.parametrize("text", NO_CARDS)
-def test_what_is_no_card_is_refused(text: str) -> None:
+def test_a_document_without_a_card_is_refused(text: str) -> None:
     with pytest.raises(FileError):
         read_card(yaml_file.parse(text, "x.yaml"))
 
 
-def test_the_handbooks_own_file_loads(tmp_path: Path) -> None:
+def test_the_id_of_a_card_without_one_is_its_file_name(tmp_path: Path) -> None:
     path = tmp_path / "FSDP2-handbook.yaml"
     path.write_text(HANDBOOK, encoding="utf-8")
     assert read_card(yaml_file.load(path)).id == "FSDP2-handbook"

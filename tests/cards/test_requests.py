@@ -1,4 +1,4 @@
-"""On a fixed set of requests each card counts: without it some verdict is another. And every setting is some card's."""
+"""On a fixed set of requests, removing any card changes an answer; every setting belongs to a card."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,23 +25,23 @@ from strategist.search.facts import situation_facts
 DECK = load_deck(data_dir("cards"))
 ENTRIES = yaml.safe_load((Path(__file__).parent / "requests.yaml").read_text(encoding="utf-8"))
 FIRST = {card: entry["name"] for entry in ENTRIES for card in (*entry.get("cards", ()), *entry.get("full", ()))}
-"""The request on which a card is looked for first."""
+"""The request that is tried first for a card."""
 QUICK = {entry["name"] for entry in ENTRIES if entry.get("cards")}
-"""Requests that are looked at next."""
+"""Requests that are tried next."""
 SLOW = {card for entry in ENTRIES for card in entry.get("full", ())}
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A request, and what a trial of the best plan showed (by names of ``observed.*``)."""
+    """A request, and observed figures of a trial of the best plan (by names of ``observed.*``)."""
 
     name: str
     request: Request
     observed: dict[str, Any]
 
     @cached_property
-    def whole(self) -> Answer:
-        """The whole deck's answer."""
+    def full_answer(self) -> Answer:
+        """The answer with all cards."""
         return answer(self.request, deck=DECK, top=3)
 
 
@@ -58,7 +58,7 @@ def _fixed(folder: Path) -> Iterator[Fixed]:
 
 
 def verdict(found: Answer) -> dict[str, Any]:
-    """What a user would see: plans, what is left, and what is warned of."""
+    """Parts of an answer that a user sees: plans, remaining candidates, and warnings."""
     best = found.plans[0] if found.plans else None
     return {
         "plans": [settings_of(plan.candidate) for plan in found.plans],
@@ -68,10 +68,10 @@ def verdict(found: Answer) -> dict[str, Any]:
 
 
 def proposals(one: Fixed, deck: Deck) -> list[Any]:
-    """What a trial of the whole deck's best plan would lead to."""
+    """Proposals after a trial of the best plan with all cards."""
     if not one.observed:
         return []
-    best = one.whole.plans[0]
+    best = one.full_answer.plans[0]
     facts = situation_facts(best.model, best.cluster, best.workload) | {
         f"observed.{name}": value for name, value in one.observed.items()
     }
@@ -81,17 +81,17 @@ def proposals(one: Fixed, deck: Deck) -> list[Any]:
 @pytest.mark.parametrize(
     "card", [pytest.param(card, marks=[pytest.mark.full] if card.id in SLOW else [], id=card.id) for card in DECK.cards]
 )
-def test_without_a_card_some_verdict_is_another(card: Card, fixed: tuple[Fixed, ...]) -> None:
+def test_removing_a_card_changes_an_answer(card: Card, fixed: tuple[Fixed, ...]) -> None:
     without = DECK.without(card.id)
     for one in sorted(fixed, key=lambda one: (one.name != FIRST.get(card.id), one.name not in QUICK)):
         if proposals(one, without) != proposals(one, DECK):
             return
-        if verdict(answer(one.request, deck=without, top=3)) != verdict(one.whole):
+        if verdict(answer(one.request, deck=without, top=3)) != verdict(one.full_answer):
             return
     pytest.fail(f"{card.id} changes no verdict on any of the requests")
 
 
-def test_each_card_is_looked_for_on_one_request() -> None:
+def test_each_card_is_listed_for_one_request() -> None:
     listed = [card for entry in ENTRIES for name in ("cards", "full") for card in entry.get(name, ())]
     assert sorted(listed) == sorted(card.id for card in DECK.cards), "tests/cards/requests.yaml lists each once"
 
@@ -101,7 +101,7 @@ def test_every_setting_belongs_to_a_card() -> None:
     assert set(SETTINGS) - named == set()
 
 
-def test_the_deck_is_whole() -> None:
+def test_every_shipped_card_has_effects() -> None:
     assert len(DECK.cards) >= 50
     for card in DECK.cards:
         assert card.acts

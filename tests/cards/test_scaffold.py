@@ -1,4 +1,4 @@
-"""A new card acts and is sound from the start, whatever it is about."""
+"""A new card of any module has effects and no findings."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ PREFIXES = {card.id.partition("-")[0]: card.module for card in DECK.cards}
 
 
 @pytest.mark.parametrize("prefix", [*PREFIXES, "ACME"])
-def test_a_new_card_of_each_kind_acts_and_has_no_findings(tmp_path: Path, prefix: str) -> None:
+def test_a_new_card_of_each_module_acts_and_has_no_findings(tmp_path: Path, prefix: str) -> None:
     path = scaffold(f"{prefix}-901", tmp_path, deck=DECK, schema=SHIPPED)
     card = read_card(yaml_file.load(path))
     assert (card.id, card.status, card.module) == (f"{prefix}-901", Status.PREVIEW, PREFIXES.get(prefix, "acme"))
@@ -28,21 +28,21 @@ def test_a_new_card_of_each_kind_acts_and_has_no_findings(tmp_path: Path, prefix
     assert lint([path]) == ()
 
 
-def test_module_and_title_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_module_and_title_are_used_unchanged(tmp_path: Path) -> None:
     title = 'Say: "no" # to all'
     path = scaffold("TP-901", tmp_path / "deep" / "er", deck=DECK, schema=SHIPPED, module="my own: part", title=title)
     card = read_card(yaml_file.load(path))
     assert (path.name, card.module, str(card.title)) == ("TP-901-say-no-to-all.yaml", "my own: part", title)
 
 
-def test_editors_find_the_schema_from_where_the_card_lies(tmp_path: Path) -> None:
+def test_the_schema_path_is_relative_to_the_card(tmp_path: Path) -> None:
     path = scaffold("TP-901", tmp_path / "a" / "b", deck=DECK, schema=SHIPPED)
     first = path.read_text(encoding="utf-8").splitlines()[0]
     relative = first.removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / relative).resolve() == (SHIPPED / "schema" / "strategy-card.schema.json").resolve()
 
 
-def test_nothing_that_exists_is_touched(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path = scaffold("TP-901", tmp_path, deck=DECK, schema=SHIPPED)
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(FileError, match="is there already"):
@@ -51,7 +51,7 @@ def test_nothing_that_exists_is_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("card_id", ["", "../TP-901", "TP 901", "TP/901", "-TP", "TP-", "9"])
-def test_an_id_is_plain(tmp_path: Path, card_id: str) -> None:
+def test_an_id_has_letters_digits_and_dashes_only(tmp_path: Path, card_id: str) -> None:
     with pytest.raises(InputError, match="letters, digits and dashes"):
         scaffold(card_id, tmp_path, deck=DECK, schema=SHIPPED)
     assert not list(tmp_path.iterdir())

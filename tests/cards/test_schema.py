@@ -1,4 +1,4 @@
-"""The schemas say what the readers say, in the words of the vocabulary."""
+"""The JSON Schemas agree with the readers, and contain the vocabulary's texts."""
 
 import json
 from pathlib import Path
@@ -23,19 +23,19 @@ CARD: dict[str, Any] = {"module": "tp", "intent": "Why"}
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_it_is_a_schema(kind: str) -> None:
+def test_the_schema_is_valid(kind: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[kind]())
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_the_published_schema_is_the_generated_one(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_schema_equals_the_generated_schema(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     published = data_dir("cards") / "schema" / SCHEMA_FILES[kind]
     assert main(["cards", "schema", kind]) == 0
     again = f"strategist cards schema {kind} > {published}"
     assert published.read_text(encoding="utf-8") == capsys.readouterr().out, again
 
 
-def test_settings_are_completed_with_their_meaning() -> None:
+def test_the_schema_describes_every_setting() -> None:
     definitions = card_schema()["$defs"]
     for name, entry in SETTINGS.items():
         assert definitions[name]["description"] == entry.doc
@@ -48,8 +48,8 @@ def test_every_shipped_card_is_valid() -> None:
         validator, name = (FLOWS, SCHEMA_FILES["flow"]) if is_flow(document) else (VALIDATOR, SCHEMA_FILES["card"])
         wanted = [f"# yaml-language-server: $schema=../schema/{name}", "protocol: 1"]
         lines = path.read_text(encoding="utf-8").splitlines()[:2]
-        said = [f"{line} instead of {other}" for line, other in zip(lines, wanted, strict=True) if line != other]
-        return [*said, *(error.message for error in validator.iter_errors(document.data))]
+        differences = [f"{line} instead of {other}" for line, other in zip(lines, wanted, strict=True) if line != other]
+        return [*differences, *(error.message for error in validator.iter_errors(document.data))]
 
     paths = list(card_files(data_dir("cards")))
     assert len(paths) >= 50

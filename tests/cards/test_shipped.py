@@ -1,4 +1,4 @@
-"""The shipped deck: complete, bilingual, resolvable, and no card idle."""
+"""The shipped deck: complete, bilingual, with resolvable sources, and no card without an effect."""
 
 import ast
 import re
@@ -35,16 +35,16 @@ def test_the_deck_covers_every_module() -> None:
 SECTIONS = ("control_points", "observables", "policies", "source_refs", "example", "cases")
 
 
-def test_cards_are_stable_complete_and_in_their_places() -> None:
+def test_cards_are_stable_complete_and_in_their_modules_folder() -> None:
     def lacking(card: Card) -> Iterator[str]:
         path = Path(card.document.path)
         if card.status is not Status.STABLE:
-            yield "it is not stable"
+            yield "the card is not stable"
         if path.parent.name != card.module:
-            yield "it lies outside the folder of its module"
+            yield "the file is outside the folder of its module"
         if not re.fullmatch(rf"{card.id}-[a-z0-9-]+", path.stem):
             yield "its file has another name"
-        yield from (f"it has no {section}" for section in SECTIONS if not getattr(card, section))
+        yield from (f"the card has no {section}" for section in SECTIONS if not getattr(card, section))
         if not all(policy.because for policy in card.policies):
             yield "a policy has no reason"
         if not any(ref.url for ref in card.source_refs):
@@ -68,20 +68,20 @@ def texts() -> Iterator[tuple[str, Text]]:
         yield f"{flow.id} title", flow.title
         yield f"{flow.id} intent", flow.intent
         for step in flow.steps:
-            said = {"title": step.title, "rule": step.rule, "because": step.because}
-            yield from ((f"{flow.id} {step.id} {name}", text) for name, text in said.items() if text)
+            text_of = {"title": step.title, "rule": step.rule, "because": step.because}
+            yield from ((f"{flow.id} {step.id} {name}", text) for name, text in text_of.items() if text)
 
 
-def test_what_answers_show_is_said_in_both_languages() -> None:
-    """A Chinese text and one without Chinese; figures and names are those of the other language."""
+def test_texts_in_answers_are_in_both_languages() -> None:
+    """An English and a Chinese text with equal figures and names."""
 
     def faulty(text: Text) -> bool:
         chinese = [bool(re.search("[\u4e00-\u9fff]", words)) for words in (text.en, text.zh)]
         return not text.en or chinese != [False, True] or named(text.en) != named(text.zh)
 
-    said = list(texts())
-    assert len(said) > len(DECK.cards)
-    assert [(place, text) for place, text in said if faulty(text)] == []
+    text_of = list(texts())
+    assert len(text_of) > len(DECK.cards)
+    assert [(place, text) for place, text in text_of if faulty(text)] == []
 
 
 def named(words: str) -> set[str]:
@@ -93,15 +93,15 @@ def test_every_case_passes() -> None:
     assert [(card.id, failed) for card in DECK.cards for case in card.cases for failed in failures(card, case)] == []
 
 
-def test_cases_show_each_card_speaking_and_silent() -> None:
-    def speaks(case: Any) -> bool:
+def test_cases_of_each_card_show_an_effect_and_no_effect() -> None:
+    def has_effect(case: Any) -> bool:
         return case.verdict == "forbidden" or bool(case.reasons) or bool(case.proposes)
 
-    assert [card.id for card in DECK.cards if {speaks(case) for case in card.cases} != {True, False}] == []
+    assert [card.id for card in DECK.cards if {has_effect(case) for case in card.cases} != {True, False}] == []
 
 
-def test_removing_any_card_changes_a_verdict() -> None:
-    """On the requests of its own cases, judged by the whole deck."""
+def test_removing_a_card_changes_a_verdict_of_its_cases() -> None:
+    """On the requests of its own cases, evaluated by the whole deck."""
 
     def idle(card: Card) -> bool:
         without = DECK.without(card.id)
@@ -124,7 +124,7 @@ def verdict(deck: Any, case: Any) -> tuple[Any, ...]:
     )
 
 
-def test_examples_are_python() -> None:
+def test_examples_are_valid_python() -> None:
     for card in DECK.cards:
         for number, example in enumerate(card.example, 1):
             ast.parse(example.run, filename=f"{card.id}, example {number}")
@@ -132,7 +132,7 @@ def test_examples_are_python() -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_sources_are_in_the_installed_torch() -> None:
+def test_torch_symbols_of_sources_exist() -> None:
     references = {(found.symbol, found.parameter): found for found in look_up(sources(DECK.cards)).references}
 
     def there(ref: SourceRef) -> bool:
@@ -150,8 +150,8 @@ def test_interactions_name_cards_of_the_deck() -> None:
 
 
 @pytest.mark.parametrize("offload", ["none", "streamed"])
-def test_a_large_model_on_small_devices_keeps_a_way(offload: str) -> None:
-    """32 B parameters on 8 x 24 GB: the laws leave what published runs used."""
+def test_a_large_model_on_small_devices_keeps_candidates(offload: str) -> None:
+    """32 B parameters on 8 x 24 GB: laws permit the settings of published runs."""
     facts = {
         "model.layers": 64, "model.hidden_size": 5120, "model.heads": 40, "model.kv_heads": 8, "model.vocab_size": 152064,
         "model.ffn_size": 27648, "model.parameters": 32.8e9, "model.parameter_bytes": 65.5e9, "model.state_bytes": 525e9,

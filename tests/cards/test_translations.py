@@ -1,4 +1,4 @@
-"""What cards say in another language: found wherever it is shown, and nothing else touched."""
+"""Translation of cards' texts wherever they are shown; everything else is unchanged."""
 
 from dataclasses import dataclass
 
@@ -19,31 +19,37 @@ StrategyCard:
   risks: [{id: r, text: {en: It waits., zh: 会等待。}}]
   policies:
     - {id: p, warn: true, because: {en: It waits. Twice., zh: 会等待两次。}}
-    - {id: q, warn: true, because: Nobody translated it.}
+    - {id: q, warn: true, because: Not translated.}
 """
 DECK = Deck((read_card(parse(CARD, "card.yaml")),))
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Something of any depth."""
+    """A value with nested texts."""
 
     reasons: tuple[Reason, ...]
     notes: list[str]
     figures: dict[str, object]
 
 
-def said(text: str) -> Reason:
+def reason_with(text: str) -> Reason:
     return Reason(card="A-1", policy="p", effect="warn", text=text)
 
 
-def test_a_text_is_found_at_any_depth() -> None:
-    shown = Shown(reasons=(said("It waits."), said("Other.")), notes=["Slow links"], figures={"why": ["It waits. Twice."], "n": 1})
-    expected = Shown(reasons=(said("会等待。"), said("Other.")), notes=["慢速链路"], figures={"why": ["会等待两次。"], "n": 1})
+def test_a_text_is_translated_at_any_depth() -> None:
+    shown = Shown(
+        reasons=(reason_with("It waits."), reason_with("Other.")),
+        notes=["Slow links"],
+        figures={"why": ["It waits. Twice."], "n": 1},
+    )
+    expected = Shown(
+        reasons=(reason_with("会等待。"), reason_with("Other.")), notes=["慢速链路"], figures={"why": ["会等待两次。"], "n": 1}
+    )
     assert in_language(shown, DECK, "zh") == expected
 
 
-def test_a_reason_is_found_inside_a_sentence_and_the_longer_one_first() -> None:
+def test_a_reason_within_a_sentence_is_translated_longest_first() -> None:
     assert (
         in_language("A-1/p rules it out: It waits. Twice. Here tp is 8.", DECK, "zh")
         == "A-1/p rules it out: 会等待两次。 Here tp is 8."
@@ -51,30 +57,32 @@ def test_a_reason_is_found_inside_a_sentence_and_the_longer_one_first() -> None:
     assert in_language("It waits. Fallback: tp = 1.", DECK, "zh") == "会等待。 Fallback: tp = 1."
 
 
-def test_a_title_inside_a_sentence_of_ours_stays() -> None:
+def test_a_title_within_a_message_is_not_translated() -> None:
     assert in_language("Slow links are here", DECK, "zh") == "Slow links are here"
 
 
-def test_what_nobody_translated_stays_english() -> None:
-    for text in ("In English only.", "Nobody translated it."):
+def test_untranslated_texts_stay_english() -> None:
+    for text in ("In English only.", "Not translated."):
         assert in_language(text, DECK, "zh") == text
 
 
-def test_where_nothing_changes_the_value_is_the_same_one() -> None:
-    shown = Shown(reasons=(said("Other."),), notes=["x"], figures={"why": [1, 2]})
+def test_an_unchanged_value_is_the_same_object() -> None:
+    shown = Shown(reasons=(reason_with("Other."),), notes=["x"], figures={"why": [1, 2]})
     assert in_language(shown, DECK, "zh") is shown
 
 
-def test_a_deck_speaks_the_language_and_keeps_its_files_and_identity() -> None:
+def test_a_translated_deck_keeps_its_files_and_digests() -> None:
     deck = load_deck(data_dir("cards"))
-    spoken = in_language(deck, deck, "zh")
+    translated = in_language(deck, deck, "zh")
     card = deck.card("FSDP-001")
-    assert str(spoken.card("FSDP-001").title) == card.title.zh
-    assert [str(policy.because) for policy in spoken.card("FSDP-001").policies] == [policy.because.zh for policy in card.policies]
-    assert spoken.card("FSDP-001").document is card.document
-    assert spoken.explanation_digest == deck.explanation_digest
+    assert str(translated.card("FSDP-001").title) == card.title.zh
+    assert [str(policy.because) for policy in translated.card("FSDP-001").policies] == [
+        policy.because.zh for policy in card.policies
+    ]
+    assert translated.card("FSDP-001").document is card.document
+    assert translated.explanation_digest == deck.explanation_digest
 
 
-def test_a_text_in_one_language_only_is_shown_in_that() -> None:
+def test_a_text_in_one_language_is_shown_in_this_language() -> None:
     assert Text(zh="慢").show("en") == "慢"
     assert Text(en="Slow").show("zh") == "Slow"

@@ -1,1 +1,1 @@
-"""What the pages say is so, and their links lead somewhere."""
+"""Tests of the documentation: generated pages, commands, examples and links."""

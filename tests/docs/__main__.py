@@ -1,4 +1,4 @@
-"""``python -m docs`` writes all pages and parts of pages that are made; ``python -m docs reference`` only docs/reference."""
+"""``python -m docs`` writes all generated pages and parts of pages; ``python -m docs reference`` only docs/reference."""
 
 import sys
 

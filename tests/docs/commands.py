@@ -1,4 +1,4 @@
-"""Pages of the reference on every command, from the parsers themselves."""
+"""Reference pages of all commands, generated from the parsers."""
 
 import argparse
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from strategist.report.reference.markdown import code, fence, page, prose, table
 
 
 def pages() -> dict[str, str]:
-    """A page a command, and the one that lists them."""
+    """One page per command, and the page that lists them."""
     parser = whole_parser(COMMANDS)
     below = _below(parser)
     made = {f"commands/{name}.md": page(*_command(below[name], EXAMPLES[name])) for name in COMMANDS}
@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
 
 
 def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands of a parser."""
+    """The subcommands of a parser."""
     groups = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name: command for group in groups for name, command in group.choices.items()}
 
@@ -36,7 +36,7 @@ def _home(parser: argparse.ArgumentParser) -> str:
 
 
 def _command(parser: argparse.ArgumentParser, examples: tuple[str, ...] = (), level: str = "#") -> Iterator[str]:
-    """A command with its options, and the commands below it."""
+    """A command with its options and subcommands."""
     yield f"{level} {parser.prog}"
     yield prose(parser.description)
     yield fence(_usage(parser), "text")
@@ -48,7 +48,7 @@ def _command(parser: argparse.ArgumentParser, examples: tuple[str, ...] = (), le
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """What must be there, and that there is more."""
+    """The usage line: required arguments, and a placeholder for options."""
     words = [parser.prog]
     if any(action.option_strings and not action.required for action in _arguments(parser)):
         words.append("[options]")
@@ -62,13 +62,13 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What a user may say, but for the help and commands."""
+    """Arguments and options, except help and subcommands."""
     left_out = (argparse._HelpAction, argparse._SubParsersAction)
     return [action for action in parser._actions if not isinstance(action, left_out)]
 
 
 def _options(parser: argparse.ArgumentParser, level: str) -> Iterator[str]:
-    """A table a group: those of the command itself first."""
+    """One table per group of options, the command's own first."""
     mine = set(map(id, _arguments(parser)))
     for group in parser._action_groups:
         if rows := [_row(action, parser) for action in group._group_actions if id(action) in mine]:
@@ -80,5 +80,5 @@ def _options(parser: argparse.ArgumentParser, level: str) -> Iterator[str]:
 def _row(action: argparse.Action, parser: argparse.ArgumentParser) -> list[str]:
     names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
     value = f" {action.metavar}" if action.option_strings and action.metavar else ""
-    said = (action.help or "") % {**vars(action), "prog": parser.prog}
-    return [code(names + value), prose(said)]
+    help_text = (action.help or "") % {**vars(action), "prog": parser.prog}
+    return [code(names + value), prose(help_text)]

@@ -1,4 +1,4 @@
-"""The page of the reference on all errors that a person can cause, as the code raises them."""
+"""Reference page of all user errors, extracted from the code."""
 
 import ast
 import re
@@ -21,14 +21,14 @@ CLASSES = {
 }
 POINTING = ("error", "refuse")
 DOCUMENTS = ("document", "self.document", "source", "entries.source", "self")
-"""Methods that make an error of a place and a message, and what has them."""
+"""Methods that create an error from a place and a message, and their objects."""
 VERBS = """add allow ask begin build change choose close compare copy correct cut describe drop end export fix free give import
 install keep leave let log look make mark measure merge move name open pass plan point prove put quote raise read reduce rely remove
 rename repair restore return run save say see set shorten simulate split start state stop take tell try tune turn upgrade use wait
 write"""
 WAYS = "|".join(["did you mean", "known are", "its values are", "there are", "such as", r"strategist \w+", *VERBS.split()])
 STEP = re.compile(rf"(?:[;:,?] |^)(?:or |else |and )?(?:(?:{WAYS})\b|…)|…$|: .* is needed")
-"""How a next step begins; to say what is needed is one."""
+"""The beginning of a next step; stating what is needed counts as one."""
 HEAD = """# Errors
 
 All errors that a person can cause. Each is one line at the shell,
@@ -41,7 +41,7 @@ Through the Python interface each is an exception, of the class that heads its t
 
 @dataclass(frozen=True, kw_only=True)
 class Error:
-    """One place that raises one."""
+    """A place in the code that raises an error."""
 
     kind: str
     file: str
@@ -55,7 +55,7 @@ class Error:
 
 @cache
 def errors() -> tuple[Error, ...]:
-    """All that are raised, file by file."""
+    """All errors that are raised, file by file."""
     return tuple(_errors())
 
 
@@ -83,7 +83,7 @@ def _message(node: ast.Call) -> tuple[str, list[ast.expr]] | None:
 
 
 def _text(node: ast.expr, named: dict[str, ast.expr], deep: int = 0) -> str:
-    """A text of the code, with … for what is not said there."""
+    """A text in the code, with … for computed parts."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -99,7 +99,7 @@ def _text(node: ast.expr, named: dict[str, ast.expr], deep: int = 0) -> str:
 
 
 def without_step(error: Error) -> bool:
-    """Whether it says nothing that could be done."""
+    """Whether the error has no next step."""
     return not (len(error.parts) == 3 and error.parts[2]) and not STEP.search(error.text)
 
 
@@ -108,7 +108,7 @@ def _cell(text: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """The catalogue: by class, each message once, with the file that says it."""
+    """The catalogue: by class, each message once, with its file."""
     found = errors()
     lines = [HEAD]
     for kind in sorted({error.kind for error in found}):

@@ -1,4 +1,4 @@
-"""The command lines of pages: those of their blocks, as a shell reads them, and those within sentences."""
+"""Command lines on pages: in code blocks, parsed like a shell, and within sentences."""
 
 import re
 import shlex
@@ -10,25 +10,25 @@ SHELLS = ("console", "sh", "bash")
 OPERATORS = frozenset({"&&", "||", ";", "|", "&", "(", ")", ">", "<", ">>", "2>", "\n"})
 PROGRAM = "strategist"
 INSPECTOR = "npx"
-"""Runs a command of ours with options of its own behind it; it has tests of its own."""
+"""A program that runs strategist commands with its own options; has its own tests."""
 
 
 def block_lines(page: str) -> Iterator[list[str]]:
-    """The words of each call of ours in the blocks for a shell, one after the other."""
+    """Words of each strategist command in shell blocks."""
     for block in blocks(page, *SHELLS):
         prompts = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
         yield from calls("\n".join(prompts) if prompts else block)
 
 
 def span_lines(page: str) -> Iterator[list[str]]:
-    """The words of each call of ours within a sentence."""
+    """Words of each strategist command within sentences."""
     for token in tokens(page):
         if token.type == "code_inline" and token.content.startswith(PROGRAM + " "):
             yield from calls(token.content)
 
 
 def calls(script: str) -> Iterator[list[str]]:
-    """What a script calls us with."""
+    """Words of each strategist command in a script."""
     for line in script.replace("\\\n", " ").splitlines():
         if found := re.search(rf"\$\(({PROGRAM} .*?)\)", line):
             line = found[1]

@@ -1,4 +1,4 @@
-"""The pages of Markdown, held by git or made: their blocks, headings and links, as a repository's host reads them."""
+"""Markdown pages, tracked or generated: code blocks, headings and links, with the anchors of a repository's host."""
 
 import posixpath
 import re
@@ -13,29 +13,29 @@ from docs import reference
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "cards", "examples", "profiles")
-MADE = "docs/reference/"
-"""The folder of the pages that are made."""
+GENERATED = "docs/reference/"
+"""Folder of the generated pages."""
 
 PAGES = tuple(
     page
     for path in sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
-    if not (page := path.relative_to(ROOT).as_posix()).startswith(MADE)
+    if not (page := path.relative_to(ROOT).as_posix()).startswith(GENERATED)
 )
-"""All that git holds, by their paths."""
+"""Paths of all tracked pages."""
 
 FIRST, FOLDER = "docs/index.md", "README.md"
-"""The site's first page, and the page that stands for a folder."""
+"""The site's first page, and the name of a folder's page."""
 
 
 def made() -> dict[str, str]:
-    """The pages that are made, by their paths, with their text."""
-    return {MADE + path: text for path, text in reference.pages().items()}
+    """Texts of the generated pages, by path."""
+    return {GENERATED + path: text for path, text in reference.pages().items()}
 
 
 @cache
 def tokens(page: str) -> tuple[Token, ...]:
-    """What a page is made of, flat."""
-    text = made()[page] if page.startswith(MADE) else (ROOT / page).read_text(encoding="utf-8")
+    """All Markdown tokens of a page, flattened."""
+    text = made()[page] if page.startswith(GENERATED) else (ROOT / page).read_text(encoding="utf-8")
     return tuple(_flat(MarkdownIt("commonmark").enable("table").parse(text)))
 
 
@@ -46,14 +46,14 @@ def _flat(found: list[Token]) -> Iterator[Token]:
 
 
 def links(page: str) -> list[str]:
-    """Where links and pictures of a page lead to, as they are written."""
+    """Targets of links and pictures of a page, as written."""
     named = [str(token.attrs[name]) for token in tokens(page) for name in ("href", "src") if name in token.attrs]
     raw = [token.content for token in tokens(page) if token.type in ("html_block", "html_inline")]
     return named + [target for html in raw for target in re.findall(r"(?:href|src)=\"([^\"]+)\"", html)]
 
 
 def place(page: str, link: str) -> str:
-    """The path in the repository that a link of a page leads to; that of a folder is the page which stands for it."""
+    """The path in the repository of a link's target; a folder's path is its page."""
     path = link.partition("#")[0]
     found = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
     return posixpath.join(found, FOLDER) if (ROOT / found).is_dir() else found
@@ -61,7 +61,7 @@ def place(page: str, link: str) -> str:
 
 @cache
 def anchors(page: str) -> frozenset[str]:
-    """The names that a host gives to a page's headings."""
+    """Anchors of a page's headings."""
     seen: dict[str, int] = {}
     names = []
     for opened, text in zip(tokens(page), tokens(page)[1:], strict=False):
@@ -74,5 +74,5 @@ def anchors(page: str) -> frozenset[str]:
 
 
 def blocks(page: str, *languages: str) -> list[str]:
-    """The blocks of code of a page that are marked as one of the languages."""
+    """Code blocks of a page in one of the languages."""
     return [token.content for token in tokens(page) if token.type == "fence" and token.info.strip() in languages]

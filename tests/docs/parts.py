@@ -1,10 +1,10 @@
-"""Parts of tracked pages that are made of the code; each stands between two marks with its name."""
+"""Generated parts of tracked pages, each between two marks with its name."""
 
 from collections.abc import Mapping
 
 
 def with_parts(text: str, parts: Mapping[str, str]) -> str:
-    """The page with these parts in place of those that stand there."""
+    """The page with its parts replaced."""
     for name, part in parts.items():
         head, _, tail = cut(text, name)
         text = f"{head}{part}\n{tail}"
@@ -12,7 +12,7 @@ def with_parts(text: str, parts: Mapping[str, str]) -> str:
 
 
 def cut(text: str, name: str) -> tuple[str, str, str]:
-    """What stands before a part, in it and after it, with the marks.
+    """The text before a part, in it and after it, with the marks.
 
     Raises:
         ValueError: the page has no such marks.

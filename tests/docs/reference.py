@@ -1,4 +1,4 @@
-"""All pages of docs/reference, which ``make docs`` writes and git does not hold."""
+"""All pages of docs/reference, which ``make docs`` writes and git ignores."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,25 +19,25 @@ PARTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "[Errors](errors.md): every message about wrong input, with what to do.": errors.pages,
     "[Techniques](techniques.md): what is tested and measured where.": techniques.pages,
 }
-"""Pages by their paths, by the entry of each part on the first page; cards, settings and the linter have entries of their own."""
+"""Functions that generate pages, by the part's entry on the first page; cards, settings and the linter have other entries."""
 
 
 @cache
 def pages() -> dict[str, str]:
-    """The text of every page by its path; the same on every machine and version of Python."""
+    """The text of every page by path; equal on every machine and Python version."""
     deck = api.reference()
     made = {path: MARK + text for part in PARTS.values() for path, text in part().items()}
     return deck | made | {HOME: MARK + _home(deck[HOME])}
 
 
 def _home(deck: str) -> str:
-    """The first page: the parts, and below them what the first page of cards and settings says."""
-    said = "Written by `make docs` from the code."
-    return page("# Reference", said, bullets(PARTS), "## Cards and settings", deck.partition("# Reference\n")[2].strip())
+    """The first page: the parts, then the first page of cards and settings."""
+    introduction = "Written by `make docs` from the code."
+    return page("# Reference", introduction, bullets(PARTS), "## Cards and settings", deck.partition("# Reference\n")[2].strip())
 
 
 def write(folder: Path) -> None:
-    """Writes the folder anew."""
+    """Replaces the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, text in pages().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

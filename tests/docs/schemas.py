@@ -1,4 +1,4 @@
-"""The page of the reference on JSON documents: each of them, and each type with its fields."""
+"""Reference page of JSON documents: each document, and each type with its fields."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ Schema = dict[str, Any]
 
 
 def pages() -> dict[str, str]:
-    """The one page."""
+    """The page, by its path."""
     schemas = {name: schema_of(name) for name in DOCUMENTS}
     types = {kind: schema for found in schemas.values() for kind, schema in found.get("$defs", {}).items()}
     types |= {schema["title"]: schema for schema in schemas.values() if "properties" in schema}
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
 
 
 def _holds(schema: Schema) -> str:
-    """The type of a document's one value, or what it is a list or a mapping of."""
+    """The type of a document's value, or of its items."""
     return _words({"$ref": schema["title"]} if "properties" in schema else schema)
 
 
@@ -43,7 +43,7 @@ def _type(kind: str, schema: Schema, known: set[str]) -> Iterator[str]:
 
 
 def _words(field: Schema) -> str:
-    """What a field holds, in words, with links to types."""
+    """The type of a field in words, with links."""
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""The pages of commands have all that the parsers take."""
+"""Pages of commands contain all options of the parsers."""
 
 import argparse
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from docs.commands import pages
 from strategist.cli.exit_codes import EXIT_CODES
 from strategist.cli.main import COMMANDS, main, whole_parser
 
-MADE = pages()
+GENERATED = pages()
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -21,18 +21,18 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_a_row_with_words(name: str) -> None:
+def test_every_option_has_a_row_with_a_help_text(name: str) -> None:
     [command] = [found for found in parsers(whole_parser([name])) if found.prog == f"strategist {name}"]
     for parser in parsers(command):
-        part = MADE[f"commands/{name}.md"].partition(f"# {parser.prog}\n")[2]
+        part = GENERATED[f"commands/{name}.md"].partition(f"# {parser.prog}\n")[2]
         for option in parser._option_string_actions.keys() - {"-h", "--help"}:
             assert any(option in row.replace("`", " ").replace(",", " ").split() for row in part.split("\n| ")[1:]), option
-    assert "|  |" not in MADE[f"commands/{name}.md"], "an option without a help"
+    assert "|  |" not in GENERATED[f"commands/{name}.md"], "an option without a help"
 
 
-def test_exit_codes_are_said_in_the_help_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes_are_in_the_help_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     for code, text in EXIT_CODES.items():
         assert f"\n  {code:<5}{text}\n" in shown
-        assert f"| {code} | {text} |" in MADE["commands/README.md"]
+        assert f"| {code} | {text} |" in GENERATED["commands/README.md"]

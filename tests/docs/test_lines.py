@@ -1,4 +1,4 @@
-"""Every command line that a page shows is one: all are read by the real parser, and those that only decide are run."""
+"""Every command line on a page is valid: all are parsed, and those that only plan are run."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.lines import block_lines, calls, span_lines
-from docs.pages import MADE, PAGES, ROOT, blocks, made
+from docs.pages import GENERATED, PAGES, ROOT, blocks, made
 from strategist.cli import request_options as request_options
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.cli.parser import UsageError
@@ -14,16 +14,16 @@ from strategist.cli.parser import UsageError
 PARSER = whole_parser(COMMANDS)
 SHOWN = {page: list(block_lines(page)) for page in PAGES}
 GUIDES = {"docs/tutorial.md", "docs/how-to.md", "docs/faq.md", "cards/README.md"}
-"""Whose commands tests/test_guides.py runs, with what they print; it runs those of examples/cards, too."""
+"""Pages whose commands tests/test_guides.py runs and compares with the shown output, as for examples/cards."""
 
 DECIDING = {"plan", "explain", "compare", "check", "import", "export", "report", "trace", "cards", "models", "hardware", "programs"}
 """Commands that need neither ranks nor devices, servers or hours."""
 
 ELSEWHERE = ("studies/", "--prove")
-"""What a line has that needs trials first."""
+"""Parts of lines that need trials first."""
 
 ELSEWHERE_RUN = (*GUIDES, "docs/screens.md")
-"""Pages whose lines tests of their own run."""
+"""Pages whose lines other tests run."""
 
 RUN = {
     page: [words for words in lines if words[0] in DECIDING and not any(part in word for word in words for part in ELSEWHERE)]
@@ -51,29 +51,29 @@ def assert_commands(lines: list[list[str]]) -> None:
         parsed = PARSER.parse_args(words)
         assert "command" in parsed, words
         if "objective" in parsed and request_options.given(parsed) and not parsed.request:
-            request_options.request(parsed)  # its words are known ones
+            request_options.request(parsed)  # checks the values
 
 
-@pytest.mark.parametrize("page", [*(page for page in PAGES if any(span_lines(page))), MADE])
-def test_what_a_sentence_calls_us_with_is_there(page: str) -> None:
-    for words in [words for one in (made() if page == MADE else [page]) for words in span_lines(one)]:
+@pytest.mark.parametrize("page", [*(page for page in PAGES if any(span_lines(page))), GENERATED])
+def test_every_command_in_a_sentence_exists(page: str) -> None:
+    for words in [words for one in (made() if page == GENERATED else [page]) for words in span_lines(one)]:
         named = [word for word in words if word != "..."]
         assert named[0].isupper() or not _wrong(named), words
 
 
 def _wrong(words: list[str]) -> str:
-    """What is wrong with a line, which may leave out what its command needs, and end with the name of an option."""
+    """The error of a line, which may omit required arguments, and may end with the name of an option."""
     try:
         PARSER.parse_args(words)
     except UsageError as error:
-        said = str(error)
-        return "" if "are required" in said or f"{words[-1]} needs a value" in said else said
+        message = str(error)
+        return "" if "are required" in message or f"{words[-1]} needs a value" in message else message
     except SystemExit:  # the line asks for the help
         return ""
     return ""
 
 
-def test_a_wrong_line_is_told_from_a_short_one() -> None:
+def test_an_incomplete_line_is_no_wrong_line() -> None:
     assert not _wrong(["run"])
     assert not _wrong(["tune", "--help"])
     assert not _wrong(["bench", "replay", "--data"])
@@ -83,7 +83,7 @@ def test_a_wrong_line_is_told_from_a_short_one() -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what readers are taken to have."""
+    """A folder with the files that pages assume."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(ROOT / "examples" / "formats" / "ds_config.json", tmp_path)
@@ -102,15 +102,15 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "page", [page if page == "README.md" else pytest.param(page, marks=pytest.mark.full) for page, lines in RUN.items() if lines]
 )
-def test_every_line_that_only_decides_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_that_only_plans_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in RUN[page]:
         if words[0] == "export":
-            shutil.rmtree(words[words.index("-o") + 1], ignore_errors=True)  # each block begins anew
+            shutil.rmtree(words[words.index("-o") + 1], ignore_errors=True)  # each block starts without earlier outputs
         capsys.readouterr()
         assert main(words) == 0, f"{words}\n{capsys.readouterr().err}"
 
 
-def test_scripts_are_read_as_a_shell_does() -> None:
+def test_scripts_are_parsed_like_a_shell() -> None:
     assert list(calls("cd x && strategist plan --model 8b \\\n  --gpus '8x 24GB' > out  # as JSON: strategist nothing\nls")) == [
         ["plan", "--model", "8b", "--gpus", "8x 24GB"]
     ]
@@ -119,7 +119,7 @@ def test_scripts_are_read_as_a_shell_does() -> None:
 
 
 def test_the_overview_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Shortened, and without the spaces that a whole table has."""
+    """The page's block may omit lines and spaces."""
     monkeypatch.setenv("COLUMNS", "132")
     [block] = [block for block in blocks("README.md", "console") if block.startswith("$ ")]
     [words] = calls(block.partition("\n")[0].removeprefix("$ "))
@@ -127,4 +127,4 @@ def test_the_overview_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch, ca
     printed = iter([" ".join(line.split()) for line in capsys.readouterr().out.splitlines()])
     for line in block.splitlines()[1:]:
         if (wanted := " ".join(line.split())) not in ("", "..."):
-            assert wanted in printed, line  # an iterator goes on from there: the lines are in this order
+            assert wanted in printed, line  # the iterator continues from there, so the order is checked

@@ -1,4 +1,4 @@
-"""Every link within the repository leads to something, on a repository's host and on the site, and every page can be reached."""
+"""Every link within the repository has an existing target, and every page can be reached."""
 
 import re
 import subprocess
@@ -6,37 +6,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from docs.pages import FIRST, FOLDER, MADE, PAGES, ROOT, anchors, links, made, place, tokens
+from docs.pages import FIRST, FOLDER, GENERATED, PAGES, ROOT, anchors, links, made, place, tokens
 
 ADDRESS = re.compile(r"(https?|mailto):")
 ALL = (*PAGES, *made())
 
 
 @pytest.fixture(scope="module")
-def held() -> frozenset[str]:
-    """What git holds, or would: all files that it does not ignore."""
+def tracked() -> frozenset[str]:
+    """All files that git tracks or does not ignore."""
     if not (ROOT / ".git").exists():
         pytest.skip("no git here")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     return frozenset(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
 
 
-def test_git_holds_all_pages_but_those_that_are_made(held: frozenset[str]) -> None:
-    assert {path for path in held if path.endswith(".md") and (ROOT / path).exists()} == set(PAGES)
+def test_all_pages_but_generated_ones_are_tracked(tracked: frozenset[str]) -> None:
+    assert {path for path in tracked if path.endswith(".md") and (ROOT / path).exists()} == set(PAGES)
 
 
-def test_pages_that_git_holds_lead_to_what_it_holds(held: frozenset[str]) -> None:
+def test_tracked_pages_link_only_to_tracked_files(tracked: frozenset[str]) -> None:
     targets = {(page, place(page, link)) for page in (*PAGES, "llms.txt") for link in links(page) if not ADDRESS.match(link)}
     assert len(targets) > 100
-    assert [f"{page}: git holds no {target}" for page, target in sorted(targets) if target not in held] == []
+    assert [f"{page}: {target} is not tracked" for page, target in sorted(targets) if target not in tracked] == []
 
 
-def test_links_lead_to_files_and_headings() -> None:
+def test_links_lead_to_existing_files_and_headings() -> None:
     def faults(page: str) -> Iterator[str]:
         for link in links(page):
             if not ADDRESS.match(link):
                 target, anchor = place(page, link), link.partition("#")[2]
-                if not (target in made() if target.startswith(MADE) else (ROOT / target).is_file()):
+                if not (target in made() if target.startswith(GENERATED) else (ROOT / target).is_file()):
                     yield f"{link}: there is no {target}"
                 elif anchor and anchor not in anchors(target):
                     yield f"{link}: {target} has no such heading"
@@ -51,13 +51,13 @@ def test_a_page_has_one_title() -> None:
     assert {page: titles(page) for page in ALL if titles(page) != 1} == {}
 
 
-def test_every_page_can_be_reached_from_the_first() -> None:
-    reached = {FIRST, MADE + FOLDER}  # the site's first page lists what that of the reference does
+def test_every_page_is_reachable_from_the_first_page() -> None:
+    reached = {FIRST, GENERATED + FOLDER}  # the site's first page lists the entries of the reference
     waiting = [*reached]
     while waiting:
         page = waiting.pop()
         leads = {place(page, link) for link in links(page) if not ADDRESS.match(link)}
-        if page.endswith(f"/{FOLDER}") and not links(page):  # the site lists the folder's pages on it
+        if page.endswith(f"/{FOLDER}") and not links(page):  # the site lists the folder's pages
             leads = {other for other in ALL if other.startswith(page.removesuffix(FOLDER))}
         new = (leads & set(ALL)) - reached
         reached |= new

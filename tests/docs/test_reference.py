@@ -1,4 +1,4 @@
-"""The folder of the reference has the pages of all its parts, and nothing else."""
+"""The reference folder has exactly the pages of its parts."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ from docs.reference import HOME, PARTS, pages, write
 from strategist import api
 
 
-def test_no_part_takes_the_page_of_another() -> None:
+def test_parts_do_not_share_pages() -> None:
     parts = [list(part()) for part in PARTS.values()]
     assert sum(map(len, parts)) + len(api.reference()) == len(pages())
     assert pages().keys() == {page for part in parts for page in part} | api.reference().keys()
 
 
-def test_the_first_page_names_every_part_and_all_that_cards_have() -> None:
+def test_the_first_page_names_every_part() -> None:
     assert [entry for entry in PARTS if f"\n- {entry}\n" not in pages()[HOME]] == []
     assert [line for line in api.reference()[HOME].splitlines()[4:] if line not in pages()[HOME]] == []
 
 
-def test_the_folder_is_written_anew(tmp_path: Path) -> None:
+def test_the_folder_is_replaced_when_written(tmp_path: Path) -> None:
     folder = tmp_path / "reference"
     (folder / "cards").mkdir(parents=True)
     (folder / "cards" / "OLD-001.md").write_text("# OLD-001\n", encoding="utf-8")

@@ -84,7 +84,7 @@ def worst(seconds: list[float]) -> str:
 
 @pytest.mark.chaos("Trials", "a hang is detected")
 def test_a_hang_is_detected(execute: Execute, chaos: Chaos) -> None:
-    chances, late, missed = chaos.random(), [], []
+    chances, late, with_errors = chaos.random(), [], []
     cases = [(hang, phase) for hang in HANGS for phase in ("init", "measure")]
     for hang, phase in [(chances.choice(HANGS), "measure")] if not chaos.weekly else cases * 5:
         begun = time.monotonic()
@@ -93,9 +93,9 @@ def test_a_hang_is_detected(execute: Execute, chaos: Chaos) -> None:
         late.append(time.monotonic() - since)
         why = "not ready in time" if phase == "init" else "no rank moved"  # not the deadline of the whole trial
         if measurement.outcome is not Outcome.TIMEOUT or why not in measurement.evidence.message or left(folder):
-            missed.append((hang, phase, measurement.outcome, measurement.evidence, left(folder)))
-    assert not missed
-    chaos.found(f"{len(late)} hangs of {len(HANGS)} kinds, {len(missed)} missed")
+            with_errors.append((hang, phase, measurement.outcome, measurement.evidence, left(folder)))
+    assert not with_errors
+    chaos.found(f"{len(late)} hangs of {len(HANGS)} kinds, {len(with_errors)} missed")
     chaos.found(f"ended and swept {worst(late)} after the deadline (1 s asked)")
 
 

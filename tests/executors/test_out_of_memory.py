@@ -106,18 +106,18 @@ def test_a_rank_over_its_memory_limit_is_out_of_memory(plan: Plan, tmp_path: Pat
 @pytest.mark.full
 @pytest.mark.chaos("Trials", "every kind of out of memory is classified as such")
 def test_every_kind_of_out_of_memory_is_detected(plan: Plan, tmp_path: Path, chaos: Chaos) -> None:
-    each, missed = chaos.size(1, 10), []
+    each, with_errors = chaos.size(1, 10), []
     kinds = [kind for kind in KINDS if kind != "machine"]
     for number, kind in enumerate(kinds * each):
         measurement = run(plan, tmp_path / f"{number}", kind)
         if measurement.outcome is not Outcome.OOM:
-            missed.append((kind, measurement.outcome, measurement.evidence))
+            with_errors.append((kind, measurement.outcome, measurement.evidence))
     ends_without_record = [silent(1, code, log_tail=f"{line}\n") for line in OOM_MESSAGES for code in (1, -6)]
     outcomes = [verdict(plan, FAILED, silent(0, -15), end).outcome for end in ends_without_record]
-    missed += [outcome for outcome in outcomes if outcome is not Outcome.OOM]
-    assert not missed
+    with_errors += [outcome for outcome in outcomes if outcome is not Outcome.OOM]
+    assert not with_errors
     chaos.found(f"{each * len(kinds)} trials of {len(kinds)} kinds and {len(outcomes)} logs of processes without a record")
-    chaos.found(f"{len(missed)} missed")
+    chaos.found(f"{len(with_errors)} missed")
 
 
 @pytest.mark.full
@@ -169,7 +169,7 @@ def test_memory_taken_by_other_processes_is_an_infrastructure_failure(
     watch = host_memory.MemoryWatch("other")
     monkeypatch.setattr(host_memory, "available_bytes", lambda: watch._before // 2)
     monkeypatch.setattr(watch, "_floor", watch._before)
-    assert watch.poll() is host_memory.Deadline.CROWDED
+    assert watch.look() is host_memory.Deadline.CROWDED
     crowded = replace(FAILED, deadline=host_memory.Deadline.CROWDED, ended=frozenset())
     measurement = verdict(plan, crowded, silent(0, -9), silent(1, -9))
     assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)

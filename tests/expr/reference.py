@@ -1,4 +1,4 @@
-"""A second evaluator of the expression language, written from docs/reference/expressions.md, and expressions to hold both to."""
+"""An independent evaluator of the expression language, written from docs/reference/expressions.md, and random expressions."""
 
 import ast
 import math
@@ -15,7 +15,7 @@ SIZES: dict[str, float] = {
     "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
     "GFLOPS": 1e9, "TFLOPS": 1e12,
 }  # fmt: skip
-"""What a unit stands for; of bytes a whole number, which Python keeps exact however large."""
+"""Factors of units; those of bytes are whole numbers, which are exact in Python."""
 LITERALS: dict[Dimension, tuple[str, ...]] = {
     UNITS["none"]: ("",), UNITS["bytes"]: ("B", "GB", "GiB", "MiB"), UNITS["seconds"]: ("s", "ms", "us", "min"),
     UNITS["bytes/s"]: ("MB/s", "GB/s"), UNITS["flop/s"]: ("GFLOPS", "TFLOPS"),
@@ -32,8 +32,8 @@ CONDITIONS = [name for name, entry in VOCABULARY.items() if entry.kind == BOOL]
 CATEGORIES = [name for name, entry in VOCABULARY.items() if entry.kind == CATEGORY]
 
 
-def meaning(text: str, facts: Mapping[str, Any]) -> Any:
-    """The value of an expression; None where it is unknown."""
+def reference_value(text: str, facts: Mapping[str, Any]) -> Any:
+    """The value of an expression; None if unknown."""
     plain = _NUMBER.sub(lambda found: f"({found[1]} * {SIZES[found[2]]!r})", text)
     return _value(ast.parse(plain.strip(), mode="eval").body, facts)
 
@@ -65,7 +65,7 @@ def _value(node: ast.expr, facts: Mapping[str, Any]) -> Any:
 
 
 def _joined(values: list[bool | None], either: bool) -> bool | None:
-    """Kleene: one that decides decides, else unknown if one is."""
+    """Kleene logic: a deciding value decides; otherwise unknown if any value is unknown."""
     return either if either in values else None if None in values else not either
 
 
@@ -89,7 +89,7 @@ def _compared(left: ast.expr, right: ast.expr, operator: ast.cmpop, facts: Mappi
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Words and truth values are like their own kind only."""
+    """Equality; texts and booleans equal only values of their own type."""
     plain = not isinstance(left, bool | str) and not isinstance(right, bool | str)
     return left == right and (plain or type(left) is type(right))
 
@@ -109,7 +109,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def facts(chances: random.Random) -> dict[str, Any]:
-    """A value for most names, unknown in all ways for some."""
+    """Values of most names; some are unknown: missing, None or NaN."""
     return {name: _fact(name, chances) for name in VOCABULARY if chances.random() < 0.9}
 
 
@@ -127,7 +127,7 @@ def _fact(name: str, chances: random.Random) -> Any:
 
 
 def condition(chances: random.Random, depth: int) -> str:
-    """An expression that is true or false."""
+    """A random condition."""
     kind = chances.randrange(9 if depth else 4)
     if kind == 0:
         return chances.choice([*CONDITIONS, "true", "false"])
@@ -154,15 +154,20 @@ def condition(chances: random.Random, depth: int) -> str:
 
 
 def quantity(chances: random.Random, depth: int, dimension: Dimension) -> str:
-    """An expression that is a number of that dimension."""
+    """A random expression of a number with this dimension."""
     if depth <= 0 or chances.random() < 0.3:
         return chances.choice(NUMBERS[dimension]) if chances.random() < 0.6 else literal(chances, dimension)
     one, other = quantity(chances, depth - 1, dimension), quantity(chances, depth - 1, dimension)
     plain = quantity(chances, depth - 1, UNITS["none"])
-    ways = [f"({one} {sign} {other})" for sign in "+-%"] + [f"{name}({one}, {other})" for name in ("min", "max")]
-    ways += [f"({one} {sign} {plain})" for sign in ("*", "/", "//")] + [f"(-{one})", f"abs({one})", f"ceil({one})", f"floor({one})"]
-    ways += [f"({one} / {other} * {literal(chances, dimension)})", f"sqrt({one} * {other})"]
-    return chances.choice(ways)
+    options = [f"({one} {sign} {other})" for sign in "+-%"] + [f"{name}({one}, {other})" for name in ("min", "max")]
+    options += [f"({one} {sign} {plain})" for sign in ("*", "/", "//")] + [
+        f"(-{one})",
+        f"abs({one})",
+        f"ceil({one})",
+        f"floor({one})",
+    ]
+    options += [f"({one} / {other} * {literal(chances, dimension)})", f"sqrt({one} * {other})"]
+    return chances.choice(options)
 
 
 def literal(chances: random.Random, dimension: Dimension) -> str:

@@ -1,4 +1,4 @@
-"""What the expression language accepts, and how it complains."""
+"""Conditions that the expression language accepts, and its errors."""
 
 from contextlib import suppress
 
@@ -26,7 +26,7 @@ PIECES = (*"()[]<>=!+-*/%,.'\" ", "layout.tp", "knobs.recompute", "1", "2.5 GB",
         "model.state_bytes / cluster.host_bytes_per_second < 2 min", "(layout.tp > 1\n and layout.pp > 1)",
     ],
 )  # fmt: skip
-def test_conditions_of_the_language_are_accepted(text: str) -> None:
+def test_valid_conditions_are_accepted(text: str) -> None:
     assert condition(text).names <= set(VOCABULARY)
 
 
@@ -66,7 +66,7 @@ def test_conditions_of_the_language_are_accepted(text: str) -> None:
         ("layout.tp > 1" + " " * 500, 0, "syntax", "at most 500"),
     ],
 )
-def test_a_fault_is_named_with_its_column(text: str, column: int, kind: str, words: str) -> None:
+def test_an_error_has_a_column_a_kind_and_a_message(text: str, column: int, kind: str, words: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         condition(text)
     assert words in caught.value.message
@@ -81,12 +81,12 @@ def test_deep_nesting_is_refused_or_bounded(text: str) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
-def test_any_text_is_accepted_or_refused_and_nothing_else(parts: list[str]) -> None:
+def test_any_text_is_accepted_or_raises_an_expression_error(parts: list[str]) -> None:
     with suppress(ExpressionError):
         assert condition("".join(parts)).names <= set(VOCABULARY)
 
 
-def test_a_quantity_is_a_number_and_no_condition() -> None:
+def test_a_quantity_is_a_number_and_not_a_condition() -> None:
     assert quantity("knobs.micro_batch * 2").names == {"knobs.micro_batch"}
     with pytest.raises(ExpressionError, match="a number is needed"):
         quantity("layout.tp > 1")
@@ -112,7 +112,7 @@ def test_the_vocabulary_covers_every_setting_with_its_choices() -> None:
     assert setting("layout.world_size") is None, "derived names cannot be set"
 
 
-def test_dimensions_are_shown_as_people_write_them() -> None:
+def test_dimensions_are_shown_in_readable_units() -> None:
     assert show_dimension(UNITS["bytes/s"]) == "bytes/s"
     assert show_dimension(UNITS["tokens/s"]) == "1/s"
     assert show_dimension((2, 0, 0)) == "bytes^2"

@@ -1,4 +1,4 @@
-"""Columns that are made when they are read are those that a table holds from the beginning."""
+"""Columns computed when read equal the columns of a complete table."""
 
 from dataclasses import replace
 
@@ -12,23 +12,23 @@ from strategist.search.space import BLOCK_COLUMNS, space
 from strategist.search.space_constraints import SpaceConstraints
 
 
-def whole(columns: Columns) -> dict[str, list[object]]:
+def all_values(columns: Columns) -> dict[str, list[object]]:
     return {name: columns.values[name].tolist() for name in columns.values}
 
 
-def drawn() -> Columns:
+def sample_table() -> Columns:
     on = replace(CLUSTER, nodes=2, gpus_per_node=2)
     return candidate_table(space(replace(MODEL, moe=MOE), on, Workload(seq_len=64, global_batch=8), SpaceConstraints()))
 
 
-def test_rows_are_taken_by_number_by_mask_and_one_after_the_other() -> None:
-    columns = drawn()
-    everything = whole(columns)
+def test_rows_are_selected_by_number_and_by_mask() -> None:
+    columns = sample_table()
+    everything = all_values(columns)
     numbers = np.arange(columns.rows)[::7]
     mask = np.isin(np.arange(columns.rows), numbers)
     for taken in (columns.take(numbers), columns.take(mask), columns.among(mask), columns.take(mask).take(np.arange(len(numbers)))):
         assert taken.rows == len(numbers)
-        assert whole(taken) == {name: [values[row] for row in numbers] for name, values in everything.items()}
+        assert all_values(taken) == {name: [values[row] for row in numbers] for name, values in everything.items()}
     assert (
         columns.row(3)
         == columns.take(np.array([3])).row(0)
@@ -36,8 +36,8 @@ def test_rows_are_taken_by_number_by_mask_and_one_after_the_other() -> None:
     )
 
 
-def test_what_is_left_of_a_table_still_comes_in_runs() -> None:
-    columns = drawn()
+def test_a_filtered_table_keeps_its_runs() -> None:
+    columns = sample_table()
     left = columns.among(columns.values["knobs.offload"] == 0)
     assert left.run_rows is not None
     assert left.run_rows.all()
@@ -46,8 +46,8 @@ def test_what_is_left_of_a_table_still_comes_in_runs() -> None:
         assert np.array_equal(np.repeat(left.runs[name], left.run_rows), left.values[name])
 
 
-def test_only_what_is_read_is_made() -> None:
-    columns = drawn().take(np.arange(5))
+def test_only_columns_that_are_read_are_computed() -> None:
+    columns = sample_table().take(np.arange(5))
     assert isinstance(columns.values, Gathered)
     assert columns.rows == 5
     assert "layout.tp" in columns.values

@@ -1,4 +1,4 @@
-"""Two evaluators, one meaning."""
+"""Evaluation on scalars and on columns gives equal results."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def candidates() -> Columns:
 
 
 def in_runs(columns: Columns) -> Columns:
-    """The same table, known to come in pairs of equal layouts, with a run of no rows among them."""
+    """The table with runs of equal layouts: pairs of rows, and one empty run."""
     runs = {name: column[[0, 0, 2, 4]] for name, column in columns.values.items() if name.startswith("layout.")}
     return replace(columns, runs=runs, run_rows=np.array([2, 0, 2, 2]))
 
@@ -57,11 +57,11 @@ def in_runs(columns: Columns) -> Columns:
         ("ceil(model.layers / 5) == 3 and floor(model.layers / 5) == 2 and model.layers // 5 == 2", True),
     ],
 )
-def test_scalars_follow_kleene(text: str, value: bool | None) -> None:
+def test_scalars_follow_kleene_logic(text: str, value: bool | None) -> None:
     assert scalar(condition(text), FACTS) is value
 
 
-def test_none_and_nan_are_unknown_and_numbers_come_out_of_quantities() -> None:
+def test_none_and_nan_are_unknown_and_quantities_are_numbers() -> None:
     assert scalar(condition("observed.mfu > 0.1"), {"observed.mfu": None}) is None
     assert scalar(condition("observed.mfu > 0.1 or not observed.mfu > 0.1"), {"observed.mfu": float("nan")}) is None
     assert scalar(quantity("model.layers * 2"), FACTS) == 24
@@ -93,11 +93,11 @@ def test_none_and_nan_are_unknown_and_numbers_come_out_of_quantities() -> None:
         ("max(layout.tp, 2) == 2 and ceil(layout.tp / 4) == 1", [0, 1, 2, 3]),
     ],
 )
-def test_a_mask_holds_where_the_condition_is_surely_true(text: str, rows: list[int]) -> None:
+def test_a_mask_is_true_only_where_the_condition_is_known_to_hold(text: str, rows: list[int]) -> None:
     assert np.flatnonzero(mask(condition(text), FACTS, candidates())).tolist() == rows
 
 
-def test_what_does_not_vary_stays_one_bool() -> None:
+def test_a_constant_condition_is_one_bool() -> None:
     assert truth(condition("model.layers == 12"), FACTS, candidates()) is True
     assert truth(condition("model.layers == 11 and layout.tp > 1"), FACTS, candidates()) is False
     assert truth(condition("cluster.nodes == 1"), FACTS, candidates()) is False
@@ -141,7 +141,7 @@ def test_scalars_columns_and_runs_agree_on_every_row(data: st.DataObject) -> Non
     assert mask(expression, FACTS, in_runs(columns)).tolist() == expected
 
 
-def test_a_table_gives_rows_back_decoded_and_takes() -> None:
+def test_rows_of_a_table_are_decoded_and_selected() -> None:
     columns = candidates()
     row = columns.row(1)
     assert set(row) >= set(CANDIDATE_NAMES)

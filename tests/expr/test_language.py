@@ -1,4 +1,4 @@
-"""The meanings that people read are those of the language that is parsed."""
+"""The documented operators and functions are those of the parser."""
 
 from collections.abc import Iterator
 
@@ -21,6 +21,6 @@ def test_every_operator_and_function_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("name", MEANINGS)
-def test_an_example_uses_what_it_is_an_example_of(name: str) -> None:
+def test_an_example_uses_its_operator_or_function(name: str) -> None:
     found = set(operators(condition(MEANINGS[name][0]).tree))
     assert (set(name.split()) if name == "not in" else {name}) <= found

@@ -1,4 +1,4 @@
-"""Expressions end within a budget of steps, and mean what the reference says: a second evaluator, written from it, agrees."""
+"""Expressions take a bounded number of steps, and agree with an independent evaluator written from the reference."""
 
 import gc
 import random
@@ -15,7 +15,7 @@ from strategist.expr.vocabulary import VOCABULARY
 
 
 def parts(node: Node) -> int:
-    """How many parts are evaluated for it, each as often as it stands in it."""
+    """Number of nodes that are evaluated."""
     if isinstance(node, Operation):
         return 1 + sum(map(parts, node.operands))
     return len(node.items) if isinstance(node, Choice) else 1
@@ -25,10 +25,10 @@ def alike(left: object, right: object) -> bool:
     return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
-@pytest.mark.chaos("Bad input", "generated expressions mean what a second evaluator, written from their reference, says")
-def test_generated_expressions_mean_what_the_reference_says(chaos: Chaos) -> None:
+@pytest.mark.chaos("Bad input", "generated expressions have the value of an independent evaluator, written from their reference")
+def test_generated_expressions_equal_the_independent_evaluator(chaos: Chaos) -> None:
     chances, count = chaos.random(), chaos.size(1_000, 50_000)
-    gc.freeze()  # what other tests left is not looked through while this one is measured
+    gc.freeze()  # objects of other tests are not collected during the measurement
     tried, unknown, differing, slowest = 0, 0, list[str](), 0.0
     while tried < count:
         text = reference.condition(chances, 3)
@@ -42,7 +42,7 @@ def test_generated_expressions_mean_what_the_reference_says(chaos: Chaos) -> Non
         tried += 1
         unknown += found is None
         assert parts(expression.tree) == expression.tree.steps <= MAX_STEPS
-        if not alike(found, reference.meaning(text, facts)):
+        if not alike(found, reference.reference_value(text, facts)):
             differing.append(f"{text}: {found}, {reference.meaning(text, facts)}")
     assert differing == []
     assert 0 < unknown < tried
@@ -51,7 +51,7 @@ def test_generated_expressions_mean_what_the_reference_says(chaos: Chaos) -> Non
 
 
 def chained(levels: int) -> str:
-    """What stands between two comparisons is evaluated for both, so this doubles at each level."""
+    """A chained comparison evaluates its middle twice, so the cost doubles at each level."""
     text = "true"
     for _ in range(levels):
         text = f"true==({text})==true"
@@ -59,7 +59,7 @@ def chained(levels: int) -> str:
 
 
 def hostile(chances: random.Random) -> str:
-    """An expression that is made to take long, to nest, or to reach what is none of its business."""
+    """A hostile expression: long, deeply nested, or with access to Python's internals."""
     number = chances.randrange(1, 400)
     name = chances.choice(list(VOCABULARY))
     return chances.choice(
@@ -78,10 +78,10 @@ def hostile(chances: random.Random) -> str:
     )  # fmt: skip
 
 
-@pytest.mark.chaos("Bad input", "hostile expressions are refused, or evaluated within a budget of steps")
+@pytest.mark.chaos("Bad input", "hostile expressions are refused, or evaluated in a bounded number of steps")
 def test_hostile_expressions_are_refused_or_bounded(chaos: Chaos) -> None:
     chances, count = chaos.random(), chaos.size(200, 10_000)
-    taken, slowest, most, untyped = 0, 0.0, 0, list[str]()
+    accepted, slowest, most, untyped = 0, 0.0, 0, list[str]()
     for _ in range(count):
         text = hostile(chances)
         begun = time.process_time()
@@ -89,19 +89,19 @@ def test_hostile_expressions_are_refused_or_bounded(chaos: Chaos) -> None:
             expression = condition(text)
             scalar(expression, reference.facts(chances))
             most = max(most, parts(expression.tree))
-            taken += 1
+            accepted += 1
         except ExpressionError:
             pass
         except Exception as error:
             untyped.append(f"{error!r} of {text!r}")
         slowest = max(slowest, time.process_time() - begun)
     assert untyped == []
-    assert 0 < taken < count
+    assert 0 < accepted < count
     assert most <= MAX_STEPS
-    chaos.found(f"{count:,} expressions, {taken:,} taken: {len(untyped)} errors without a type, at most {most} steps")
+    chaos.found(f"{count:,} expressions, {accepted:,} accepted: {len(untyped)} errors without a type, at most {most} steps")
     chaos.found(f"slowest {slowest * 1000:.1f} ms of CPU (50 asked)")
 
 
-def test_chains_inside_of_each_other_are_refused() -> None:
+def test_nested_chained_comparisons_are_refused() -> None:
     with pytest.raises(ExpressionError, match="takes more than 500 steps: write comparisons without chains, joined by and"):
         condition(chained(25))

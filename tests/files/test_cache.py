@@ -1,4 +1,4 @@
-"""What is kept between runs saves time only: nothing that lies in its folder changes what is read."""
+"""The cache saves time only: no file in its folder changes what is read."""
 
 import ast
 import json
@@ -31,20 +31,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def counted(name: str, key: str | None, value: object, made: list[object]) -> object:
-    """What is kept, or else the value, which is noted as made."""
+def cached(name: str, key: str | None, value: object, computed: list[object]) -> object:
+    """The cached value, or else ``value``, which is recorded as computed."""
 
-    def make() -> object:
-        made.append(value)
+    def compute() -> object:
+        computed.append(value)
         return value
 
-    return cache.kept(name, key, make)
+    return cache.kept(name, key, compute)
 
 
-def test_what_was_made_under_a_key_is_made_once(home: Path) -> None:
-    made: list[object] = []
-    assert [counted("a/b", key, {"is": key}, made)["is"] for key in ("1", "1", "2", "2")] == ["1", "1", "2", "2"]  # type: ignore[index]
-    assert len(made) == 2
+def test_a_value_is_computed_once_per_key(home: Path) -> None:
+    computed: list[object] = []
+    assert [cached("a/b", key, {"is": key}, computed)["is"] for key in ("1", "1", "2", "2")] == ["1", "1", "2", "2"]  # type: ignore[index]
+    assert len(computed) == 2
     assert [path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()] == ["a/b.json"]
 
 
@@ -53,42 +53,42 @@ def test_what_was_made_under_a_key_is_made_once(home: Path) -> None:
     [b"", b"\n", b"{}", b"\xff\n[1]", b"0" * 64 + b"\n[1]", None],
     ids=["empty", "line", "json", "bytes", "digest", "cut"],
 )
-def test_a_damaged_file_is_made_again(content: bytes | None, home: Path) -> None:
-    made: list[object] = []
-    counted("a", "key", [1, 2], made)
+def test_a_damaged_cache_file_is_replaced(content: bytes | None, home: Path) -> None:
+    computed: list[object] = []
+    cached("a", "key", [1, 2], computed)
     whole = (home / "a.json").read_bytes()
     (home / "a.json").write_bytes(whole[:-1] if content is None else content)
-    assert counted("a", "key", [1, 2], made) == [1, 2]
-    assert len(made) == 2
+    assert cached("a", "key", [1, 2], computed) == [1, 2]
+    assert len(computed) == 2
     assert (home / "a.json").read_bytes() == whole
 
 
-def test_another_user_s_file_or_a_pipe_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    counted("a", "key", [1], made)
+def test_another_users_file_and_a_pipe_are_ignored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[object] = []
+    cached("a", "key", [1], computed)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        assert counted("a", "key", [2], made) == [2]
-    assert counted("a", "key", [3], made) == [1]
+        assert cached("a", "key", [2], computed) == [2]
+    assert cached("a", "key", [3], computed) == [1]
     os.mkfifo(home / "pipe.json")
-    assert counted("pipe", "key", [4], made) == [4]
+    assert cached("pipe", "key", [4], computed) == [4]
 
 
-def test_a_place_that_cannot_be_written_does_no_harm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
+def test_an_unwritable_cache_folder_is_ignored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[object] = []
     home.parent.mkdir(parents=True)
     home.write_text("a file where the folder would be", encoding="utf-8")
-    assert [counted("a", "key", [1], made) for _ in range(2)] == [[1], [1]]
+    assert [cached("a", "key", [1], computed) for _ in range(2)] == [[1], [1]]
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert counted("a", "key", [1], made) == [1]
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # nobody's home is known
+    assert cached("a", "key", [1], computed) == [1]
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # no home folder is known
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache.folder() is None
-    assert counted("a", "key", [1], made) == counted("a", None, [1], made) == [1]
-    assert len(made) == 5
+    assert cached("a", "key", [1], computed) == cached("a", None, [1], computed) == [1]
+    assert len(computed) == 5
 
 
-def test_writers_at_the_same_time_leave_one_whole_file(home: Path) -> None:
+def test_concurrent_writers_leave_one_complete_file(home: Path) -> None:
     values = [[number] * 20_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         read = list(pool.map(lambda value: cache.kept("a", str(value[0]), lambda: value), values * 4))
@@ -101,7 +101,7 @@ def test_writers_at_the_same_time_leave_one_whole_file(home: Path) -> None:
 
 @pytest.fixture
 def shipped(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of some shipped data in their place."""
+    """A copy of some shipped data that replaces the original."""
     root = tmp_path / "shipped"
     shutil.copytree(data_dir("cards") / "batch", root / "cards" / "batch")
     (root / "profiles" / "models").mkdir(parents=True)
@@ -112,7 +112,7 @@ def shipped(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return root
 
 
-def test_a_kept_deck_equals_the_one_that_is_read(shipped: Path, home: Path) -> None:
+def test_a_cached_deck_equals_the_parsed_deck(shipped: Path, home: Path) -> None:
     read = load_deck(shipped / "cards")
     deck._shipped.cache_clear()
     deck._read.cache_clear()
@@ -130,7 +130,7 @@ def test_a_kept_deck_equals_the_one_that_is_read(shipped: Path, home: Path) -> N
         assert one.document.mark(("StrategyCard", "policies", 0)) == fresh.document.mark(("StrategyCard", "policies", 0))
 
 
-def test_a_changed_file_and_changed_code_are_noticed(shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_files_and_changed_code_invalidate_the_cache(shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def titles() -> list[str]:
         deck._shipped.cache_clear()
         return [str(card.title) for card in load_deck(shipped / "cards").cards]
@@ -140,7 +140,7 @@ def test_a_changed_file_and_changed_code_are_noticed(shipped: Path, home: Path, 
     text = file.read_text(encoding="utf-8")
     title = parse(text).data["StrategyCard"]["title"]["en"]
     file.write_text(text.replace(title, title.swapcase()), encoding="utf-8")
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # as large and as old as it was
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # size and time unchanged
     assert titles() == [before[0].swapcase(), *before[1:]]
     kept = (home / "cards.json").read_bytes()
     monkeypatch.setattr(cache, "version", lambda *places: "of another day")
@@ -150,7 +150,7 @@ def test_a_changed_file_and_changed_code_are_noticed(shipped: Path, home: Path, 
     assert str(file.with_name("other.yaml")) in {card.document.path for card in load_deck(shipped / "cards").cards}
 
 
-def test_a_shipped_profile_is_kept_with_its_places(shipped: Path, home: Path) -> None:
+def test_a_cached_profile_has_its_line_numbers(shipped: Path, home: Path) -> None:
     path = catalog.profile_path("models", "tiny")
     for _ in range(2):
         assert catalog.shipped("models", "tiny").data == load(path).data
@@ -160,8 +160,8 @@ def test_a_shipped_profile_is_kept_with_its_places(shipped: Path, home: Path) ->
     assert catalog.shipped("models", "tiny").data == {"presets": {}}
 
 
-def test_the_key_has_all_code_that_decides_what_is_read() -> None:
-    """What the reader of cards imports, and what that imports, is in the version; but for what moves bytes only."""
+def test_the_cache_key_covers_all_parsing_code() -> None:
+    """All modules that the card reader imports, directly or indirectly, except those that only move bytes."""
     bytes_only = {"strategist", "strategist.files.outputs", "strategist.files.cache", "strategist.paths"}
     seen: set[str] = set()
     waiting = ["strategist.cards.deck"]
@@ -177,7 +177,7 @@ def test_the_key_has_all_code_that_decides_what_is_read() -> None:
     assert {name.split(".")[1] for name in seen - bytes_only} <= set(deck.PARSER_CODE)
 
 
-def test_code_that_changes_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_code_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "a.py").write_text("x = 1", encoding="utf-8")
     (tmp_path / "one.py").write_text("y = 1", encoding="utf-8")

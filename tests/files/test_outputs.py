@@ -1,4 +1,4 @@
-"""Outputs replace regular files whole, write through devices, pipes and links, and destroy nothing."""
+"""Outputs replace regular files atomically, write through devices, pipes and links, and destroy nothing."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes are made
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """As a user whom permissions bind; root passes over them."""
+    """Runs as a user without root's rights."""
     if os.geteuid() != 0:
         yield
         return
@@ -36,7 +36,7 @@ def without_rights() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("command", ["plan --model 8b --gpus 8xH100 --to pytorch --job-output", "schema -o", "cards new A-1 --out"])
-def test_a_folder_is_made_only_where_nothing_else_lies(
+def test_an_output_folder_replaces_no_other_file(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,13 +45,13 @@ def test_a_folder_is_made_only_where_nothing_else_lies(
     for place in ("pipe", "gone"):
         assert main([*command.split(), place]) == 2
         assert f"{place}: cannot be written: it is not a folder; name a folder" in capsys.readouterr().err
-    if command != "schema -o":  # which prints
+    if command != "schema -o":  # which prints to standard output
         assert main([*command.split(), "-"]) == 2
         assert "is standard output, which holds no folder; name a folder" in capsys.readouterr().err
     assert sorted(os.listdir()) == ["gone", "pipe"]
 
 
-def test_a_regular_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_regular_file_is_replaced_atomically_and_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text("old")
     file.chmod(0o640)
@@ -62,7 +62,7 @@ def test_a_regular_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
-def test_an_error_on_the_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_an_error_while_writing_leaves_the_file_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text("old")
     with pytest.raises(ZeroDivisionError), outputs.replacement(file) as draft:
@@ -72,7 +72,7 @@ def test_an_error_on_the_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_device_is_written_through_and_stays(tmp_path: Path) -> None:
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     device = tmp_path / "null"
     os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     outputs.write(device, "text", own="")
@@ -82,7 +82,7 @@ def test_a_device_is_written_through_and_stays(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_full_device_is_one_line(tmp_path: Path) -> None:
+def test_a_full_device_is_reported_in_one_line(tmp_path: Path) -> None:
     device = tmp_path / "full"
     os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
     with pytest.raises(FileError, match="full: cannot be written: No space left on device; choose another place"):
@@ -98,7 +98,7 @@ def test_a_block_device_is_not_written(tmp_path: Path) -> None:
         outputs.write(device, "text")
 
 
-def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[str] = []
@@ -110,7 +110,7 @@ def test_a_pipe_is_written_through(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.lstat().st_mode)
 
 
-def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_kept_and_its_target_written(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target, link, new = tmp_path / "there" / "file", tmp_path / "link", tmp_path / "new"
     target.write_text("old")
@@ -136,7 +136,9 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
         ("locked", "cannot be written: Permission denied"),
     ],
 )
-def test_a_place_that_takes_no_output_is_one_line(place: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_path_is_reported_in_one_line(
+    place: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.chmod(0o777)
     (tmp_path / "file").write_text("kept")
     (tmp_path / "circle").symlink_to("circle")
@@ -144,7 +146,7 @@ def test_a_place_that_takes_no_output_is_one_line(place: str, words: str, tmp_pa
     (tmp_path / "locked").write_text("kept")
     (tmp_path / "locked").chmod(0o444)
     before = sorted(os.listdir(tmp_path))
-    monkeypatch.chdir(tmp_path)  # the folders above belong to the person who runs the tests
+    monkeypatch.chdir(tmp_path)  # parent folders may belong to another user
     with without_rights(), pytest.raises(FileError, match=words):
         outputs.write(place, "text")
     assert sorted(os.listdir(tmp_path)) == before
@@ -152,7 +154,9 @@ def test_a_place_that_takes_no_output_is_one_line(place: str, words: str, tmp_pa
 
 
 @pytest.mark.parametrize("content", ["# My project\n", '{"type": "Answer", "version": 1}'])
-def test_a_file_of_another_kind_is_replaced_only_by_force(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_output_is_replaced_only_with_force(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "README.md"
     file.write_text(content)
     assert main([*PLAN, "-o", str(file)]) == 2
@@ -160,13 +164,13 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(content: str, tmp_path
         "is there already and is not an earlier output; name another place, or replace it with --force" in capsys.readouterr().err
     )
     assert file.read_text() == content
-    for words in (["--force"], []):  # what it wrote itself it replaces unasked
+    for words in (["--force"], []):  # an earlier output is replaced without --force
         assert main([*PLAN, "-o", str(file), *words]) == 0
         codec.load(Plan, file)
 
 
-def test_every_command_with_an_output_takes_force() -> None:
-    """Options for a place of an output are declared by one function, so none can replace what it did not write."""
+def test_every_command_with_an_output_file_has_a_force_option() -> None:
+    """Output options are declared by one function, so no command replaces a file that it did not write."""
     found = {" ".join(words) for words, command in whole_parser(COMMANDS).subcommands() if command.get_default("written")}
     assert found == {
         "init", "plan", "export", "import", "report", "trace", "topo", "profile", "schema", "accuracy", "bench replay",
@@ -175,11 +179,11 @@ def test_every_command_with_an_output_takes_force() -> None:
 
 
 @pytest.mark.parametrize("place", ["-", "/dev/stdout"])
-def test_standard_output_holds_the_file_and_nothing_else(place: str, tmp_path: Path) -> None:
+def test_an_output_to_stdout_contains_only_the_file(place: str, tmp_path: Path) -> None:
     piped = subprocess.run([*COMMAND, *PLAN, "-o", place], capture_output=True, text=True, check=True)
     plan = codec.loads(Plan, piped.stdout)
     assert piped.stderr == ""
-    with (tmp_path / "plan.json").open("w") as file:  # a shell's > keeps the file that it opened
+    with (tmp_path / "plan.json").open("w") as file:  # like a shell's >
         file.write("first\n")
         file.flush()
         subprocess.run([*COMMAND, *PLAN, "-o", place], stdout=file, check=True)

@@ -1,4 +1,4 @@
-"""The YAML reader: what it reads, where, and what it refuses."""
+"""The YAML reader: values, positions, and refusals."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_scalars_read_as_in_yaml_1_2(text: str, value: object) -> None:
         "1" * 30,
     ],
 )
-def test_numbers_that_readers_take_differently_are_refused_at_their_place(text: str) -> None:
+def test_ambiguous_numbers_are_refused_with_their_place(text: str) -> None:
     error = refusal(f"a: 1\nb: [2, {text}]")
     assert (error.line, error.column) == (2, 8)
     assert "quote it" in error.message
@@ -105,14 +105,14 @@ def test_numbers_that_readers_take_differently_are_refused_at_their_place(text: 
         ("a: \u202eb", (1, 4), "cannot be shown"),
     ],
 )
-def test_what_is_outside_the_subset_is_refused_at_its_place(text: str, place: tuple[int, int], words: str) -> None:
+def test_unsupported_yaml_is_refused_with_its_place(text: str, place: tuple[int, int], words: str) -> None:
     error = refusal(text)
     assert (error.line, error.column) == place
     assert words in error.message
     assert str(error).startswith(f"card.yaml:{place[0]}:{place[1]}: ")
 
 
-def test_bounds_hold_for_depth_nodes_and_size(tmp_path: Path) -> None:
+def test_depth_nodes_and_size_are_bounded(tmp_path: Path) -> None:
     assert yaml_file.parse("[" * 32 + "]" * 32).data is not None
     assert "deeper than 32" in refusal("[" * 34 + "]" * 34).message
     assert "deeper than 32" in refusal("[" * 100_000).message
@@ -126,15 +126,15 @@ def test_bounds_hold_for_depth_nodes_and_size(tmp_path: Path) -> None:
             read(big)
 
 
-def test_a_value_a_key_and_a_character_have_positions() -> None:
+def test_values_keys_and_characters_have_positions() -> None:
     document = yaml_file.parse(CARD)
     policies = ("StrategyCard", "policies")
     assert document.mark((*policies, 0, "when")) == (5, 13)
     assert document.key_mark((*policies, 0, "when")) == (5, 7)
     assert document.text_mark((*policies, 0, "when"), 10) == (5, 23)
     assert document.text_mark((*policies, 1, "when"), 10) == (7, 24), "inside the quotes"
-    assert document.text_mark((*policies, 1, "because"), 5) == (8, 16), "a text over lines is named by its start"
-    assert document.mark((*policies, 7, "when")) == document.mark(policies), "what is missing lies in what encloses it"
+    assert document.text_mark((*policies, 1, "because"), 5) == (8, 16), "a multiline text has the position of its start"
+    assert document.mark((*policies, 7, "when")) == document.mark(policies), "a missing value has the position of its parent"
     assert document.data["StrategyCard"]["policies"][1]["because"] == "first line second line"
 
 
@@ -152,7 +152,7 @@ def test_a_file_is_read_with_its_name_in_errors(tmp_path: Path) -> None:
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_mutated_document_is_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
+def test_a_mutated_document_is_read_or_refused(data: st.DataObject) -> None:
     text = CARD
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text)))

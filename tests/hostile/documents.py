@@ -1,4 +1,4 @@
-"""Documents that somebody may hand in to harm: a name, the text or bytes, and words of what they are refused for."""
+"""Hostile documents: a name, the text or bytes, and words of the expected error."""
 
 NESTED = 50_000
 
@@ -11,7 +11,7 @@ def bomb(levels: int = 9, width: int = 9) -> str:
 
 
 def merge_bomb(levels: int = 14) -> str:
-    """Merge keys that double what they merge, which hangs a reader that follows them."""
+    """Merge keys that double the merged mapping at each level; a reader that follows them hangs."""
     lines = ["m0: &m0 {k: v}"]
     lines += [f"m{level}: &m{level} {{<<: [*m{level - 1}, *m{level - 1}], k{level}: v}}" for level in range(1, levels)]
     return "\n".join(lines)
@@ -24,7 +24,7 @@ YAML: dict[str, tuple[str | bytes, str]] = {
     "merge of itself": ("a: &a {<<: *a}", "anchors"),
     "anchor on a key": ("&k a: 1", "anchors"),
     "anchor on nothing": ("a: &x", "anchors"),
-    "unknown alias": ("a: *nobody", "aliases"),
+    "unknown alias": ("a: *missing", "aliases"),
     "alias as a key": ("*a : 1", "aliases"),
     "merge key": ("a: 1\n<<: {b: 2}", "merge key"),
     "deep lists": ("[" * NESTED, "deeper than"),

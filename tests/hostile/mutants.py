@@ -1,4 +1,4 @@
-"""Files as they are shipped, changed a little in ways that readers take differently."""
+"""Random small changes of shipped files that readers interpret differently."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ ODD = (
     "\r", "\r\n", "\U0001f600", "a: b", "a:b", "- a", "-", "--", "---", "...", "--- a", "<<: {a: 1}", "__proto__",
     "../../etc/passwd", "$(id)", "1" + "0" * 30, "-1", "0", "1.0",
 )  # fmt: skip
-"""Values, marks and characters that YAML 1.1, YAML 1.2 and JSON, or their readers, take differently."""
+"""Values, marks and characters that YAML 1.1, YAML 1.2 and JSON, or their readers, interpret differently."""
 MARKS = "{}[]:,\"'-#&*!|>%@`?\\ \n\t0.9eE+~"
 
 
 def mutant(texts: Sequence[str], chances: random.Random) -> str:
-    """One of the texts with one to three changes. Its last line ends: a block of text that ends with its file and not with a line
-    has a last line end for some readers and none for others, which no reader can see to."""
+    """One of the texts with one to three changes. The last line has a line end, since readers differ on a block of text that
+    ends with its file."""
     text = chances.choice(texts)
     for _ in range(chances.randint(1, 3)):
         text = chances.choice(CHANGES)(text, texts, chances)
@@ -40,7 +40,7 @@ def _odd(text: str, _: Sequence[str], chances: random.Random) -> str:
 
 
 def _value(text: str, _: Sequence[str], chances: random.Random) -> str:
-    """What stands after a colon becomes something odd."""
+    """Replaces the value after a colon by an odd value."""
     colons = [place for place, letter in enumerate(text) if letter == ":"]
     if not colons:
         return chances.choice(ODD)
@@ -50,7 +50,7 @@ def _value(text: str, _: Sequence[str], chances: random.Random) -> str:
 
 
 def _key(text: str, _: Sequence[str], chances: random.Random) -> str:
-    """A line stands twice, with another value or not."""
+    """Repeats a line, possibly with another value."""
     lines = text.split("\n")
     at = chances.randrange(len(lines))
     copied = lines[at] if chances.random() < 0.5 else f"{lines[at].split(':')[0]}: {chances.choice(ODD)}"
@@ -67,7 +67,7 @@ def _cut(text: str, _: Sequence[str], chances: random.Random) -> str:
 
 
 def _moved(text: str, _: Sequence[str], chances: random.Random) -> str:
-    """A line stands elsewhere, further in or out."""
+    """Moves a line, with another indentation."""
     lines = text.split("\n")
     line = lines.pop(chances.randrange(len(lines)))
     lines.insert(chances.randrange(len(lines) + 1), " " * chances.randint(0, 4) + line.lstrip(" "))
@@ -75,7 +75,7 @@ def _moved(text: str, _: Sequence[str], chances: random.Random) -> str:
 
 
 def _joined(text: str, texts: Sequence[str], chances: random.Random) -> str:
-    """It goes on as another file."""
+    """Continues with the text of another file."""
     other = chances.choice(texts)
     return text[: _place(text, chances)] + other[_place(other, chances) :]
 

@@ -1,4 +1,4 @@
-"""Packages that ship a deck and misbehave: as installers leave them, in a folder of their own."""
+"""Installed packages that ship a deck, and have hostile code or faulty data."""
 
 import os
 from collections.abc import Callable
@@ -28,13 +28,13 @@ CODE: dict[str, str] = {
     "is not a Python": "def (",
     "takes all memory": "all_ = [0] * 10**11",
 }
-"""What the package of a sound deck does where it is imported."""
+"""Code that the package of a valid deck runs when imported."""
 
 
 def install(
     site: Path, name: str = "acme_cards", entry: str = "acme = acme_cards.deck", code: str = CODE["raises"], card: str = CARD
 ) -> Path:
-    """A package with a deck and the entry points of its distribution, as an installer leaves them. Returns the deck's folder."""
+    """Writes a package with a deck and entry points, like an installer; returns the deck's folder."""
     deck = site / name / "deck"
     deck.mkdir(parents=True)
     canary = f"open({str(site / 'ran')!r}, 'w').close()\n"
@@ -57,7 +57,7 @@ def _card(card: str) -> Callable[[Path], None]:
 
 
 def void(_: object) -> None:
-    """Nothing of what was made is needed."""
+    """Discards a return value."""
 
 
 def _clash(site: Path) -> None:
@@ -107,4 +107,4 @@ DATA: dict[str, Callable[[Path], None]] = {
     "holds a pipe without a writer": _file(lambda path: os.mkfifo(path)),
     "holds a folder inside of itself": _file(lambda path: path.parent.joinpath("again").symlink_to(path.parent)),
 }
-"""What is wrong with the deck or its distribution."""
+"""Faults of a deck or its distribution."""

@@ -1,4 +1,4 @@
-"""Documents that are made to harm are refused in one line with their place; nothing is run, and no file is opened for them."""
+"""Hostile documents are refused in one line with their place; no code is run."""
 
 import json
 import os
@@ -36,7 +36,7 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def nothing_is_run() -> Iterator[None]:
-    """What Python itself says of code, programs and connections meanwhile."""
+    """Checks by audit events that no code, program or connection is started."""
     _seen.clear()
     _watching.append(True)
     try:
@@ -47,13 +47,13 @@ def nothing_is_run() -> Iterator[None]:
 
 
 def refused(read: Callable[[], object]) -> StrategistError:
-    """The error of the project, and no other, that reading raises."""
+    """The StrategistError that reading raises; any other exception fails the test."""
     with nothing_is_run():
         try:
             read()
         except StrategistError as error:
             return error
-    pytest.fail("it was read")
+    pytest.fail("the document was accepted")
 
 
 def raw(text: str | bytes) -> bytes:
@@ -61,7 +61,7 @@ def raw(text: str | bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", YAML)
-def test_yaml_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
+def test_hostile_yaml_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     text, words = YAML[name]
     path = tmp_path / "card.yaml"
     path.write_bytes(raw(text))
@@ -70,11 +70,11 @@ def test_yaml_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     assert words in error.message
     assert "\n" not in str(error)
     assert len(str(error)) < 1000
-    assert error.line or words in ("256 KiB", "not UTF-8", "not"), "of a whole file there is no place"
+    assert error.line or words in ("256 KiB", "not UTF-8", "not"), "errors of a whole file have no line"
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
+def test_hostile_json_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     text, _ = JSON[name]
     path = tmp_path / "plan.json"
     path.write_bytes(raw(text))
@@ -83,12 +83,12 @@ def test_json_is_refused_with_its_place(name: str, tmp_path: Path) -> None:
     assert str(error).startswith(str(path))
     assert "\n" not in str(error)
     assert len(str(error)) < 1000
-    assert error.line or "is larger than" in error.message or "is not UTF-8" in error.message, "of a whole file there is no place"
+    assert error.line or "is larger than" in error.message or "is not UTF-8" in error.message, "errors of a whole file have no line"
 
 
 @pytest.mark.chaos("Bad input", "hostile documents are refused within 250 ms of CPU and 64 MB")
-def test_hostile_documents_cost_little(chaos: Chaos, tmp_path: Path) -> None:
-    """Each is read in a process of its own, which says what that took; every third in every run."""
+def test_hostile_documents_take_bounded_time_and_memory(chaos: Chaos, tmp_path: Path) -> None:
+    """Each document is read in its own process, which reports the cost; every run reads a third of them."""
     documents = {
         f"{kind}: {name}": (kind, raw(text)) for kind, of in (("yaml", YAML), ("json", JSON)) for name, (text, _) in of.items()
     }
@@ -106,7 +106,7 @@ def test_hostile_documents_cost_little(chaos: Chaos, tmp_path: Path) -> None:
 
 
 def cost(read: Callable[[], object]) -> tuple[float, int]:
-    """Seconds of CPU until the document is refused, and the memory that this took beyond what was there, in a forked process."""
+    """CPU seconds until the document is refused, and the additional memory, in a forked process."""
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
@@ -118,31 +118,31 @@ def cost(read: Callable[[], object]) -> tuple[float, int]:
         finally:
             os._exit(0)
     os.close(there)
-    with os.fdopen(here) as said:
-        seconds, more = said.read().split()
+    with os.fdopen(here) as output:
+        seconds, more = output.read().split()
     os.waitpid(child, 0)
     return float(seconds), int(more)
 
 
 def memory(name: str) -> int:
-    """Of this process, in bytes: what it takes (VmRSS), or took at most (VmHWM)."""
+    """Memory of this process in bytes: current (VmRSS) or peak (VmHWM)."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
 def reads(text: str) -> Any:
-    """What a reader of JSON, which YAML 1.2 contains, makes of it."""
+    """The value according to a JSON reader; JSON is a subset of YAML 1.2."""
     return json.loads(text)
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, True, None, "x"]}, {"a b": {"c": ""}}, [[], {}], "on", -0.0, 1e-300])
-def test_json_within_the_subset_is_read_alike(value: Any) -> None:
+def test_json_documents_are_read_equally_as_yaml(value: Any) -> None:
     text = json.dumps(value)
     assert yaml_file.parse(text).data == reads(text)
 
 
-def test_the_hook_hears() -> None:
-    """It would notice what it is there for."""
+def test_the_audit_hook_detects_exec() -> None:
+    """Code that runs is detected."""
     with pytest.raises(AssertionError, match="exec"), nothing_is_run():
         exec("1")
 
@@ -152,14 +152,14 @@ COMMANDS = (
     ("plan", "--model", "{}", "--gpus", "8xH100"), ("plan", "--model", "tiny", "--gpus", "4xcpu", "--calibration", "{}"),
     ("study", "import", "{}", "--study", "s", "--model", "tiny", "--gpus", "4xcpu"),
 )  # fmt: skip
-"""Commands that read a file which somebody else may have made."""
+"""Commands that read a file, which may come from another person."""
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(name for name in JSON if len(JSON[name][0]) < 1_000_000)))
-def test_every_command_refuses_it_in_one_line(
+def test_every_command_refuses_hostile_json_in_one_line(
     number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two commands a document, in turn: all of them read it in the same way."""
+    """Two commands per document, in turn, since all commands use the same reader."""
     text, _ = JSON[name]
     monkeypatch.chdir(tmp_path)
     for file in (tmp_path / "file.json", tmp_path / "file.jsonl"):
@@ -167,11 +167,11 @@ def test_every_command_refuses_it_in_one_line(
     for command in (COMMANDS[number % len(COMMANDS)], COMMANDS[(number + 1) % len(COMMANDS)]):
         file = "file.jsonl" if command[0] == "study" else "file.json"
         code = main([file if word == "{}" else word for word in command])
-        said = capsys.readouterr()
+        output = capsys.readouterr()
         if command[0] == "study" and not text:
             assert code == 0, "an empty history holds no trials"
             continue
         assert code in (1, 2), command
-        assert (said.err or said.out).count("\n") >= 1
-        assert code == 1 or said.err.count("\n") == 1, said.err
-        assert "Traceback" not in said.err
+        assert (output.err or output.out).count("\n") >= 1
+        assert code == 1 or output.err.count("\n") == 1, output.err
+        assert "Traceback" not in output.err

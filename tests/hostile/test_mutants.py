@@ -1,6 +1,6 @@
-"""Shipped files with a few changes are read as they say, or refused in one line: never anything else.
+"""Mutated shipped files are read correctly, or refused in one line.
 
-What is accepted of YAML is what an independent reader of YAML 1.2 makes of it, and of JSON what the standard library does.
+Accepted YAML is compared with an independent reader of YAML 1.2, and accepted JSON with the standard library.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ tune:
   trials: 12
   study: studies/mine
 """
-"""All kinds of values that options take."""
+"""A configuration with all kinds of option values."""
 
 
 def texts(*patterns: str) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def parser() -> Parser:
 
 
 def configuration(path: Path) -> object:
-    """What the command line is where that file stands for what it does not say."""
+    """The parsed command line with default values from the file."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(config_sources.FILE_VARIABLE, str(path))
         words, _ = config_sources.with_default_values(parser(), ["plan"], config_sources.sources(COMMANDS))
@@ -86,7 +86,7 @@ YAML: dict[str, tuple[int, Callable[[Path], object], tuple[str, ...]]] = {
     "programs": (2_000, program, texts("examples/program/*.yaml", "profiles/programs/*.yaml")),
     "configurations": (20_000, configuration, (CONFIGURATION,)),
 }
-"""How many in ``make chaos``, what reads them, and what they are made of."""
+"""Number of mutants in ``make chaos``, their reader, and the original texts."""
 
 JSON: dict[str, tuple[int, type, tuple[str, ...]]] = {
     "plans": (12_000, Plan, (codec.dumps(samples.PLAN), codec.one_line(samples.PLAN))),
@@ -97,13 +97,13 @@ TABLES = ("profiles/measurements/published/*.csv", 12_000)
 FOREIGN = ("examples/formats/*.*", 4_000)
 
 
-def tried(
+def check_mutants(
     chaos: Chaos, count: int, shipped: tuple[str, ...], path: Path, read: Callable[[Path], object],
     agrees: Callable[[str, object], bool],
 ) -> None:  # fmt: skip
-    """Has so many mutants read, a hundredth of them in every run, and says how many were taken, and what became of the others."""
+    """Reads ``count`` mutants (a hundredth of them in every run), checks the results, and records the figures."""
     chances, count = chaos.random(), chaos.size(max(count // 100, 50), count)
-    taken, slowest, untyped, differing = 0, 0.0, list[str](), list[str]()
+    accepted, slowest, untyped, differing = 0, 0.0, list[str](), list[str]()
     for _ in range(count):
         text = mutant(shipped, chances)
         path.write_text(text, encoding="utf-8", newline="")
@@ -119,20 +119,20 @@ def tried(
             continue
         finally:
             slowest = max(slowest, time.process_time() - begun)
-        taken += 1
+        accepted += 1
         if not agrees(text, value):
             differing.append(text)
     assert untyped == []
     assert differing == []
-    assert 0 < taken < count, "both happen"
+    assert 0 < accepted < count, "some are accepted, some refused"
     chaos.found(
-        f"{count:,} mutants, {taken:,} of them taken: {len(untyped)} errors without a type, {len(differing)} read otherwise"
+        f"{count:,} mutants, {accepted:,} of them accepted: {len(untyped)} errors without a type, {len(differing)} read differently"
     )
     chaos.found(f"slowest {slowest * 1000:.0f} ms of CPU (250 asked)")
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal and of equal types, all the way down."""
+    """Whether values and their types are equal, at any depth."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -142,52 +142,52 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-@pytest.mark.chaos("Bad input", "mutants of shipped YAML are refused in one line, or read as by another reader of YAML 1.2")
+@pytest.mark.chaos("Bad input", "mutants of shipped YAML are refused in one line, or read equally by another reader of YAML 1.2")
 @pytest.mark.parametrize("kind", YAML)
-def test_mutants_of_yaml(kind: str, chaos: Chaos, tmp_path: Path) -> None:
+def test_mutated_yaml_is_refused_or_read_like_an_independent_reader(kind: str, chaos: Chaos, tmp_path: Path) -> None:
     count, read, shipped = YAML[kind]
 
     def agrees(text: str, _: object) -> bool:
         plain = text.removeprefix("\ufeff")
         return same(yaml_file.parse(plain).data, parse_yaml(plain))
 
-    tried(chaos, count, shipped, tmp_path / "mutant.yaml", read, agrees)
+    check_mutants(chaos, count, shipped, tmp_path / "mutant.yaml", read, agrees)
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    assert len({name for name, _ in pairs}) == len(pairs), "a key stands twice"
+    assert len({name for name, _ in pairs}) == len(pairs), "a key appears twice"
     return dict(pairs)
 
 
-def says(value: object, data: Any) -> bool:
-    """Whether a value of the contract is what stands in its document; a default may stand for what does not."""
+def matches(value: object, data: Any) -> bool:
+    """Whether a value of the contract equals its document; fields missing there may have defaults."""
     if dataclasses.is_dataclass(value):
-        return isinstance(data, dict) and all(says(getattr(value, name), item) for name, item in data.items())
+        return isinstance(data, dict) and all(matches(getattr(value, name), item) for name, item in data.items())
     if isinstance(value, Enum):
         return bool(value.value == data)
     if isinstance(value, tuple | list):
-        return isinstance(data, list) and len(value) == len(data) and all(map(says, value, data))
+        return isinstance(data, list) and len(value) == len(data) and all(map(matches, value, data))
     if isinstance(value, dict):
-        return isinstance(data, dict) and value.keys() == data.keys() and all(says(value[key], data[key]) for key in data)
+        return isinstance(data, dict) and value.keys() == data.keys() and all(matches(value[key], data[key]) for key in data)
     if type(value) is float and type(data) is int:
         return value == float(data)
     return type(value) is type(data) and bool(value == data)
 
 
-@pytest.mark.chaos("Bad input", "mutants of shipped JSON are refused in one line, or read as by the standard library")
+@pytest.mark.chaos("Bad input", "mutants of shipped JSON are refused in one line, or read equally by the standard library")
 @pytest.mark.parametrize("kind", JSON)
-def test_mutants_of_json(kind: str, chaos: Chaos, tmp_path: Path) -> None:
+def test_mutated_json_is_refused_or_read_like_the_standard_library(kind: str, chaos: Chaos, tmp_path: Path) -> None:
     count, cls, shipped = JSON[kind]
 
     def agrees(text: str, value: object) -> bool:
         data = json.loads(text, object_pairs_hook=once)
-        return (data.pop("version"), data.pop("type")) == (1, cls.__name__) and says(value, data)
+        return (data.pop("version"), data.pop("type")) == (1, cls.__name__) and matches(value, data)
 
-    tried(chaos, count, shipped, tmp_path / "mutant.json", lambda path: codec.load(cls, path), agrees)
+    check_mutants(chaos, count, shipped, tmp_path / "mutant.json", lambda path: codec.load(cls, path), agrees)
 
 
-@pytest.mark.chaos("Bad input", "mutants of shipped histories: a line is read as by the standard library, or a finding")
-def test_mutants_of_histories(chaos: Chaos, tmp_path: Path) -> None:
+@pytest.mark.chaos("Bad input", "mutants of shipped histories: a line is a finding, or read equally by the standard library")
+def test_mutated_histories_are_findings_or_read_like_the_standard_library(chaos: Chaos, tmp_path: Path) -> None:
     place, count = LINES
     shipped = tuple(line for text in texts(place) for line in text.splitlines())
 
@@ -199,13 +199,13 @@ def test_mutants_of_histories(chaos: Chaos, tmp_path: Path) -> None:
 
     def agrees(text: str, records: Any) -> bool:
         lines = [json.loads(line, object_pairs_hook=once) for line in text.split("\n") if line.strip()]
-        return [line.pop("version") for line in lines] == [1] * len(records) and says(records, lines)
+        return [line.pop("version") for line in lines] == [1] * len(records) and matches(records, lines)
 
-    tried(chaos, count, shipped, tmp_path / "mutant.jsonl", read, agrees)
+    check_mutants(chaos, count, shipped, tmp_path / "mutant.jsonl", read, agrees)
 
 
-@pytest.mark.chaos("Bad input", "mutants of published tables are refused in one line, or are numbers within their bounds")
-def test_mutants_of_tables(chaos: Chaos, tmp_path: Path) -> None:
+@pytest.mark.chaos("Bad input", "mutants of published tables are refused in one line, or read as numbers within bounds")
+def test_mutated_tables_are_refused_or_read_within_bounds(chaos: Chaos, tmp_path: Path) -> None:
     place, count = TABLES
     shipped = tuple("\n".join(text.splitlines()[:6]) for text in texts(place))
 
@@ -213,12 +213,12 @@ def test_mutants_of_tables(chaos: Chaos, tmp_path: Path) -> None:
         cells = [cell for row in rows for cell in vars(row).values()]
         return all(0 <= cell <= 1e12 for cell in cells if isinstance(cell, int | float))
 
-    tried(chaos, count, shipped, tmp_path / "mutant.csv", read_rows, agrees)
+    check_mutants(chaos, count, shipped, tmp_path / "mutant.csv", read_rows, agrees)
 
 
-@pytest.mark.chaos("Bad input", "mutants of other systems' files are refused in one line, or read")
+@pytest.mark.chaos("Bad input", "mutants of other frameworks' files are refused in one line, or read")
 @pytest.mark.parametrize("suffix", [".yaml", ".json", ".sh", ".py"])
-def test_mutants_of_other_systems_files(suffix: str, chaos: Chaos, tmp_path: Path) -> None:
+def test_mutated_config_files_are_refused_or_read(suffix: str, chaos: Chaos, tmp_path: Path) -> None:
     place, count = FOREIGN
     shipped = tuple(text for text in texts(place.replace(".*", suffix)))
-    tried(chaos, count // 4, shipped, tmp_path / f"mutant{suffix}", config_reader.read, lambda *_: True)
+    check_mutants(chaos, count // 4, shipped, tmp_path / f"mutant{suffix}", config_reader.read, lambda *_: True)

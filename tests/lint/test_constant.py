@@ -29,5 +29,5 @@ from strategist.lint.constant import constant_part
         ("layout.tp == layout.pp", None),
     ],
 )
-def test_a_part_that_cannot_vary_is_found(text: str, constant: tuple[int, bool] | None) -> None:
+def test_a_constant_part_of_a_condition_is_found(text: str, constant: tuple[int, bool] | None) -> None:
     assert constant_part(condition(text)) == constant

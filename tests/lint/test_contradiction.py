@@ -1,4 +1,4 @@
-"""Contradictions are shown by a situation that is real: both laws act there, each leaves something, and both leave nothing."""
+"""Contradictions have a witness: a situation in which both laws act, each permits candidates, and together none."""
 
 from collections.abc import Iterator
 
@@ -56,7 +56,7 @@ def names_dropped(contradiction: Contradiction, values: list[object]) -> Iterato
         ("layout.tp > 1", "require: {recompute: full, tp: 2}", "layout.pp > 1", "require: {recompute: none, tp: 2}"),
     ],
 )  # fmt: skip
-def test_a_witness_is_real(first: str, one: str, second: str, two: str) -> None:
+def test_a_witness_shows_the_contradiction(first: str, one: str, second: str, two: str) -> None:
     (contradiction,) = found(first, one, second, two)
     possible = [True, False] if "sequence" in one else [1, 2, 3] if "micro" in one else ["none", "selective", "full"]
     possible = [True, False, "subgroup"] if "reshard" in one else possible
@@ -76,25 +76,25 @@ def test_a_witness_is_real(first: str, one: str, second: str, two: str) -> None:
         ("layout.tp > 1", "require: {recompute: full, offload: none}", "layout.pp > 1", "forbid: {recompute: full, offload: all}"),
         ("layout.tp > 1", "require: {recompute: full}", "layout.tp > 1", "prefer: {recompute: none}"),
         ("layout.tp > 1", "forbid: {micro_batch: 1}", "layout.pp > 1", "forbid: {micro_batch: 2}"),
-        # the same knob, wherever the law of the stack lets the candidate have only one of its values
+        # the same knob, where a law of the stack permits only one of its values
         ("layout.tp == 1", "require: {sequence_parallel: true}", "layout.pp > 1", "forbid: {sequence_parallel: true}"),
         ("model.is_moe and model.experts == 0", "require: {recompute: full}", "layout.pp > 1", "forbid: {recompute: full}"),
         ("cluster.nodes > cluster.devices", "require: {recompute: full}", "layout.pp > 1", "forbid: {recompute: full}"),
         ('knobs.recompute == "none"', "require: {recompute: full}", 'knobs.recompute != "none"', "require: {recompute: full}"),
     ],
 )
-def test_what_can_live_together_is_no_contradiction(first: str, one: str, second: str, two: str) -> None:
+def test_compatible_laws_are_no_contradiction(first: str, one: str, second: str, two: str) -> None:
     assert found(first, one, second, two) == []
 
 
-def test_preconditions_keep_laws_apart() -> None:
+def test_laws_with_exclusive_preconditions_do_not_contradict() -> None:
     apart = found(
         "layout.tp > 1", "require: {recompute: full}", "layout.tp > 1", "forbid: {recompute: full}", before="{when: layout.tp == 1}"
     )
     assert apart == []
 
 
-def test_the_witness_names_what_both_speak_of() -> None:
+def test_the_witness_names_the_variables_of_both_conditions() -> None:
     (contradiction,) = found("layout.tp > 2", "require: {recompute: full}", "model.layers > 8", "forbid: {recompute: full}")
     assert set(contradiction.witness) == {"layout.tp", "model.layers"}
     assert contradiction.witness["layout.tp"] > 2
@@ -104,6 +104,6 @@ def test_the_witness_names_what_both_speak_of() -> None:
     )
 
 
-def test_laws_are_what_narrows_and_names_settings() -> None:
+def test_preferences_and_warnings_are_no_laws() -> None:
     card = read_card(parse(CARD.format(id="A", when="layout.tp > 1", effect="prefer: {recompute: full}, warn: true", before="")))
     assert laws(Deck((card,))) == ()

@@ -1,4 +1,4 @@
-"""A folder of bad and good files for each code: bad ones have exactly the findings marked in them, good ones none of it."""
+"""Bad and good files for each code: bad files have exactly their marked findings, good files none of this code."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CODES = [rule.code for rule in RULES]
 MARK = re.compile(r"# <- ((?:[A-Z]+[0-9]+ ?)+)")
 
 CAT = Reference(symbol="torch.cat", outcome=ReferenceOutcome.FOUND, file="torch/functional.py", first_line=100, last_line=150)
-WORLD = LintEnvironment(
+ENVIRONMENT = LintEnvironment(
     torch_version="2.13.0",
     references={
         ("torch.cat", "dim"): CAT,
@@ -43,7 +43,7 @@ def files(place: Path) -> list[Path]:
 
 
 def folders(code: str, kind: str) -> list[Path]:
-    """One file; or a folder, or several of which later ones replace earlier ones."""
+    """One file, one folder, or several numbered folders, of which later ones replace cards of earlier ones."""
     place = DECK / code / kind
     if not place.is_dir():
         return [place.with_suffix(".yaml")]
@@ -59,33 +59,37 @@ def marks(place: Path) -> Iterator[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_bad_file_has_the_findings_that_are_marked_and_no_others(code: str) -> None:
+def test_a_bad_file_has_exactly_its_marked_findings(code: str) -> None:
     places = folders(code, "bad")
     wanted = sorted(mark for place in places for mark in marks(place))
     assert code in {mark[0] for mark in wanted}
-    found = lint(places, WORLD)
+    found = lint(places, ENVIRONMENT)
     assert sorted((finding.code, finding.path, finding.line) for finding in found) == wanted
     assert all(finding.column and finding.message and finding.do for finding in found)
     assert not any("\n" in finding.message + finding.do for finding in found)
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_good_file_has_none_of_it(code: str) -> None:
-    places = [data_dir("cards")] if code == "FLOW005" else folders(code, "good")  # a whole flow is long, and we have one
+def test_a_good_file_has_no_finding_of_its_code(code: str) -> None:
+    places = (
+        [data_dir("cards")] if code == "FLOW005" else folders(code, "good")
+    )  # a complete flow is long, and the shipped deck has one
     assert all(files(place) for place in places)
-    assert [str(finding) for finding in lint(places, WORLD) if finding.code == code] == []
+    assert [str(finding) for finding in lint(places, ENVIRONMENT) if finding.code == code] == []
 
 
 def test_every_folder_belongs_to_a_code() -> None:
     assert sorted(folder.name for folder in DECK.iterdir()) == CODES
 
 
-def test_without_a_world_nothing_is_said_of_it() -> None:
+def test_checks_of_the_environment_need_an_environment() -> None:
     for code in ("CARD042", "CARD043", "CARD044"):
         assert lint([DECK / code / "bad.yaml"]) == ()
 
 
-def test_what_cannot_be_told_of_torch_is_no_finding() -> None:
-    unknown = [Reference(symbol=symbol, parameter=name, outcome=ReferenceOutcome.UNKNOWN) for symbol, name in WORLD.references]
-    world = replace(WORLD, references={(found.symbol, found.parameter): found for found in unknown})
-    assert [lint([DECK / code / "bad.yaml"], world) for code in ("CARD042", "CARD043")] == [(), ()]
+def test_unknown_torch_symbols_are_no_finding() -> None:
+    unknown = [
+        Reference(symbol=symbol, parameter=name, outcome=ReferenceOutcome.UNKNOWN) for symbol, name in ENVIRONMENT.references
+    ]
+    known_environment = replace(ENVIRONMENT, references={(found.symbol, found.parameter): found for found in unknown})
+    assert [lint([DECK / code / "bad.yaml"], known_environment) for code in ("CARD042", "CARD043")] == [(), ()]

@@ -1,4 +1,4 @@
-"""Corrections: only their own characters change, the finding is gone, and a second time changes nothing."""
+"""Fixes change only their own characters, remove the finding, and are idempotent."""
 
 import stat
 from pathlib import Path
@@ -58,7 +58,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 @pytest.mark.parametrize(("code", "right", "wrong"), FAULTS, ids=[f"{fault[0]}-{number}" for number, fault in enumerate(FAULTS)])
-def test_a_correction_changes_nothing_else(code: str, right: str, wrong: str, ends: str) -> None:
+def test_a_fix_changes_nothing_else(code: str, right: str, wrong: str, ends: str) -> None:
     assert CARD.count(right) == 1
     broken = CARD.replace(right, wrong).replace("\n", ends)
     assert code in {finding.code for finding in lint_text("card.yaml", broken)}
@@ -74,12 +74,12 @@ def test_a_correction_changes_nothing_else(code: str, right: str, wrong: str, en
     assert corrected("card.yaml", after, CODES) == (after, 0)
 
 
-def test_a_good_card_is_left_alone() -> None:
+def test_a_valid_card_is_unchanged() -> None:
     assert lint_text("card.yaml", CARD) == ()
     assert corrected("card.yaml", CARD, CODES) == (CARD, 0)
 
 
-def test_all_faults_at_once_are_corrected_in_rounds() -> None:
+def test_many_faults_are_fixed_in_rounds() -> None:
     broken = CARD
     for _, right, wrong in FAULTS[:-1]:
         broken = broken.replace(right, wrong)
@@ -88,7 +88,7 @@ def test_all_faults_at_once_are_corrected_in_rounds() -> None:
     assert count == len(FAULTS) - 1
 
 
-def test_a_name_that_is_wrong_twice_is_corrected_twice() -> None:
+def test_a_name_misspelled_twice_is_fixed_twice() -> None:
     broken = CARD.replace("model.layers > 8", "model.layer > 8 and model.layer < 90")
     assert "model.layers > 8 and model.layers < 90" in corrected("card.yaml", broken, CODES)[0]
 
@@ -97,18 +97,18 @@ def test_a_name_that_is_wrong_twice_is_corrected_twice() -> None:
     "text",
     [
         CARD.replace("path: knobs.recompute", "path: knobs.rec"),  # nothing is near
-        CARD.replace("  title:", "  xd:"),  # too short to tell
-        CARD.replace("because: It is.", "because: It is.\n      becuase: Again."),  # the right field stands there already
-        CARD.replace("'full', micro", "'full', recompte: none, micro"),  # so does the setting
-        CARD.replace("prefer: {recompute: 'full'", 'prefer: {recompute: "f\\x75lll"'),  # not written as it reads
+        CARD.replace("  title:", "  xd:"),  # too short to match
+        CARD.replace("because: It is.", "because: It is.\n      becuase: Again."),  # the correct field exists already
+        CARD.replace("'full', micro", "'full', recompte: none, micro"),  # the setting exists already
+        CARD.replace("prefer: {recompute: 'full'", 'prefer: {recompute: "f\\x75lll"'),  # written with an escape
     ],
 )
-def test_what_is_not_sure_is_not_corrected(text: str) -> None:
+def test_uncertain_faults_are_not_fixed(text: str) -> None:
     assert lint_text("card.yaml", text)
     assert corrected("card.yaml", text, CODES) == (text, 0)
 
 
-def test_only_selected_codes_are_corrected() -> None:
+def test_only_selected_codes_are_fixed() -> None:
     broken = CARD.replace("  title:", "  titel:").replace("model.layers > 8", "model.layer > 8")
     after, count = corrected("card.yaml", broken, {"CARD003"})
     assert (after, count) == (CARD.replace("  title:", "  titel:"), 1)
@@ -118,7 +118,7 @@ ENTRY = "    - name: peak\n      metric: observed.peak_memory_bytes\n"
 
 
 @pytest.mark.parametrize("between", ["", "\n", "    - {name: mfu, metric: observed.mfu}\n"])
-def test_an_entry_that_stands_twice_is_removed(between: str) -> None:
+def test_a_duplicate_entry_is_removed(between: str) -> None:
     once = CARD.replace(ENTRY, ENTRY + between)
     twice = CARD.replace(ENTRY, ENTRY + between + ENTRY)
     assert corrected("card.yaml", twice, CODES) == (once, 1)
@@ -130,12 +130,12 @@ def test_the_last_entry_of_a_file_is_removed_with_and_without_a_last_newline() -
     assert corrected("card.yaml", CARD + case.rstrip("\n"), CODES) == (CARD, 1)
 
 
-def test_a_policy_that_stands_twice_is_removed_with_its_id() -> None:
+def test_a_duplicate_policy_is_removed() -> None:
     policy = CARD[CARD.index("    - id: law") : CARD.index("  cases:")]
     assert corrected("card.yaml", CARD.replace(policy, policy + policy), CODES) == (CARD, 1)
 
 
-def test_an_entry_with_a_comment_or_within_a_line_stays() -> None:
+def test_a_duplicate_entry_with_a_comment_or_within_a_line_is_kept() -> None:
     for entry in (ENTRY.replace("peak\n", "peak  # mine\n"), ENTRY + "      # mine\n"):
         text = CARD.replace(ENTRY, ENTRY + entry)
         assert corrected("card.yaml", text, CODES) == (text, 0)
@@ -144,7 +144,7 @@ def test_an_entry_with_a_comment_or_within_a_line_stays() -> None:
     assert corrected("card.yaml", text, CODES) == (text, 0)
 
 
-def test_files_are_replaced_whole_with_their_mark_and_their_rights(tmp_path: Path) -> None:
+def test_fixed_files_keep_byte_order_mark_and_mode(tmp_path: Path) -> None:
     broken, good = tmp_path / "a.yaml", tmp_path / "good.yaml"
     broken.write_bytes(b"\xef\xbb\xbf" + CARD.replace("  title:", "  titel:").encode())
     broken.chmod(0o640)
@@ -159,7 +159,7 @@ def test_files_are_replaced_whole_with_their_mark_and_their_rights(tmp_path: Pat
     assert list(repairs([tmp_path], CODES)) == []
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_fixed_symbolic_link_is_kept(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "a.yaml", tmp_path / "a.yaml"
     real.write_text(CARD.replace("  title:", "  titel:"), encoding="utf-8")
@@ -170,12 +170,12 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert real.read_text(encoding="utf-8") == CARD
 
 
-def test_a_path_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be read"):
         list(repairs([tmp_path / "none.yaml"], CODES))
 
 
-def test_a_file_that_went_away_meanwhile_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_removed_before_the_fix_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(CARD.replace("  title:", "  titel:"), encoding="utf-8")
     (repair,) = repairs([path], CODES)
@@ -185,7 +185,7 @@ def test_a_file_that_went_away_meanwhile_is_an_error_and_leaves_nothing(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fixes_are_applied_by_their_places() -> None:
+def test_fixes_are_applied_by_position() -> None:
     fixes = [Fix(path="", start=4, end=5, replacement="E"), Fix(path="", start=0, end=1, replacement="AA")]
     assert applied("abcde", fixes) == "AAbcdE"
 
@@ -194,11 +194,11 @@ def test_fixes_are_applied_by_their_places() -> None:
     ("left", "right", "count"),
     [("", "abc", 3), ("titel", "title", 1), ("layer", "layers", 1), ("kitten", "sitting", 3), ("ca", "abc", 3)],
 )
-def test_letters_to_change(left: str, right: str, count: int) -> None:
+def test_the_edit_distance_is_symmetric(left: str, right: str, count: int) -> None:
     assert edit_distance(left, right) == edit_distance(right, left) == count
 
 
-def test_one_near_word_is_needed() -> None:
+def test_a_correction_needs_exactly_one_near_word() -> None:
     assert closest_word("titel", ("title", "id")) == "title"
     assert closest_word("layer", ("layers", "layered")) == ""  # two are near
     assert closest_word("tq", ("tp", "text")) == ""  # too short

@@ -1,4 +1,4 @@
-"""Running all checks: over decks, folders and files, with what surrounds them; and the shipped deck, which passes all of them."""
+"""Running all checks on decks, folders and files, with other decks as context; the shipped deck has no findings."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_the_shipped_deck_has_no_findings() -> None:
     assert [str(finding) for finding in lint(load_deck(data_dir("cards")))] == []
 
 
-def test_a_card_of_words_loads_and_learns_what_it_lacks(tmp_path: Path) -> None:
+def test_a_card_of_free_text_has_findings_of_its_missing_parts(tmp_path: Path) -> None:
     words = (
         "protocol: 1\nStrategyCard:\n  status: {}\n  title: a\n  module: tp\n  intent: a\n"
         "  preconditions: [Memory is short.]\n  control_points: [{{name: recompute, effect: Less memory}}]\n"
@@ -75,7 +75,7 @@ def test_a_card_of_words_loads_and_learns_what_it_lacks(tmp_path: Path) -> None:
     assert all(finding.level is Level.WARNING for finding in stable if finding.code == "CARD025")
 
 
-def test_an_id_is_unique_in_a_folder_and_may_be_replaced_from_another(tmp_path: Path) -> None:
+def test_an_id_is_unique_in_a_folder_and_can_be_replaced_by_another_folder(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a", GOOD), write(tmp_path / "b", GOOD)
     (found,) = lint([tmp_path / "a", tmp_path / "b"])
     assert (found.code, found.level, found.path, found.message) == ("CARD036", Level.INFO, str(second), f"X-001 replaces {first}")
@@ -85,13 +85,13 @@ def test_an_id_is_unique_in_a_folder_and_may_be_replaced_from_another(tmp_path: 
     assert "is taken by" in found.message
 
 
-def test_cards_beside_are_known_and_not_judged(tmp_path: Path) -> None:
+def test_context_cards_are_known_and_not_checked(tmp_path: Path) -> None:
     shipped = load_deck(data_dir("cards"))
     text = GOOD.replace("  source_refs:", "  interactions: [{card: FSDP-001, text: x}]\n  source_refs:")
     alone = lint([write(tmp_path, text)])
     beside = lint([tmp_path], beside=shipped)
     assert [finding.code for finding in alone] == ["CARD015"]
-    assert [finding.code for finding in beside] == ["CARD040"]  # FSDP-001 does not name it in return
+    assert [finding.code for finding in beside] == ["CARD040"]  # FSDP-001 does not name this card
     write(tmp_path, GOOD.replace("X-001", "FSDP-001"), "FSDP-001-mine.yaml")
     (found,) = [finding for finding in lint([tmp_path], beside=shipped) if finding.code == "CARD036"]
     assert "fsdp2" in found.message
@@ -99,8 +99,8 @@ def test_cards_beside_are_known_and_not_judged(tmp_path: Path) -> None:
     assert not [finding for finding in lint([card.document.path], beside=shipped) if finding.code == "CARD036"]
 
 
-def test_a_contradiction_with_a_card_beside_is_found(tmp_path: Path) -> None:
-    other = write(tmp_path / "theirs", GOOD.replace("X-001", "A-001"), "A-001.yaml")
+def test_a_contradiction_with_a_context_card_is_found(tmp_path: Path) -> None:
+    other = write(tmp_path / "context", GOOD.replace("X-001", "A-001"), "A-001.yaml")
     mine = write(tmp_path / "mine", GOOD.replace("forbid: {recompute: none}", "require: {recompute: none}"))
     (found,) = [finding for finding in lint([mine], beside=load_deck(other.parent)) if finding.code == "CARD035"]
     assert found.message.startswith(
@@ -108,7 +108,7 @@ def test_a_contradiction_with_a_card_beside_is_found(tmp_path: Path) -> None:
     )
 
 
-def test_an_unsound_card_contradicts_nobody(tmp_path: Path) -> None:
+def test_an_invalid_card_has_no_contradictions(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     write(tmp_path, GOOD.replace("X-001", "X-002").replace("model.layers > 8", "model.layer > 8"), "X-002.yaml")
     assert codes(tmp_path) == ["CARD003"]
@@ -130,7 +130,7 @@ def test_paths_that_do_not_exist_are_findings(tmp_path: Path) -> None:
     assert found.do
 
 
-def test_a_text_is_judged_alone_and_cards_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+def test_a_text_is_checked_alone_and_invalid_cards_are_read_partly(tmp_path: Path) -> None:
     bad = GOOD.replace("model.layers > 8", "model.layer > 8")
     assert [(finding.code, finding.path) for finding in lint_text("X-001.yaml", bad)] == [("CARD003", "X-001.yaml")]
     assert [finding.code for finding in lint_text("X-001.yaml", "a: [")] == ["CARD001"]
@@ -138,20 +138,20 @@ def test_a_text_is_judged_alone_and_cards_are_read_as_far_as_they_go(tmp_path: P
     assert [card.id for card in cards_in([tmp_path])] == ["X-001"]
 
 
-def test_an_empty_deck_is_sound() -> None:
+def test_an_empty_deck_has_no_findings() -> None:
     assert lint(Deck(())) == ()
 
 
-def test_a_failing_case_says_what_the_card_said(tmp_path: Path) -> None:
-    spoken = "expect: {reasons: [law, other]}"
-    (found,) = lint([write(tmp_path, GOOD.replace("expect: allowed", spoken))])
+def test_a_failed_case_shows_the_cards_result(tmp_path: Path) -> None:
+    expected = "expect: {reasons: [law, other]}"
+    (found,) = lint([write(tmp_path, GOOD.replace("expect: allowed", expected))])
     assert found.message == "case 2 fails: [] speak, not ['law', 'other']"
     proposed = GOOD.replace("{model.layers: 4}", "{observed.mfu: 0.1}").replace("expect: allowed", "expect: {proposes: {tp: 2}}")
     (found,) = lint([write(tmp_path, proposed)])
     assert found.message == "case 2 fails: {'knobs.recompute': 'full'} is proposed, not {'layout.tp': 2}"
 
 
-def test_a_case_may_set_options_and_the_order_of_the_axes(tmp_path: Path) -> None:
+def test_a_case_can_set_options_and_the_axis_order(tmp_path: Path) -> None:
     text = GOOD.replace("path: knobs.recompute", "path: options.pp_split").replace("{recompute: none}", "{pp_split: even}")
     assert "CARD012" not in codes(write(tmp_path, text.replace("{recompute: full}", "{pp_split: weighted}")))
     order = GOOD.replace("path: knobs.recompute", "path: layout.axis_order").replace(
@@ -160,14 +160,14 @@ def test_a_case_may_set_options_and_the_order_of_the_axes(tmp_path: Path) -> Non
     assert "CARD012" not in codes(write(tmp_path, order.replace("try: {recompute: full}", "warn: true")))
 
 
-def test_a_code_is_given_once_and_its_page_is_whole() -> None:
+def test_a_check_needs_a_unique_code_and_a_complete_page() -> None:
     with pytest.raises(ValueError, match="the docstring of X001 needs Why"):
         check("X001", Level.INFO, "anything")(lambda subject: iter(()))
     with pytest.raises(ValueError, match="CARD001 is taken"):
         check("CARD001", Level.INFO, "anything")(lambda subject: iter(()))
 
 
-def test_every_check_has_a_page_in_full() -> None:
+def test_every_check_has_a_complete_page() -> None:
     assert len(RULES) >= 50
     for rule in RULES:
         assert rule.law.endswith("."), rule.code

@@ -1,4 +1,4 @@
-"""What is proven impossible never holds; what is possible is found where terms are independent."""
+"""Conditions proven impossible never hold; satisfiable conditions with independent terms are found."""
 
 import random
 from typing import Any
@@ -34,7 +34,7 @@ CONDITIONS = st.recursive(
 
 
 def row(chance: random.Random) -> dict[str, Any]:
-    """Values of every name that the conditions speak of, each unknown now and then."""
+    """Random values of the names in the conditions; some are unknown."""
     values: dict[str, Any] = {name: chance.choice((1, 2, 3, 4, 5)) for name in NUMBERS[:3]}
     values["observed.comm_ratio"] = chance.choice((0.0, 0.25, 0.5, 0.75, 1.0))
     values["model.is_moe"] = chance.choice((True, False))
@@ -44,7 +44,7 @@ def row(chance: random.Random) -> dict[str, Any]:
 
 @given(text=CONDITIONS, other=CONDITIONS, seed=st.integers(0, 10**6))
 @settings(max_examples=50)
-def test_nothing_that_holds_is_called_impossible(text: str, other: str, seed: int) -> None:
+def test_a_condition_that_holds_is_never_proven_impossible(text: str, other: str, seed: int) -> None:
     one, two = condition(text), condition(other)
     never, always = impossible(lambda: holds(one)), impossible(lambda: holds(one, False))
     implied = impossible(lambda: together(holds(one), fails(two)))
@@ -80,12 +80,12 @@ def test_nothing_that_holds_is_called_impossible(text: str, other: str, seed: in
         ("layout.tp == layout.tp + 0 and layout.tp != layout.tp + 0", False, True),
     ],
 )
-def test_what_can_hold_and_what_can_fail(text: str, holding: bool, failing: bool) -> None:
+def test_conditions_that_can_hold_or_fail_are_recognised(text: str, holding: bool, failing: bool) -> None:
     checked = condition(text)
     assert (bool(holds(checked)), bool(holds(checked, False))) == (holding, failing)
 
 
-def test_unknown_is_neither_and_is_thought_of() -> None:
+def test_an_unknown_value_neither_holds_nor_fails() -> None:
     one, two = condition("layout.tp > 4"), condition("layout.tp > 4 or model.is_moe")
     assert impossible(lambda: together(holds(one), fails(two)))
     assert not impossible(lambda: together(holds(two), fails(one)))  # tp may be unknown, or small
@@ -94,7 +94,7 @@ def test_unknown_is_neither_and_is_thought_of() -> None:
     assert not impossible(lambda: fails(always))  # tp unknown
 
 
-def test_a_condition_with_too_many_regions_is_left_alone() -> None:
+def test_a_condition_with_too_many_regions_is_not_analysed() -> None:
     axes = [f"layout.{axis}" for axis in ("pp", "cp", "tp", "ep", "dp_shard", "dp_replicate")]
     text = " and ".join(f"({axis} > 2 or {axis} * 2 == 1 or model.layers > {number})" for number, axis in enumerate(axes))
     checked = condition(text)
@@ -102,7 +102,7 @@ def test_a_condition_with_too_many_regions_is_left_alone() -> None:
     assert not impossible(lambda: holds(checked))
 
 
-def test_domains_meet_and_sample_within() -> None:
+def test_domains_intersect_and_samples_lie_within() -> None:
     tp = universe(VOCABULARY["layout.tp"])
     above = tp.meet(Domain(spans=compared(">", 4), whole=True))
     assert above.spans is not None

@@ -1,4 +1,4 @@
-"""Tables of published runs, written for a test: one run of a small Llama on eight H100, varied."""
+"""Tables of published runs for tests: variants of one run of a small Llama on eight H100."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ ROW = {
     "step_time_s": 5.0, "peak_mem_gib": 40.0, "oom": 0,
 }  # fmt: skip
 LAYOUTS = tuple({"row_id": f"tp{tp}", "tp": tp, "dp_shard": 8 // tp} for tp in (1, 2, 4, 8))
-"""What makes a sweep of four layouts."""
+"""Changes that make a sweep of four layouts."""
 
 Changes = Mapping[str, object]
 
 
 def write(folder: Path, name: str, rows: Iterable[Changes]) -> Path:
-    """A table of the row with changes."""
+    """Writes a table of the row with changes."""
     file = folder / f"{name}.csv"
     with file.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.DictWriter(handle, [*ROW, "mem_kind", "notes"])
@@ -30,8 +30,8 @@ def write(folder: Path, name: str, rows: Iterable[Changes]) -> Path:
     return file
 
 
-def missed(folder: Path, name: str, ratios: Iterable[float], rows: Iterable[Changes] = LAYOUTS) -> Accuracy:
-    """Runs whose published step times and memory are what is predicted, divided by ``ratios``."""
+def with_errors(folder: Path, name: str, ratios: Iterable[float], rows: Iterable[Changes] = LAYOUTS) -> Accuracy:
+    """Accuracy of runs whose published step times and memory are the predictions divided by ``ratios``."""
     rows = list(rows)
     predicted = api.accuracy(write(folder, name, rows)).judged
     made = [

@@ -1,4 +1,4 @@
-"""An answer as the planner gives it, and how a report looks at a width."""
+"""A sample answer, and the rendering of reports at a given width."""
 
 import io
 from dataclasses import replace
@@ -65,7 +65,7 @@ ANSWER = Answer(
 
 
 def look(report: RenderableType, width: int = 100, *, terminal: bool = False) -> str:
-    """The report as it comes out of a console so wide."""
+    """The text of a report on a console of this width."""
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, highlight=False, emoji=False, force_terminal=terminal)
     console.print(report, crop=False)

@@ -1,4 +1,4 @@
-"""Figures of accuracy for a terminal and as JSON."""
+"""Accuracy figures on a terminal and as JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from strategist import api
 from strategist.accuracy.measure import Accuracy
 from strategist.contract import codec
 from strategist.report.accuracy import accuracy_document, accuracy_report
-from tests.report.published import LAYOUTS, missed, write
+from tests.report.published import LAYOUTS, with_errors, write
 from tests.report.samples import look
 
 ASKED = {
@@ -23,8 +23,8 @@ def accuracy_json(found: Accuracy, count: int = 0) -> dict[str, Any]:
     return encoded
 
 
-def test_errors_are_fractions_of_what_was_published(tmp_path: Path) -> None:
-    (source,) = accuracy_json(missed(tmp_path, "sweep", (1.1, 0.7, 1.1, 0.9)))["sources"]
+def test_errors_are_relative_to_published_values(tmp_path: Path) -> None:
+    (source,) = accuracy_json(with_errors(tmp_path, "sweep", (1.1, 0.7, 1.1, 0.9)))["sources"]
     assert source["name"] == "sweep"
     assert source["step_time_mape"] == pytest.approx((0.1 + 0.3 + 0.1 + 0.1) / 4)
     assert source["step_time_median_ape"] == pytest.approx(0.1)
@@ -33,7 +33,7 @@ def test_errors_are_fractions_of_what_was_published(tmp_path: Path) -> None:
     assert (source["rows_used"], source["step_time_rows"], source["peak_memory_rows"], source["sweeps"]) == (4, 4, 4, 1)
 
 
-def test_every_group_has_every_figure_and_none_where_the_source_has_none(tmp_path: Path) -> None:
+def test_every_group_has_every_figure_or_none_without_data(tmp_path: Path) -> None:
     write(tmp_path, "memory", [{"step_time_s": ""}])
     write(tmp_path, "lost", [{"row_id": "x", "gpu": "Cray-1"}])
     found = accuracy_json(api.accuracy(tmp_path))
@@ -47,16 +47,16 @@ def test_every_group_has_every_figure_and_none_where_the_source_has_none(tmp_pat
     assert {device["name"]: device["rows_skipped"] for device in found["devices"]} == {"Cray-1": 1, "H100-SXM": 0}
 
 
-def test_overall_weighs_rows_and_beside_it_sources(tmp_path: Path) -> None:
-    missed(tmp_path, "many", (1.1,) * 4)
-    missed(tmp_path, "one", (1.6,), LAYOUTS[:1])
+def test_overall_figures_weigh_rows_and_the_mean_weighs_sources(tmp_path: Path) -> None:
+    with_errors(tmp_path, "many", (1.1,) * 4)
+    with_errors(tmp_path, "one", (1.6,), LAYOUTS[:1])
     found = accuracy_json(api.accuracy(tmp_path))
     assert found["overall"]["step_time_mape"] == pytest.approx((4 * 0.1 + 0.6) / 5)
     assert found["mean_of_sources"]["step_time_mape"] == pytest.approx(0.35)
 
 
-def test_the_rows_missed_most_come_first_and_say_where_they_stand(tmp_path: Path) -> None:
-    found = missed(tmp_path, "sweep", (1.1, 0.25, 2.0, 0.9))
+def test_the_worst_predictions_come_first_with_file_and_line(tmp_path: Path) -> None:
+    found = with_errors(tmp_path, "sweep", (1.1, 0.25, 2.0, 0.9))
     first, second = accuracy_json(found, 2)["worst"]
     assert (first["row_id"], first["file"], first["line"]) == ("tp2", "sweep", 3)
     assert first["ratio"] == pytest.approx(0.25)
@@ -67,7 +67,7 @@ def test_the_rows_missed_most_come_first_and_say_where_they_stand(tmp_path: Path
     assert "tp4, sweep.csv" not in text
 
 
-def test_verdicts_on_memory(tmp_path: Path) -> None:
+def test_out_of_memory_verdicts_are_counted(tmp_path: Path) -> None:
     large = {"hidden": 16384, "ffn": 65536, "heads": 128, "kv_heads": 128, "layers": 96}
     rows = [{"oom": 1, "step_time_s": "", **large}, {"oom": 1}, {"oom": 0}, {"oom": 0, "row_id": "alarm", **large}]
     found = api.accuracy(write(tmp_path, "memory", rows))
@@ -78,7 +78,7 @@ def test_verdicts_on_memory(tmp_path: Path) -> None:
     assert lines[2].split() == ["memory", "1", "1", "1", "1"]
 
 
-def test_text_keeps_to_a_narrow_terminal_and_counts_what_is_skipped(tmp_path: Path) -> None:
+def test_the_text_fits_80_columns_and_counts_skipped_rows(tmp_path: Path) -> None:
     name = "a_source_with_quite_a_long_name_of_many_words"
     rows = [*LAYOUTS, {"gpu": "Cray-1"}, {"seq_len": ""}, {"seq_len": ""}]
     text = look(accuracy_report(api.accuracy(write(tmp_path, name, rows)), 3), 80)

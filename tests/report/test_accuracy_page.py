@@ -1,4 +1,4 @@
-"""The page of accuracy: whole, alone, with a dot a row, and small."""
+"""The accuracy page: self-contained, small, with one dot per row."""
 
 from collections import Counter
 from html.parser import HTMLParser
@@ -8,14 +8,14 @@ import pytest
 
 from strategist import api
 from strategist.report.accuracy_page import accuracy_page
-from tests.report.published import LAYOUTS, missed, write
+from tests.report.published import LAYOUTS, with_errors, write
 
 VOID = {"meta"}
 LOADS = {"src", "href", "srcset", "xlink:href", "data", "action", "poster"}
 
 
 class Reader(HTMLParser):
-    """Counts elements, and remembers what is not closed and what is loaded."""
+    """Counts elements, and records open elements and loaded resources."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ def read(page: str) -> Reader:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """Two sources: four runs with both figures, and one that ran out of memory with one of memory alone."""
-    missed(tmp_path, "times_and_memory", (1.1, 1.5, 0.9, 1.0))
+    """Two sources: four runs with step time and memory; one run with memory only, and one out of memory."""
+    with_errors(tmp_path, "times_and_memory", (1.1, 1.5, 0.9, 1.0))
     write(tmp_path, "memory_alone", [{"step_time_s": "", "row_id": "<b>&"}, {"step_time_s": "", "peak_mem_gib": "", "oom": 1}])
     return tmp_path
 
 
-def test_every_element_is_closed_and_every_figure_has_its_dot(rows: Path) -> None:
+def test_every_element_is_closed_and_every_figure_has_a_dot(rows: Path) -> None:
     page = read(accuracy_page(api.accuracy(rows)))
     assert page.open == []
     assert page.count["circle"] == 4 + 4 + 1
@@ -68,7 +68,7 @@ def test_every_element_is_closed_and_every_figure_has_its_dot(rows: Path) -> Non
     assert len(set(page.ids)) == len(page.ids)
 
 
-def test_nothing_is_loaded_from_elsewhere(rows: Path) -> None:
+def test_the_page_loads_no_external_resource(rows: Path) -> None:
     text = accuracy_page(api.accuracy(rows))
     page = read(text)
     assert page.loads
@@ -79,7 +79,7 @@ def test_nothing_is_loaded_from_elsewhere(rows: Path) -> None:
     assert "://" not in text
 
 
-def test_a_dot_says_its_row_layout_and_both_values(rows: Path) -> None:
+def test_a_dot_describes_its_row_layout_and_values(rows: Path) -> None:
     titles = read(accuracy_page(api.accuracy(rows))).texts["title"]
     dots = [text for text in titles if text.startswith("tp2: ")]
     assert len(dots) == 2
@@ -87,13 +87,13 @@ def test_a_dot_says_its_row_layout_and_both_values(rows: Path) -> None:
     assert any(text.startswith("<b>&: ") for text in titles)
 
 
-def test_plots_have_names_and_the_page_its_light_dark_and_printed_looks(rows: Path) -> None:
+def test_plots_have_labels_and_the_page_has_light_dark_and_print_styles(rows: Path) -> None:
     text = accuracy_page(api.accuracy(rows))
     assert any("Step time, predicted against published, times_and_memory: 3 of 4 within 20%" in name for name in read(text).names)
     assert all(words in text for words in ("prefers-color-scheme: dark", "@media print", 'name="viewport"', 'lang="en"'))
 
 
-def test_thousands_of_rows_stay_a_small_page(tmp_path: Path) -> None:
+def test_a_page_of_thousands_of_rows_is_small(tmp_path: Path) -> None:
     rows = [{**row, "row_id": f"{number}-{row['row_id']}"} for number in range(75) for row in LAYOUTS]
     found = api.accuracy(write(tmp_path, "sweep", rows))
     size = len(accuracy_page(found).encode())

@@ -1,4 +1,4 @@
-"""The answer on a screen: nothing that matters is cut, at any width, on a terminal or in a file."""
+"""The full answer as text: nothing is truncated at any width, on a terminal or in a file."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SEVERAL = (
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_no_word_of_the_table_is_broken(width: int) -> None:
+def test_words_in_the_table_are_not_broken(width: int) -> None:
     text = look(ranking(SEVERAL), width)
     words = {word for row in text.splitlines() for word in row.replace(",", " ").split()}
     assert {"dp_shard", "parameters", "kept", "dp_replicate", "interleaved_zero_bubble", "selective", "transformers"} <= words
@@ -26,18 +26,18 @@ def test_no_word_of_the_table_is_broken(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_columns_fold_into_the_layout_only_where_the_place_is_narrow() -> None:
+def test_columns_fold_into_the_layout_on_narrow_terminals() -> None:
     titles = {width: " ".join(look(ranking(SEVERAL), width).splitlines()[0].split()) for width in (60, 80, 140)}
     assert titles[60] == "# layout batch step tok/s MFU GiB"
     assert titles[80] == "# layout recompute batch step tok/s MFU GiB comm"
     assert titles[140] == "# layout recompute offload batch step tok/s MFU GiB comm runs on"
     narrow = look(ranking(SEVERAL), 80)
     assert "runs on native, transformers" in narrow
-    assert "offload" not in narrow  # both keep everything on the devices
+    assert "offload" not in narrow  # neither plan offloads
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_the_table_keeps_every_figure(width: int) -> None:
+def test_the_table_shows_every_figure(width: int) -> None:
     text = look(answer_report(ANSWER), width)
     entry = text[text.index("\n  1 ") : text.index("\n  2 ")]
     for figure in ("full", "streamed", "2x4", "47.5 s", "5,516", "41%", "18.3", "20%"):
@@ -46,7 +46,7 @@ def test_the_table_keeps_every_figure(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_what_people_look_for_comes_in_this_order() -> None:
+def test_sections_of_the_answer_are_in_order() -> None:
     text = look(answer_report(ANSWER))
     marks = [
         "qwen2.5-32b",
@@ -64,14 +64,14 @@ def test_what_people_look_for_comes_in_this_order() -> None:
     assert places == sorted(places)
 
 
-def test_layers_by_speed_are_said_in_short() -> None:
+def test_uneven_pipeline_layers_are_abbreviated() -> None:
     estimate = replace(PLAN.estimate, pipeline_layers=(23, 9, 9))
     text = " ".join(look(answer_report(replace(ANSWER, plans=(replace(PLAN, estimate=estimate),))), 200).split())
     assert "layers 23, 2 x 9 on the stages, embedding and head weighed" in text
     assert "on the stages" not in look(answer_report(ANSWER), 200)
 
 
-def test_training_is_a_line_for_each_plan() -> None:
+def test_the_training_table_has_one_line_per_plan() -> None:
     known = Training(steps=1_000_000, seconds=10 * 86400, price=123456.7, energy_joules=3.6e9, failures=1.2, productive_ratio=0.98)
     unknown = Training(steps=12, seconds=60.0)
     request = replace(ANSWER.request, tokens=300 * 10**9)
@@ -82,7 +82,7 @@ def test_training_is_a_line_for_each_plan() -> None:
     assert "2 12 60 s 0 100% - -" in lines
 
 
-def test_the_best_plan_is_spelled_out() -> None:
+def test_the_best_plan_is_described_in_full() -> None:
     text = " ".join(look(answer_report(ANSWER), 200).split())
     for words in (
         "dp_shard 8 (FSDP2 shards) = 8 devices",
@@ -117,7 +117,7 @@ def test_parts_are_sorted_and_shown_against_the_capacity() -> None:
     assert "34%" in memory
 
 
-def test_nothing_fits_still_says_what_would() -> None:
+def test_an_answer_without_plans_shows_alternatives() -> None:
     text = look(answer_report(replace(ANSWER, plans=(), feasible=0)))
     assert "Alternatives that fit" in text
     assert "LoRA adapters  --train lora" in text
@@ -127,21 +127,21 @@ def test_nothing_fits_still_says_what_would() -> None:
     assert "tok/s" not in text
 
 
-def test_it_is_never_empty_handed() -> None:
+def test_an_answer_without_alternatives_suggests_more_devices() -> None:
     assert "ask for more devices with --gpus" in look(answer_report(replace(ANSWER, plans=(), alternatives=(), feasible=0)))
     assert "ask for more devices" not in look(answer_report(ANSWER))
 
 
-def test_a_file_gets_no_colours_and_a_terminal_does() -> None:
+def test_only_a_terminal_gets_colors() -> None:
     assert "\x1b" not in look(answer_report(ANSWER))
     assert "\x1b" in look(answer_report(ANSWER), terminal=True)
 
 
-def test_brackets_in_texts_are_text() -> None:
+def test_brackets_in_texts_are_not_markup() -> None:
     assert "slower [than] assumed" in look(answer_report(ANSWER), 120)
 
 
-def test_it_says_who_let_the_trained_model_differ() -> None:
+def test_the_answer_states_what_permits_convergence_changes() -> None:
     request = replace(ANSWER.request, allow=("float8",), backend="axolotl")
     text = look(answer_report(replace(ANSWER, request=request, changes_convergence=("float8 rowwise", "reduce_dtype bf16"))), 120)
     assert "may differ, as allowed: float8 rowwise." in text

@@ -1,4 +1,4 @@
-"""The command line that asks for a request is read as that request."""
+"""The command line of a request parses to the same request."""
 
 import argparse
 from dataclasses import replace
@@ -23,26 +23,26 @@ REQUESTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", REQUESTS, ids=lambda asked: asked.gpus)
-def test_a_request_comes_back(asked: Request) -> None:
-    program, *arguments = plan_command(asked)
+@pytest.mark.parametrize("expected", REQUESTS, ids=lambda expected: expected.gpus)
+def test_a_command_line_parses_to_its_request(expected: Request) -> None:
+    program, *arguments = plan_command(expected)
     options = whole_parser(["plan"]).parse_args(arguments, argparse.Namespace())
     assert program == "strategist"
-    assert request_options.request(options) == asked
+    assert request_options.request(options) == expected
 
 
-def test_sizes_and_counts_are_written_as_people_write_them() -> None:
-    asked = Request(model="8b", gpus="8xH100", host_memory_bytes=2**40, tokens=15 * 10**12)
-    assert plan_command(asked)[-4:] == ("--tokens", "15T", "--host-memory", "1TiB")
-    odd = plan_command(replace(asked, host_memory_bytes=2**30 + 1, tokens=10**9 + 7))
+def test_sizes_and_counts_are_written_with_units() -> None:
+    expected = Request(model="8b", gpus="8xH100", host_memory_bytes=2**40, tokens=15 * 10**12)
+    assert plan_command(expected)[-4:] == ("--tokens", "15T", "--host-memory", "1TiB")
+    odd = plan_command(replace(expected, host_memory_bytes=2**30 + 1, tokens=10**9 + 7))
     assert odd[-4:] == ("--tokens", "1000000007", "--host-memory", f"{2**30 + 1}B")
 
 
-def test_what_only_a_file_can_say_has_no_command() -> None:
+def test_a_request_that_needs_a_file_has_no_command() -> None:
     assert plan_command(Request(model="8b", gpus="8xH100", workload=Workload(train="lora", lora_rank=64))) == ()
 
 
-def test_the_goals_of_a_study_come_back() -> None:
+def test_a_tune_command_parses_to_the_goals_of_its_study() -> None:
     goals = Goals(objectives=("throughput", "memory"), headroom=0.1, least_tokens_per_second=1e4)
     _, *arguments = tune_command(REQUESTS[0], goals, "a study", 7)
     options = whole_parser(["tune"]).parse_args(arguments, argparse.Namespace())

@@ -1,4 +1,4 @@
-"""Cards for people."""
+"""Cards and flows as text."""
 
 from strategist.cards.deck import load_deck
 from strategist.cards.reader import read_card
@@ -10,14 +10,14 @@ from tests.report.samples import look
 DECK = load_deck(data_dir("cards"))
 
 
-def test_every_shipped_card_has_its_line() -> None:
+def test_every_shipped_card_is_listed() -> None:
     text = look(cards_report(DECK.cards), 80)
     for card in DECK.cards:
         assert card.id in text
     assert "…" not in text
 
 
-def test_every_shipped_card_can_be_shown_whole() -> None:
+def test_every_shipped_card_is_shown_completely() -> None:
     for card in DECK.cards:
         text = " ".join(look(card_report(card), 300).split())
         assert str(card.intent) in text
@@ -31,13 +31,13 @@ def test_every_shipped_card_can_be_shown_whole() -> None:
         assert f"{len(card.cases)}. " in text[text.rindex("Cases") :]
 
 
-def test_cases_are_shown_as_they_are_written() -> None:
+def test_cases_are_shown_with_given_and_expected_values() -> None:
     text = " ".join(look(card_report(DECK.card("FSDP-001")), 300).split())
     assert "1. dp_shard = 8, reshard_after_forward = false, model.parameter_bytes = 65 GB" in text
     assert "proposes reshard_after_forward = false" in text
 
 
-def test_flows_are_listed_and_shown_whole() -> None:
+def test_flows_are_listed_and_shown_completely() -> None:
     assert DECK.flow is not None
     assert DECK.flow.id in look(deck_report(DECK), 80)
     text = " ".join(look(flow_report(DECK.flow), 300).split())
@@ -49,7 +49,7 @@ def test_flows_are_listed_and_shown_whole() -> None:
         assert all(card in text for card in step.cards)
 
 
-def test_a_card_of_words_is_called_advice() -> None:
+def test_a_card_of_free_text_is_called_advice() -> None:
     card = read_card(parse("StrategyCard: {id: A-1, module: tp, intent: Why, policies: [Do it well.]}"))
     assert "advice" in look(cards_report([card]), 80)
     assert "advice: Do it well." in look(card_report(card), 80)

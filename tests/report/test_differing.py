@@ -1,4 +1,4 @@
-"""Plans that differ only in a setting without a column look different."""
+"""Plans that differ only in a setting without a column are distinguished."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from strategist.contract.workload import Workload
 from strategist.report.setting_text import differing
 
 
-def test_plans_alike_in_all_columns_say_in_what_they_differ() -> None:
+def test_plans_with_equal_columns_show_their_differing_settings() -> None:
     request = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16))
     first, second = api.plan(request, top=2).plans
     assert differing((first, second)) == ["", ""]

@@ -1,4 +1,4 @@
-"""Findings in every form: lines, annotations with their escapes, and SARIF that other tools accept."""
+"""Findings in every format: lines, GitHub annotations, and valid SARIF."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from strategist.report.sarif import sarif
 FOUND = Diagnostic(code="CARD003", level=Level.ERROR, message="unknown name", do="correct it", path="a b.yaml", line=2, column=5)
 NOTE = Diagnostic(code="CARD045", level=Level.INFO, message="no protocol", do="add it", path="a b.yaml")
 
-# What SARIF 2.1.0 demands of the parts that are written here (sections 3.13 to 3.58 of the standard).
+# Requirements of SARIF 2.1.0 for the parts that are written (sections 3.13 to 3.58 of the standard).
 MESSAGE = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
 ARTIFACT = {"type": "object", "required": ["uri"], "properties": {"uri": {"type": "string", "pattern": r"^[^\s\\]+$"}}}
 REGION = {
@@ -98,7 +98,7 @@ LOG = {
 }
 
 
-def test_a_line_for_each_finding_and_one_that_counts() -> None:
+def test_each_finding_has_a_line_and_the_last_line_counts() -> None:
     fixable = Diagnostic(
         code="CARD046", level=Level.WARNING, message="x", do="y", path="a", fix=Fix(path="a", start=0, end=0, replacement="")
     )
@@ -127,7 +127,7 @@ def test_verbose_shows_the_line_with_a_caret(tmp_path: Path) -> None:
     assert len(list(text_lines([gone], verbose=True))) == 4
 
 
-def test_annotations_escape_what_would_end_them() -> None:
+def test_annotations_are_escaped() -> None:
     odd = Diagnostic(code="CARD003", level=Level.WARNING, message="50 %: a,b\nc\r", do="d", path="a,b:c%.yaml", line=1, column=2)
     assert list(github_lines([odd, NOTE])) == [
         "::warning file=a%2Cb%3Ac%25.yaml,line=1,col=2,title=CARD003::50 %25: a,b%0Ac%0D; d",
@@ -136,7 +136,7 @@ def test_annotations_escape_what_would_end_them() -> None:
     assert next(github_lines([FOUND])).startswith("::error file=a b.yaml,line=2,col=5,title=CARD003::")
 
 
-def test_sarif_has_what_the_standard_demands(tmp_path: Path) -> None:
+def test_sarif_output_is_valid(tmp_path: Path) -> None:
     found = lint_text("cards of mine/a.yaml", "StrategyCard:\n  titel: x\n  module: tp\n  intent: x\n")
     absolute = Diagnostic(code="CARD001", level=Level.ERROR, message="x", do="y", path=str(tmp_path / "ä b.yaml"))
     log = json.loads(json.dumps(sarif([*found, NOTE, absolute], RULES)))
@@ -160,13 +160,13 @@ def test_sarif_has_what_the_standard_demands(tmp_path: Path) -> None:
         jsonschema.validate({**log, "version": "2.0"}, LOG)
 
 
-def test_a_diff_says_what_changes() -> None:
+def test_a_diff_shows_changed_lines() -> None:
     lines = list(diff_lines([Repair(path="a.yaml", before="a: 1\nb: 2\n", after="a: 1\nc: 2\n", fixes=1)]))
     assert lines == ["--- a.yaml", "+++ a.yaml", "@@ -1,2 +1,2 @@", " a: 1", "-b: 2", "+c: 2"]
 
 
 @pytest.mark.parametrize("code", sorted(CHECKS))
-def test_a_page_says_what_why_and_what_to_do(code: str) -> None:
+def test_the_page_of_a_check_has_all_its_parts(code: str) -> None:
     entry = CHECKS[code]
     text = "\n".join(page_lines(entry))
     for part in (code, entry.law, entry.page.what, entry.page.why, entry.page.do, "Bad:", "Good:"):

@@ -10,8 +10,8 @@ from tests.report.samples import ANSWER, PLAN
 REPORT = section("A <b>title", bullets(["first", "second"], mark="1"), commands("Next", "strategist plan --model a*b"))
 
 
-def test_an_answer_and_a_plan_are_shown_by_a_notebook() -> None:
-    assert api.plan  # the door registers what shows them
+def test_answers_and_plans_render_in_notebooks() -> None:
+    assert api.plan  # the import registers the renderers
     for value in (ANSWER, PLAN):
         page, text = value._repr_html_(), value._repr_markdown_()
         assert page is not None
@@ -24,7 +24,7 @@ def test_an_answer_and_a_plan_are_shown_by_a_notebook() -> None:
     assert "| # | DP/FSDP | TP | PP | CP | activation checkpoint | micro-batch |" in str(ANSWER._repr_markdown_())
 
 
-def test_text_is_escaped_and_commands_are_kept_whole() -> None:
+def test_text_is_escaped_and_commands_are_unchanged() -> None:
     assert "<p>A &lt;b&gt;title</p>" in html(REPORT)
     assert "<pre>strategist plan --model a*b</pre>" in html(REPORT)
     text = markdown(REPORT)

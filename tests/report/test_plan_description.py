@@ -1,4 +1,4 @@
-"""Whatever a plan sets to something else than its default is said, in words and once."""
+"""The description of a plan states every setting that differs from its default, once."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,40 +32,40 @@ EXPERTS = replace(
 )  # fmt: skip
 
 
-def settled(base: Candidate, **values: Any) -> Plan:
-    """A plan, legal or not, with a base's settings but for some."""
+def plan_of(base: Candidate, **values: Any) -> Plan:
+    """A plan, legal or not, with a base's settings and changes."""
     return replace(EXPERTS, candidate=with_settings(base, values))
 
 
 def others(name: str, base: Candidate) -> list[Any]:
-    """Values of a setting besides its default and the base's own."""
+    """Values of a setting except its default and the base's value."""
     taken = (value_of(PLAIN, name), value_of(base, name))
     return [value for value in SETTING_CHOICES.get(name, (3,)) if all(value != known for known in taken)]
 
 
 @pytest.mark.parametrize("name", SETTING_NAMES)
-def test_every_setting_that_is_not_at_its_default_is_said_where_it_acts(name: str) -> None:
-    told = []
+def test_every_setting_off_its_default_is_described(name: str) -> None:
+    described = []
     for base in (EVERYTHING, REPLICAS, STREAMED, PLAIN):
-        before = dict(described_parts(settled(base)))
+        before = dict(described_parts(plan_of(base)))
         for value in others(name, base):
-            plan = settled(base, **{name: value})
+            plan = plan_of(base, **{name: value})
             after = dict(described_parts(plan))
             assert after != before, f"{name} {value}"
             if plan.matters(name):
-                told.append(value)
+                described.append(value)
                 assert name not in after.get("no effect", "")
             else:
                 assert name in after["no effect"]
-    assert told, "no base in which it acts"
+    assert described, "no base in which the setting has an effect"
 
 
 @pytest.mark.parametrize("name", OPTION_NAMES)
-def test_an_option_is_said_once(name: str) -> None:
+def test_an_option_is_described_once(name: str) -> None:
     base = REPLICAS if OPTION_WORDS[name][0] == "DDP" else EVERYTHING
-    before = dict(described_parts(settled(base)))
+    before = dict(described_parts(plan_of(base)))
     for value in others(name, base):
-        after = dict(described_parts(settled(base, **{name: value})))
+        after = dict(described_parts(plan_of(base, **{name: value})))
         changed = [line for line in after if after[line] != before.get(line)]
         assert [line for line in changed if line != "off"] == [OPTION_WORDS[name][0]]
         assert after[changed[0]].startswith(before.get(changed[0], ""))
@@ -82,28 +82,28 @@ def test_every_option_has_words_for_every_value() -> None:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_every_value_of_a_knob_can_be_said(name: str) -> None:
+def test_every_value_of_a_knob_has_its_own_description(name: str) -> None:
     for base in (EVERYTHING, REPLICAS, PLAIN):
-        texts = [tuple(described_parts(settled(base, **{name: value}))) for value in CHOICES[name]]
+        texts = [tuple(described_parts(plan_of(base, **{name: value}))) for value in CHOICES[name]]
         assert len(set(texts)) == len(texts)
 
 
-def test_what_is_at_its_default_takes_no_room() -> None:
+def test_default_settings_are_not_described() -> None:
     lines = dict(described_parts(PLAN))
     assert {"DDP", "PP", "TP", "CP", "compile", "job", "no effect"}.isdisjoint(lines)
     assert lines["off"] == "PP, TP, CP, compile"
     assert dict(described_parts(OTHER))["off"] == "CP, compile, offload"
-    assert dict(described_parts(settled(REPLICAS)))["DDP"] == "8 replicas"
+    assert dict(described_parts(plan_of(REPLICAS)))["DDP"] == "8 replicas"
 
 
-def test_stages_with_replicas_are_held_by_fsdp2() -> None:
-    lines = dict(described_parts(settled(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(no_sync=True)))))
+def test_pipeline_stages_with_replicas_use_fsdp2() -> None:
+    lines = dict(described_parts(plan_of(Candidate(layout=Layout(pp=2, dp_replicate=4), knobs=Knobs(no_sync=True)))))
     assert "in one shard, 4 replicas" in lines["FSDP2"]
     assert "DDP" not in lines
 
 
-def test_what_can_change_the_trained_model_is_marked() -> None:
-    neutral = " ".join(text for _, text in described_parts(settled(EVERYTHING, float8="none")))
+def test_settings_that_change_convergence_are_marked() -> None:
+    neutral = " ".join(text for _, text in described_parts(plan_of(EVERYTHING, float8="none")))
     assert "may differ" not in neutral
     for name, value in {
         "float8": "rowwise",
@@ -111,30 +111,30 @@ def test_what_can_change_the_trained_model_is_marked() -> None:
         "optimizer_in_backward": True,
         "expert_balance": "bias",
     }.items():
-        said = " ".join(text for _, text in described_parts(settled(EVERYTHING, **{"float8": "none", name: value})))
-        assert said.count("may differ") == 1, name
-    assert "may differ" in dict(described_parts(settled(REPLICAS, comm_hook="powersgd")))["DDP"]
+        text_of_plan = " ".join(text for _, text in described_parts(plan_of(EVERYTHING, **{"float8": "none", name: value})))
+        assert text_of_plan.count("may differ") == 1, name
+    assert "may differ" in dict(described_parts(plan_of(REPLICAS, comm_hook="powersgd")))["DDP"]
 
 
-def test_activations_on_the_host_are_said_beside_what_else_is_there() -> None:
-    said = dict(described_parts(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
-    assert said.startswith("optimizer states live in host memory")
-    assert "; what layers save for the backward pass waits in host memory" in said
+def test_activation_offload_is_described_with_other_offload() -> None:
+    text_of_plan = dict(described_parts(plan_with(Layout(dp_shard=8), offload="optimizer", activation_offload=True)))["offload"]
+    assert text_of_plan.startswith("optimizer states live in host memory")
+    assert "; what layers save for the backward pass waits in host memory" in text_of_plan
     assert "activations on the host" in change_words(plan_with(Layout(dp_shard=8), activation_offload=True))
 
 
-def test_the_order_of_the_axes_is_the_order_of_the_mesh() -> None:
-    mesh = dict(described_parts(settled(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
+def test_the_mesh_is_described_in_axis_order() -> None:
+    mesh = dict(described_parts(plan_of(EVERYTHING, **{AXIS_ORDER: AXIS_ORDERS[1]})))["mesh"]
     assert mesh.index("dp_replicate 2") < mesh.index("pp 2")
 
 
-def test_a_line_for_a_plan_names_its_arithmetic() -> None:
+def test_the_line_of_a_plan_names_its_precision() -> None:
     assert "compile" not in change_words(PLAN)
     plan = plan_with(Layout(dp_shard=8), compile=True, float8="rowwise", reduce_dtype="bf16")
     assert change_words(plan).endswith("compile, float8 rowwise, reduce_dtype bf16")
 
 
-def test_plans_that_differ_in_their_arithmetic_alone_can_be_told_apart() -> None:
+def test_plans_that_differ_only_in_compile_are_distinguished() -> None:
     plans = [plan_with(Layout(dp_shard=8), compile=on, float8="rowwise") for on in (True, False)]
     table = look(ranking(plans), 200)
     assert "compile true" in table
@@ -144,7 +144,7 @@ def test_plans_that_differ_in_their_arithmetic_alone_can_be_told_apart() -> None
     assert "linears in float8 with a scale per row" in text
 
 
-def test_what_selective_recomputation_saves_is_said() -> None:
+def test_saved_operations_of_selective_recomputation_are_described() -> None:
     half = replace(PLAN.candidate.knobs, recompute="selective", saved_operations="every_second_matmul+attention")
     plan = replace(PLAN, candidate=replace(PLAN.candidate, knobs=half))
     assert dict(described_parts(plan))["recompute"].startswith("selective: outputs of every second matmul and attention are kept,")
@@ -153,6 +153,6 @@ def test_what_selective_recomputation_saves_is_said() -> None:
     assert recompute_words(replace(half, recompute="full")) == "full"
 
 
-def test_the_interval_of_the_step_is_that_of_the_estimate() -> None:
+def test_the_step_interval_is_that_of_the_estimate() -> None:
     plan = replace(PLAN, estimate=replace(PLAN.estimate, step_seconds_range=(1.25, 7.5)))
     assert f"interval {show_seconds(1.25)} to {show_seconds(7.5)}" in " ".join(look(plan_report(plan)).split())

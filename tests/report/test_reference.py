@@ -1,4 +1,4 @@
-"""The pages on cards, settings and the linter say all that there is to say."""
+"""Reference pages of cards, settings and the linter are complete."""
 
 import posixpath
 import re
@@ -45,7 +45,7 @@ StrategyCard:
 """
 
 
-def test_every_card_flow_setting_name_and_code_is_there() -> None:
+def test_every_card_flow_setting_name_and_check_has_a_page() -> None:
     assert {f"cards/{card.id}.md" for card in DECK.cards} <= set(PAGES)
     assert {f"flows/{flow.id}.md" for flow in DECK.flows} <= set(PAGES)
     assert {f"lint/{entry.code}.md" for entry in api.lint_checks()} <= set(PAGES)
@@ -56,12 +56,12 @@ def test_every_card_flow_setting_name_and_code_is_there() -> None:
 
 
 @pytest.mark.parametrize("card", DECK.cards, ids=lambda card: card.id)
-def test_a_page_says_all_that_its_card_says(card: Card) -> None:
+def test_the_page_of_a_card_has_all_its_fields(card: Card) -> None:
     text = PAGES[f"cards/{card.id}.md"]
     words = [card.title, card.intent, *card.preconditions, *card.risks, *card.evidence, *card.interactions]
     for item in words:
-        said = getattr(item, "text", item)
-        assert prose(said).removesuffix(".") in text
+        text_of_item = getattr(item, "text", item)
+        assert prose(text_of_item).removesuffix(".") in text
     assert prose(card.intent.zh) in text
     for policy in card.policies:
         assert f"### {policy.id}\n" in text
@@ -75,7 +75,7 @@ def test_a_page_says_all_that_its_card_says(card: Card) -> None:
     assert text.count("\n| ") >= len(card.cases)
 
 
-def test_settings_say_what_they_change_and_who_speaks_of_them() -> None:
+def test_pages_of_settings_show_convergence_cards_and_back_ends() -> None:
     for name in SETTING_NAMES:
         page = PAGES[f"settings/{full_name(name).partition('.')[0]}.md"]
         entry = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
@@ -88,7 +88,7 @@ def test_settings_say_what_they_change_and_who_speaks_of_them() -> None:
     assert together in knobs.partition("\n### offload\n")[2].partition("\n### ")[0]
 
 
-def test_links_lead_to_pages_and_headings() -> None:
+def test_links_have_existing_targets() -> None:
     for path, text in PAGES.items():
         for target in re.findall(r"\]\(([^)]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
             place, _, anchor = target.partition("#")
@@ -97,11 +97,11 @@ def test_links_lead_to_pages_and_headings() -> None:
             assert not anchor or re.search(rf"^##+ {anchor}$", PAGES[page], re.MULTILINE), f"{path}: {target}"
 
 
-def test_no_page_speaks_of_the_machine_it_was_made_on() -> None:
+def test_no_page_contains_a_path_of_this_machine() -> None:
     assert [path for path, text in PAGES.items() if str(ROOT) in text or str(Path.home()) + "/" in text] == []
 
 
-def test_pages_follow_what_they_are_made_from() -> None:
+def test_pages_change_with_the_deck() -> None:
     less = reference(DECK.without("FSDP-001"), api.lint_checks())
     assert set(PAGES) - set(less) == {"cards/FSDP-001.md"}
     changed = {path for path in less if less[path] != PAGES[path]}
@@ -109,7 +109,7 @@ def test_pages_follow_what_they_are_made_from() -> None:
     assert "vocabulary.md" not in changed
 
 
-def test_words_and_odd_signs_keep_their_place() -> None:
+def test_markdown_characters_are_escaped() -> None:
     pages = reference(Deck((read_card(parse(CARD)),)), ())
     assert all(".." not in path for path in pages)
     [text] = [text for path, text in pages.items() if path.endswith("A-1.md")]
@@ -132,7 +132,7 @@ def test_words_and_odd_signs_keep_their_place() -> None:
     assert table(["a"], [["b | c"]]).endswith(r"| b \| c |")
 
 
-def test_writing_takes_away_what_is_no_more_and_leaves_what_people_wrote(tmp_path: Path) -> None:
+def test_writing_removes_stale_pages_and_keeps_the_users_files(tmp_path: Path) -> None:
     old, own = tmp_path / "cards" / "OLD-001.md", tmp_path / "cards" / "notes.md"
     old.parent.mkdir()
     old.write_text(MARK + "# OLD-001\n", encoding="utf-8")
@@ -144,13 +144,13 @@ def test_writing_takes_away_what_is_no_more_and_leaves_what_people_wrote(tmp_pat
     assert write(PAGES, tmp_path) == ()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", encoding="utf-8")
     with pytest.raises(FileError, match="taken"):
         write(PAGES, tmp_path / "taken")
 
 
-def test_the_command_writes_the_cards_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_pages_of_the_users_cards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "a.yaml").write_text("StrategyCard: {id: TEAM-1, module: tp, intent: Why}", encoding="utf-8")
@@ -159,7 +159,7 @@ def test_the_command_writes_the_cards_in_force(tmp_path: Path, capsys: pytest.Ca
     assert "TEAM-1" in (tmp_path / "out" / "cards" / "TEAM-1.md").read_text(encoding="utf-8")
 
 
-def test_an_index_counts_what_it_lists() -> None:
+def test_the_index_counts_its_cards() -> None:
     few = replace(DECK, cards=DECK.cards[:3])
     index = reference(few, ())["cards/README.md"]
     assert "3 cards." in index

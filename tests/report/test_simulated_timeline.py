@@ -1,4 +1,4 @@
-"""The simulated step of a plan as a report has it."""
+"""The timeline of a simulated step in reports."""
 
 import pytest
 from cost.situations import DENSE, WORKLOAD, cluster
@@ -11,7 +11,7 @@ from strategist.report.simulated_timeline import timeline
 
 
 @pytest.mark.parametrize("pp", [2, 4])
-def test_a_pipeline_has_its_schedule_and_spans_of_every_rank(pp: int) -> None:
+def test_the_timeline_of_a_pipeline_has_spans_of_every_rank(pp: int) -> None:
     candidate = Candidate(layout=Layout(pp=pp, dp_shard=8 // pp), knobs=Knobs(no_sync=True))
     columns = table([row_of(candidate, candidate.accumulation(WORKLOAD))])
     [found] = simulated(DENSE, cluster(), WORKLOAD, columns)

@@ -1,4 +1,4 @@
-"""What a simulation prints."""
+"""The text of a simulation."""
 
 from strategist.cli import simulate
 from strategist.contract.rank_observation import Moment, Traffic
@@ -20,7 +20,7 @@ def rank(number: int) -> SimulatedRank:
 FOUND = Simulation(plan_id=PLAN.id, capacity_bytes=64.0 * GIB, predicted=PLAN.estimate.memory, ranks=tuple(map(rank, range(32))))
 
 
-def test_many_ranks_fit_a_screen_with_the_verdict_first() -> None:
+def test_a_simulation_of_many_ranks_fits_a_screen() -> None:
     lines = look(simulation_report(PLAN, FOUND), 80).splitlines()
     assert lines[0].startswith("Its tensors fit: at most 32.0 of 64.0 GiB, on rank 31.")
     assert len(lines) <= 40
@@ -28,7 +28,7 @@ def test_many_ranks_fit_a_screen_with_the_verdict_first() -> None:
     assert lines[-1].rstrip() == "More: strategist simulate --explain, or --show modules,collectives"
 
 
-def test_parts_are_shown_by_name() -> None:
+def test_sections_of_a_simulation_are_shown_by_name() -> None:
     assert tuple(SECTIONS) == simulate.SECTIONS
     text = look(simulation_report(PLAN, FOUND, ("ranks", "modules")), 80)
     assert "By module" in text

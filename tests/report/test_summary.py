@@ -1,4 +1,4 @@
-"""The answer on one screen: what it holds, and what can be pasted from it."""
+"""The summary of an answer: one screen, with commands to paste."""
 
 from dataclasses import replace
 
@@ -29,26 +29,26 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("asked", REQUESTS, ids=lambda asked: f"{asked.model} on {asked.gpus}")
-def test_an_answer_fits_a_screen_and_its_settings_can_be_pasted(asked: Request) -> None:
-    answer = strategist.plan(asked)
+@pytest.mark.parametrize("given", REQUESTS, ids=lambda given: f"{given.model} on {given.gpus}")
+def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: Request) -> None:
+    answer = strategist.plan(given)
     lines = look(answer_summary(answer), COLUMNS).splitlines()
     rows = sum(max(1, -(-len(line.rstrip()) // COLUMNS)) for line in lines)  # a terminal wraps a command
     assert rows <= LINES
     for plan in answer.plans[:1]:
         assert any(line.strip() == f"--fix {fix_options(plan)}" for line in lines)
-        again = strategist.plan(replace(asked, fix=dict(map(parse_fix, fix_options(plan).split(",")))), top=1)
+        again = strategist.plan(replace(given, fix=dict(map(parse_fix, fix_options(plan).split(",")))), top=1)
         assert again.plans[0].candidate == plan.candidate
 
 
-def test_where_nothing_fits_the_nearest_alternative_is_a_command() -> None:
+def test_a_summary_without_plans_has_the_command_of_the_nearest_alternative() -> None:
     answer = strategist.plan(Request(model="70b", gpus="1x24GB", fix={"offload": "none"}))
-    said = look(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
+    words_of_next = look(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
     gpus, flags = answer.alternatives[0].flags[1], answer.alternatives[0].flags[2:]
     assert answer.alternatives[0].flags[0] == "--gpus"
-    assert said.count("--gpus") == 2  # the request's own once, for --explain
-    assert gpus in said
-    assert set(flags) <= {*said}
+    assert words_of_next.count("--gpus") == 2  # once more for the request itself, with --explain
+    assert gpus in words_of_next
+    assert set(flags) <= {*words_of_next}
 
 
 @pytest.mark.parametrize(
@@ -65,32 +65,32 @@ def test_the_verdict_follows_the_probability(probability: float, peak: float, wo
     assert words in fit_words(replace(ESTIMATE, fit_confidence=probability, **sizes))
 
 
-def test_a_step_is_bound_by_what_takes_most_of_it() -> None:
+def test_a_step_is_bound_by_its_largest_part() -> None:
     assert bound_by(ESTIMATE.time) == "compute"
     assert bound_by(replace(ESTIMATE.time, offload=50.0)) == "host link"
 
 
-def test_ways_that_a_back_end_runs_come_first() -> None:
+def test_alternatives_supported_by_a_back_end_come_first() -> None:
     other = ANSWER.alternatives[0]
-    open_way = replace(other, title="A back end is missing", plan=replace(PLAN, backends=()))
-    text = look(answer_summary(replace(ANSWER, alternatives=(open_way, other))), COLUMNS)
+    unsupported = replace(other, title="A back end is missing", plan=replace(PLAN, backends=()))
+    text = look(answer_summary(replace(ANSWER, alternatives=(unsupported, other))), COLUMNS)
     assert text.index("LoRA adapters") < text.index("A back end is missing")
     assert "no back end yet" in text
 
 
-def test_experts_have_a_column_only_where_there_are_some() -> None:
+def test_the_expert_column_is_shown_only_for_moe_models() -> None:
     assert " EP " not in look(answer_summary(ANSWER), COLUMNS)
     sparse = plan_with(Layout(dp_shard=8, ep=4))
     moe = resolve_model("mixtral-8x7b").shape
     assert " EP " in look(answer_summary(replace(ANSWER, plans=(replace(sparse, model=moe),))), COLUMNS)
 
 
-def test_an_answer_in_a_python_shell_is_short() -> None:
+def test_the_repr_of_an_answer_is_short() -> None:
     assert len(repr(ANSWER)) < 1000
     assert ANSWER.verdict in repr(ANSWER)
 
 
-def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
+def test_an_export_is_suggested_only_if_the_format_supports_the_plan() -> None:
     export = "strategist export plan.json --to pytorch -o job/"
     able = replace(ANSWER, plans=(replace(PLAN, backends=("native", "pytorch")),))
     assert export in look(answer_summary(able), COLUMNS)
@@ -104,38 +104,38 @@ def test_an_export_is_named_only_where_it_runs_the_plan() -> None:
     assert "--to pytorch --job slurm -o job/" in look(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
 
 
-def test_no_export_is_named_that_takes_none_of_the_plans() -> None:
-    """accelerate trains DeepSeek-V3, but in no layout of these plans: --to accelerate found that nothing fits."""
-    asked = Request(model="deepseek-v3", gpus="32x8xH100")
-    assert "--to torchtitan --job slurm" in look(answer_summary(strategist.plan(asked)), COLUMNS)
-    assert strategist.plan(replace(asked, backend="torchtitan"), top=1).plans
+def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
+    """accelerate supports DeepSeek-V3, but no layout of these plans: with --to accelerate nothing fits."""
+    given = Request(model="deepseek-v3", gpus="32x8xH100")
+    assert "--to torchtitan --job slurm" in look(answer_summary(strategist.plan(given)), COLUMNS)
+    assert strategist.plan(replace(given, backend="torchtitan"), top=1).plans
     text = look(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
     assert "--show backends  # what each framework can run" in text
     assert "--to" not in text
 
 
-def test_the_next_commands_ask_for_the_same_answer() -> None:
-    """The option that an alternative changes stands once, and what decided beside the request stands, too."""
+def test_next_commands_repeat_the_request() -> None:
+    """An option that an alternative changes appears once; options besides the request are repeated."""
     answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**20, global_batch=4)))
     lines = look(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
     assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 262144 --global-batch 16 --cards mine"
     assert lines[2].strip().endswith("--seq-len 1048576 --global-batch 4 --cards mine --explain")
 
 
-def test_that_it_fits_is_said_once() -> None:
+def test_the_verdict_is_printed_once() -> None:
     text = look(answer_summary(replace(ANSWER, verdict="It fits. 8 bytes each.", plans=(SURE,))), COLUMNS)
     assert "Fits: " in text
     assert "It fits" not in text
     assert "8 bytes each." in text
 
 
-def test_no_plan_is_said_to_fit_that_is_too_large_when_simulated() -> None:
+def test_a_plan_too_large_in_simulation_is_not_reported_to_fit() -> None:
     proofs = (Proof(verdict=Verdict.TOO_LARGE), Proof(verdict=Verdict.TOO_LARGE))
     assert "Fits:" not in look(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
     assert "Fits:" in look(answer_summary(replace(ANSWER, plans=(SURE, SURE))), COLUMNS)
 
 
-def test_the_rank_of_qlora_is_that_of_its_adapters() -> None:
+def test_the_lora_rank_is_shown_for_qlora() -> None:
     text = look(answer_summary(strategist.plan(REQUESTS[0])), COLUMNS)
     assert "QLoRA (4-bit base weights), adapters of rank 16" in text
     assert "90% interval" in text

@@ -1,4 +1,4 @@
-"""The pictures of reports in a terminal."""
+"""Charts of reports on a terminal."""
 
 import re
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from tests.report.samples import look
 
 
 @pytest.mark.parametrize("made", [pipeline, streamed], ids=["simulated", "streamed"])
-def test_everything_stands_in_80_columns(made: Callable[[], PlanReport]) -> None:
+def test_charts_of_a_plan_fit_80_columns(made: Callable[[], PlanReport]) -> None:
     text = look(plan_charts(made()), 80)
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for title in ("Memory by rank", "Time of a step", "Mesh", "Timeline", "Candidates", "Funnel"):
         assert f"\n{title}" in text
 
 
-def test_a_line_of_the_timeline_is_what_the_rank_does() -> None:
+def test_the_timeline_has_one_letter_per_kind_of_work() -> None:
     spans = (
         Span(rank=0, work="forward", start_seconds=0.0, end_seconds=1.0, stage=0, micro_batch=0),
         Span(rank=0, work="backward", start_seconds=2.0, end_seconds=4.0, stage=0, micro_batch=0),
@@ -36,7 +36,7 @@ def test_a_line_of_the_timeline_is_what_the_rank_does() -> None:
     assert legend == "F forward, B backward, + what follows the last one, · waiting"
 
 
-def test_the_plot_shows_the_first_and_the_front() -> None:
+def test_the_plot_shows_the_best_candidate_and_the_front() -> None:
     space = pipeline().space
     assert space is not None
     lines = [text.plain for text in candidates(space)]
@@ -46,7 +46,7 @@ def test_the_plot_shows_the_first_and_the_front() -> None:
     assert list(candidates(replace(space, seen=()))) == []
 
 
-def test_tables_say_what_the_page_draws() -> None:
+def test_terminal_tables_show_the_figures_of_the_page() -> None:
     report = pipeline()
     space = report.space
     assert space is not None
@@ -57,7 +57,7 @@ def test_tables_say_what_the_page_draws() -> None:
     assert len(look(ranks(report.ranks, report.plan.estimate.capacity_bytes)).splitlines()) == len(report.ranks) + 1
 
 
-def test_a_study_shows_its_trials_and_what_had_influence(tmp_path: Path) -> None:
+def test_charts_of_a_study_show_trials_and_influence(tmp_path: Path) -> None:
     report = api.study_report(tuned(tmp_path / "study", 4))
     text = look(study_charts(report), 80)
     (best,) = (trial for trial in report.trials if trial.best)

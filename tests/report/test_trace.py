@@ -1,4 +1,4 @@
-"""The events of a trace: what a process is called, and what is drawn at the end of a step."""
+"""Events of a trace: names of processes, and the end of a step."""
 
 import re
 from typing import Any
@@ -30,14 +30,14 @@ def traced(**fix: Any) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_a_process_is_named_for_what_its_ranks_hold(fix: dict[str, Any], names: list[str]) -> None:
+def test_a_process_is_named_by_its_ranks_and_layers(fix: dict[str, Any], names: list[str]) -> None:
     found = [event["args"]["name"] for event in traced(**fix) if event["name"] == "process_name"]
     assert [re.sub(r": \d+ layers", "", name) for name in found] == names
     assert sum(int(re.search(r": (\d+) layers", name)[1]) for name in found) == 32  # type: ignore[index]
 
 
-def test_the_update_computes_after_what_is_left_of_collectives() -> None:
-    """Parts that take no time, such as host copies here, are not drawn."""
+def test_the_optimizer_runs_after_the_last_collectives() -> None:
+    """Parts of zero duration, such as host copies here, are not drawn."""
     drawn = [event for event in traced(dp_shard=8) if event["ph"] == "X"]
     assert all(event["dur"] > 0 for event in drawn)
     reduced, updated = (next(event for event in drawn if event["cat"] == part) for part in ("dp_communication", "optimizer"))

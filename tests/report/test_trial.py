@@ -1,4 +1,4 @@
-"""A measurement beside its prediction, and how a failure is told."""
+"""A trial as text: measurement next to prediction, and failures."""
 
 from dataclasses import fields, replace
 
@@ -25,23 +25,23 @@ def line(text: str, name: str) -> list[str]:
     return next(line for line in text.splitlines() if line.strip().startswith(name)).split()
 
 
-def test_each_figure_stands_beside_its_prediction() -> None:
+def test_each_figure_is_next_to_its_prediction() -> None:
     text = look(trial_report(PLAN, OK))
     assert line(text, "step time") == ["step", "time", "47.5", "s", "95", "s", "2.00"]
     assert line(text, "tokens/s")[-3:] == ["5,516", "2,758", "0.50"]
-    assert line(text, "peak memory allocated")[-3:] == ["12.0", "GiB", "0.68"]  # what the allocator reserves is not measured
+    assert line(text, "peak memory allocated")[-3:] == ["12.0", "GiB", "0.68"]  # reserved memory is not measured here
     assert line(text, "comm ratio")[-2:] == ["-", "-"]
     assert "10 steps after warm-up, spread 3.0%" in text
     assert "5.5 -> 5.4" in text
 
 
-def test_on_cpu_it_says_what_a_comm_ratio_is_worth() -> None:
+def test_a_cpu_trial_has_a_note_on_its_comm_ratio() -> None:
     assert GLOO_NOTE[:40] in look(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
     assert GLOO_NOTE[:40] not in look(trial_report(CPU_PLAN, OK))
     assert GLOO_NOTE[:40] not in look(trial_report(PLAN, OK))
 
 
-def test_where_the_step_went_stands_beside_where_it_should_have_gone() -> None:
+def test_measured_parts_of_a_step_are_next_to_predicted_parts() -> None:
     seen = replace(
         OK, profiled_step_seconds=100.0, time={"matmul": 60.0, "dp_communication": 30.0, "bubble": 9.99, "other": 0.01},
         bubble_ratio_by_stage=(0.02, 0.18),
@@ -70,8 +70,8 @@ def test_a_failure_names_rank_phase_and_message(outcome: Outcome) -> None:
 
 
 def test_notes_and_reserved_memory_of_a_program_are_shown() -> None:
-    told = replace(OK, notes=("Steps are timed by its lines.",), peak_memory_bytes=(), peak_reserved_bytes=(3 * 2**30,))
-    text = " ".join(look(trial_report(CPU_PLAN, told)).split())
+    measured = replace(OK, notes=("Steps are timed by its lines.",), peak_memory_bytes=(), peak_reserved_bytes=(3 * 2**30,))
+    text = " ".join(look(trial_report(CPU_PLAN, measured)).split())
     assert "Steps are timed by its lines." in text
     assert "peak memory reserved" in text
     assert "3.0 GiB" in text
@@ -82,6 +82,6 @@ def test_a_run_fits_a_screen_with_every_part_of_its_time() -> None:
     time = {part.name: 1.0 for part in fields(TimeParts)} | {"data": 1.0, "other": 1.0, "world_communication": 1.0}
     seen = replace(OK, profiled_step_seconds=20.0, time=time, traffic=(GATHERS,) * 20, comm_ratio=0.3)
     text = look(trial_report(CPU_PLAN, seen), 80)
-    assert len(text.splitlines()) <= 40 - 2  # where it is written comes below
+    assert len(text.splitlines()) <= 40 - 2  # two lines for the output folder follow
     assert "all_gather" not in text
     assert "all_gather" in look(trial_report(CPU_PLAN, seen, ("collectives",)), 80)

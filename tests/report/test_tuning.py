@@ -1,4 +1,4 @@
-"""What a tuning says at its end, from a result made by hand."""
+"""The report of a tuning, from a constructed result."""
 
 from dataclasses import replace
 
@@ -48,12 +48,12 @@ def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
     assert "lost" in next(line for line in lines if line.strip().startswith("3 "))
 
 
-def test_a_wider_range_of_predictions_is_told() -> None:
+def test_a_wider_step_interval_is_shown() -> None:
     wider = replace(RESULT, calibration_after=Calibration(step_range=(0.5, 4.0), trials=3))
     assert "x0.6 to x1.8 -> x0.5 to x4" in look(tuning_report(wider, ("calibration",)), 120)
 
 
-def test_it_says_what_was_learned() -> None:
+def test_the_report_shows_calibration_and_evidence() -> None:
     text = " ".join(look(tuning_report(RESULT, tuple(SECTIONS)), 120).split())
     assert "before calibration 1 94% 17%" in text
     assert "left out of the fit 0 - -" in text
@@ -62,13 +62,13 @@ def test_it_says_what_was_learned() -> None:
     assert "TP-001/always: pairs of trials for it: 3, against it: 1" in text
 
 
-def test_no_trial_and_no_evidence_are_said() -> None:
+def test_a_tuning_without_trials_or_evidence_shows_a_message() -> None:
     text = look(tuning_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
     assert "No trial ended well" in text
     assert "nothing was confirmed or contradicted" in text
 
 
-def test_the_best_trial_comes_first_and_all_fits_a_screen() -> None:
+def test_the_report_starts_with_the_best_trial_and_fits_a_screen() -> None:
     assert tuple(SECTIONS) == tune.SECTIONS
     many = replace(RESULT, trials=(*RESULT.trials, *(replace(BEST, number=number) for number in range(4, 60))))
     lines = look(tuning_report(many), 80).splitlines()
@@ -79,7 +79,7 @@ def test_the_best_trial_comes_first_and_all_fits_a_screen() -> None:
     assert "Cards and the evidence" not in "".join(lines)
 
 
-def test_without_a_good_trial_the_screen_counts_how_they_ended() -> None:
+def test_a_report_without_a_best_trial_counts_outcomes() -> None:
     lost = look(tuning_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
     assert lost.startswith("No best trial: 1 infrastructure, 1 lost.")
     assert "best-plan.json" not in lost

@@ -1,4 +1,4 @@
-"""Back ends as data."""
+"""Back ends described by files."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def small():
     return read_backend(yaml_file.parse(TEXT, "small.yaml"))
 
 
-def test_what_is_allowed_is_not_refused():
+def test_an_allowed_candidate_is_not_refused():
     assert small().refusals(PLAIN, samples.MODEL, FP32, facts()) == ()
 
 
@@ -68,7 +68,7 @@ def test_what_is_allowed_is_not_refused():
         (PLAIN, replace(samples.MODEL, norm="layer"), FP32, "cpu", "model.norm = layer"),
     ],
 )  # fmt: skip
-def test_each_setting_that_it_cannot_run_is_a_sentence(candidate, model, workload, device, words):
+def test_each_unsupported_setting_is_one_refusal(candidate, model, workload, device, words):
     refusals = small().refusals(candidate, model, workload, facts(workload, device))
     assert len(refusals) == 1
     assert words in refusals[0]
@@ -80,7 +80,7 @@ def test_all_refusals_are_given_at_once():
     assert len(small().refusals(candidate, samples.MODEL, Workload(train="lora"), facts(device="tpu"))) == 6
 
 
-def test_single_values_for_columns():
+def test_single_values_are_allowed_or_not():
     backend = small()
     assert backend.allows("layout.pp", 1)
     assert not backend.allows("layout.pp", 2)
@@ -90,7 +90,7 @@ def test_single_values_for_columns():
     assert not backend.allows("knobs.reshard_after_forward", 1)
 
 
-def test_columns_of_numpy_are_understood():
+def test_numpy_scalars_are_accepted():
     numpy = pytest.importorskip("numpy")
     backend = small()
     assert backend.allows("layout.pp", numpy.int64(1))
@@ -98,7 +98,7 @@ def test_columns_of_numpy_are_understood():
     assert not backend.allows("knobs.reshard_after_forward", numpy.int64(1))
 
 
-def test_any_refuses_nothing():
+def test_the_back_end_any_refuses_nothing():
     candidate = Candidate(layout=Layout(pp=2, tp=4), knobs=Knobs(offload="all"))
     assert load_backend("any").refusals(candidate, samples.MODEL, Workload(), facts(device="tpu")) == ()
 
@@ -107,7 +107,7 @@ def together():
     return read_backend(yaml_file.parse(TOGETHER, "small.yaml"))
 
 
-def test_values_that_do_not_go_together_are_one_line_with_all_of_them():
+def test_an_unsupported_combination_is_one_line_with_its_values():
     candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed"))
     lora = Workload(train="lora")
     (text,) = together().refusals(candidate, samples.MODEL, lora, facts(lora, "cpu"))
@@ -115,16 +115,16 @@ def test_values_that_do_not_go_together_are_one_line_with_all_of_them():
     assert together().refusals(candidate, samples.MODEL, FP32, facts(device="cpu")) == ()
 
 
-def test_a_setting_is_judged_by_the_combinations_that_speak_of_it():
+def test_a_setting_is_checked_only_by_combinations_that_name_it():
     ring = {**facts(replace(FP32, train="lora")), "layout.cp": 2, "knobs.offload": "streamed"}
     assert not together().takes("options.cp_attention", "sdpa", ring)
-    assert together().takes("options.cp_attention", "flex", ring)  # what else is refused here no kernel would change
+    assert together().takes("options.cp_attention", "flex", ring)  # the other refusal does not depend on the kernel
     assert together().takes("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
     assert together().takes("options.pin_memory", True, ring)
 
 
-def test_what_is_not_known_yet_is_not_refused():
-    """Options are settled after the ranking, so a table of candidates has none."""
+def test_unknown_options_are_not_refused():
+    """Options are resolved after the ranking, so a table of candidates has none."""
     rows = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 1) for cp in (1, 2)])
     bare = Columns(
         values={name: column for name, column in rows.values.items() if not name.startswith("options.")}, categories=rows.categories
@@ -147,7 +147,7 @@ def test_a_wrong_condition_is_refused_with_its_place(change, words):
 
 
 @pytest.mark.parametrize("name", backends())
-def test_shipped_back_ends_are_read_and_carry_their_name(name):
+def test_shipped_back_ends_load_and_have_their_name(name):
     assert load_backend(name).name == name
 
 
@@ -183,7 +183,7 @@ refuses:
 """
 
 
-def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> None:
+def test_convergence_changes_by_itself_need_no_request_if_unavoidable() -> None:
     own = read_backend(yaml_file.parse(OWN, "own.yaml"))
     layouts = (Layout(dp_shard=8), Layout(dp_replicate=8))
     tried = [Candidate(layout=layout, knobs=Knobs(reduce_dtype=dtype)) for layout in layouts for dtype in ("fp32", "bf16")]
@@ -194,7 +194,7 @@ def test_what_it_does_by_itself_needs_no_word_where_it_cannot_do_without() -> No
     assert not small().unrequested_convergence(facts(), columns, ()).any()
 
 
-@pytest.mark.parametrize(("said", "words"), [("[tp]", "tp does not change the trained model"), ("bf16", "is a list")])
-def test_what_cannot_change_the_trained_model_is_nothing_to_leave_to_it(said: str, words: str) -> None:
+@pytest.mark.parametrize(("listed", "words"), [("[tp]", "tp does not change the trained model"), ("bf16", "is a list")])
+def test_by_itself_lists_only_settings_that_change_convergence(listed: str, words: str) -> None:
     with pytest.raises(FileError, match=words):
-        read_backend(yaml_file.parse(OWN.replace("[reduce_dtype, expert_balance]", said), "own.yaml"))
+        read_backend(yaml_file.parse(OWN.replace("[reduce_dtype, expert_balance]", listed), "own.yaml"))

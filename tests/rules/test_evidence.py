@@ -1,4 +1,4 @@
-"""Which policies measured trials confirm or contradict."""
+"""Policies that measured trials confirm or contradict."""
 
 from typing import Any
 
@@ -46,36 +46,36 @@ def counts(effect: str, *trials: Trial) -> tuple[int, int] | None:
 PREFER = "prefer: {recompute: none}"
 
 
-def test_the_faster_of_a_pair_decides() -> None:
+def test_the_faster_trial_of_a_pair_decides() -> None:
     assert counts(PREFER, trial(1.0), trial(1.3, recompute="full")) == (1, 0)
     assert counts(PREFER, trial(1.3, recompute="full"), trial(1.0)) == (1, 0)
     assert counts(PREFER, trial(1.5), trial(1.3, recompute="full")) == (0, 1)
     assert counts(PREFER, trial(1.0), trial(1.3, recompute="full"), trial(0.9, recompute="selective")) == (1, 1)
 
 
-def test_a_difference_within_the_margin_says_nothing() -> None:
+def test_a_difference_within_the_margin_is_no_evidence() -> None:
     assert counts(PREFER, trial(1.0), trial(1.01, recompute="full")) is None
 
 
-def test_who_runs_beats_who_fails() -> None:
+def test_a_successful_trial_beats_a_failed_one() -> None:
     assert counts(PREFER, trial(1.0), trial(None, recompute="full")) == (1, 0)
     assert counts(PREFER, trial(None), trial(1.0, recompute="full")) == (0, 1)
     assert counts(PREFER, trial(None), trial(None, recompute="full")) is None
 
 
-def test_pairs_that_differ_elsewhere_or_lie_outside_the_condition_say_nothing() -> None:
+def test_pairs_with_other_differences_or_outside_the_condition_do_not_count() -> None:
     assert counts(PREFER, trial(1.0, micro_batch=2), trial(1.3, recompute="full")) is None
     assert counts(PREFER, trial(1.0, layers=8), trial(1.3, layers=9, recompute="full")) is None
     assert counts(PREFER, trial(1.0, layers=2), trial(1.3, layers=2, recompute="full")) is None
     assert counts(PREFER, trial(1.0), trial(1.3)) is None
 
 
-def test_degrees_move_together_since_their_product_is_fixed() -> None:
+def test_degrees_of_a_pair_may_change_together() -> None:
     assert counts("prefer: {tp: 1}", trial(1.0), trial(1.3, tp=4, dp_shard=1)) == (1, 0)
     assert counts("prefer: {tp: 1}", trial(1.0), trial(1.3, tp=4, dp_shard=1, recompute="full")) is None
 
 
-def test_laws_and_defaults_are_measured_too_and_the_policy_is_named() -> None:
+def test_laws_and_defaults_have_evidence_too() -> None:
     pair = trial(1.0), trial(1.3, recompute="full")
     assert counts("require: {recompute: none}", *pair) == (1, 0)
     assert counts("set: {recompute: none}", *pair) == (1, 0)
@@ -84,7 +84,7 @@ def test_laws_and_defaults_are_measured_too_and_the_policy_is_named() -> None:
     assert (found.card, found.policy) == ("A-1", "p")
 
 
-def test_the_trials_of_a_pair_are_named_with_what_differs() -> None:
+def test_a_pair_names_its_trials_and_differences() -> None:
     (found,) = evidence(deck(PREFER), [trial(1.0, "1"), trial(None, "2", recompute="full")])
     assert found.pairs == (
         Pair(
@@ -94,7 +94,7 @@ def test_the_trials_of_a_pair_are_named_with_what_differs() -> None:
     )  # fmt: skip
 
 
-def test_a_policy_is_applied_where_its_condition_holds_and_the_candidate_has_it() -> None:
+def test_a_policy_is_applied_if_its_condition_holds_and_the_candidate_follows() -> None:
     trials = [trial(1.0), trial(1.0, micro_batch=2), trial(1.0, recompute="full"), trial(1.0, layers=2)]
     (found,) = survey(deck(PREFER), trials)
     assert (found.applied, found.confirmed, found.contradicted, found.has_pairs) == (2, 0, 0, False)
@@ -102,7 +102,7 @@ def test_a_policy_is_applied_where_its_condition_holds_and_the_candidate_has_it(
     assert avoided.applied == 2
 
 
-def test_options_that_follow_other_settings_do_not_part_a_pair() -> None:
+def test_options_that_follow_other_settings_do_not_exclude_a_pair() -> None:
     other = trial(1.3, tp=4, dp_shard=1, options={"layers_per_unit": 2})
     assert counts("prefer: {tp: 1}", trial(1.0), other) == (1, 0)
     follower = trial(1.3, options={"layers_per_unit": 2, "prefetch_units": 2})
@@ -114,20 +114,20 @@ FORBID = "forbid: {recompute: full}"
 OOM = {"observed.outcome": "oom"}
 
 
-def test_a_forbidden_candidate_that_ran_faster_speaks_against_it() -> None:
+def test_a_faster_forbidden_candidate_contradicts_its_law() -> None:
     assert counts(FORBID, trial(1.0), trial(0.8, recompute="full")) == (0, 1)
     assert counts(FORBID, trial(1.0), trial(1.2, recompute="full")) == (1, 0)
     assert counts(FORBID, trial(1.0, layers=2), trial(0.8, layers=2, recompute="full")) is None
 
 
-def test_a_forbidden_candidate_that_ran_out_of_memory_speaks_for_it() -> None:
+def test_a_forbidden_candidate_out_of_memory_confirms_its_law() -> None:
     assert counts(FORBID, trial(None, recompute="full", seen=OOM)) == (1, 0)
     assert counts(FORBID, trial(None, recompute="full", seen=OOM), trial(1.0)) == (1, 0)
     assert counts(FORBID, trial(None, recompute="full", seen=OOM), trial(None, seen=OOM)) is None
     assert counts(FORBID, trial(None, recompute="full", seen={"observed.outcome": "crash"})) is None
 
 
-def test_whole_candidates_are_forbidden_by_what_the_condition_names() -> None:
+def test_evidence_for_forbidden_candidates_follows_the_settings_in_the_condition() -> None:
     rule = Deck(
         (read_card(yaml_file.parse(f"{HEAD}    - {{id: p, when: knobs.micro_batch > 2, forbid: candidate, because: b}}\n")),)
     )
@@ -139,7 +139,7 @@ def test_whole_candidates_are_forbidden_by_what_the_condition_names() -> None:
 TRY = "{id: p, phase: observe, when: observed.mfu < 0.3, try: {recompute: full}, because: b}"
 
 
-def test_what_was_tried_after_a_trial_is_compared_with_that_trial() -> None:
+def test_a_proposal_is_compared_with_the_trial_it_followed() -> None:
     rule = Deck((read_card(yaml_file.parse(f"{HEAD}    - {TRY}\n")),))
     slow, fast = {"observed.mfu": 0.1}, {"observed.mfu": 0.5}
     trials = [

@@ -1,4 +1,4 @@
-"""What is proposed after a trial."""
+"""Proposals and warnings after a trial."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def deck(effect: str, when: str = "observed.mfu < 0.3", phase: str = "observe") 
         ("try: {reshard_after_forward: false}", {"knobs.reshard_after_forward": False}),
     ],
 )
-def test_a_proposal_changes_something_that_can_be_computed(effect: str, changes: dict[str, Any]) -> None:
+def test_a_proposal_has_computable_changes(effect: str, changes: dict[str, Any]) -> None:
     proposals = observed_proposals(deck(effect), {"observed.mfu": 0.1}, ROW)
     assert [proposal.changes for proposal in proposals] == ([changes] if changes else [])
 
@@ -46,11 +46,11 @@ def test_a_proposal_names_its_policy_and_reason() -> None:
 
 
 @pytest.mark.parametrize("facts", [{"observed.mfu": 0.5}, {}, {"observed.mfu": None}])
-def test_nothing_is_proposed_unless_the_condition_surely_holds(facts: dict[str, Any]) -> None:
+def test_nothing_is_proposed_if_the_condition_is_unknown_or_false(facts: dict[str, Any]) -> None:
     assert observed_proposals(deck("try: {recompute: full}"), facts, ROW) == ()
 
 
-def test_nothing_is_proposed_where_the_preconditions_do_not_hold() -> None:
+def test_nothing_is_proposed_if_the_preconditions_fail() -> None:
     assert observed_proposals(deck("try: {recompute: full}"), {"observed.mfu": 0.1}, ROW | {"layout.dp_shard": 1}) == ()
 
 
@@ -58,7 +58,7 @@ def test_plan_policies_propose_nothing() -> None:
     assert observed_proposals(deck("prefer: {recompute: full}", "layout.dp_shard > 1", "plan"), {"observed.mfu": 0.1}, ROW) == ()
 
 
-@pytest.mark.parametrize(("mfu", "said"), [(0.1, ["It was slow."]), (0.5, []), (None, [])])
-def test_what_a_policy_warns_of_after_a_trial_is_said(mfu: float | None, said: list[str]) -> None:
-    spoken = warnings(deck("warn: true"), {"observed.mfu": mfu}, ROW)
-    assert [(reason.policy, reason.effect, reason.text) for reason in spoken] == [("p", "warn", text) for text in said]
+@pytest.mark.parametrize(("mfu", "expected"), [(0.1, ["It was slow."]), (0.5, []), (None, [])])
+def test_a_warning_policy_warns_after_a_trial(mfu: float | None, expected: list[str]) -> None:
+    found = warnings(deck("warn: true"), {"observed.mfu": mfu}, ROW)
+    assert [(reason.policy, reason.effect, reason.text) for reason in found] == [("p", "warn", text) for text in expected]

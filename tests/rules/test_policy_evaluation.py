@@ -1,4 +1,4 @@
-"""What a deck drops, prefers and explains."""
+"""Candidates that a deck drops or prefers, and reasons of a plan."""
 
 from typing import Any
 
@@ -58,18 +58,18 @@ def kept(deck: Deck, facts: dict[str, Any] | None = None, fixed: frozenset[str] 
         ("forbid: {tp: 4}", "model.layers > 8", ROWS[:6]),
     ],
 )
-def test_effects_on_a_table(effect: str, when: str, left: list[tuple[int, str]]) -> None:
+def test_policies_drop_candidates_of_a_table(effect: str, when: str, left: list[tuple[int, str]]) -> None:
     assert kept(card("A-1", policy("p", effect, when)), {"model.layers": 9}) == left
 
 
-def test_a_policy_is_silent_where_its_cards_preconditions_do_not_surely_hold() -> None:
+def test_a_policy_without_known_preconditions_does_not_act() -> None:
     law = policy("p", "forbid: candidate")
     assert kept(card("A-1", law, "[{when: layout.tp > 1}, words]")) == ROWS[:3]
     assert kept(card("A-1", law, "[{when: cluster.nodes > 1}]")) == ROWS
     assert kept(card("A-1", law, "[{when: layout.tp > 1}, {when: knobs.recompute == 'full'}]")) == [*ROWS[:5], *ROWS[6:8]]
 
 
-def test_a_default_gives_way_to_the_user_a_law_does_not() -> None:
+def test_a_fixed_setting_overrides_defaults_but_not_laws() -> None:
     deck = card("A-1", policy("default", "set: {tp: 1, recompute: none}"))
     assert kept(deck) == [(1, "none")]
     assert kept(deck, fixed=frozenset({"tp"})) == [(1, "none"), (2, "none"), (4, "none")]
@@ -77,7 +77,7 @@ def test_a_default_gives_way_to_the_user_a_law_does_not() -> None:
     assert kept(card("A-1", policy("law", "require: {tp: 1}")), fixed=frozenset({"tp"})) == ROWS[:3]
 
 
-def test_a_default_that_would_leave_nothing_gives_way() -> None:
+def test_a_default_that_leaves_no_candidate_is_skipped() -> None:
     deck = Deck(
         card("A-1", policy("default", "set: {tp: 8}")).cards + card("A-2", policy("law", "forbid: {recompute: none}")).cards
     )
@@ -98,27 +98,27 @@ def test_drops_are_counted_under_the_first_policy_in_card_order() -> None:
     assert sum(drop.rows for drop in judgement.dropped) == np.count_nonzero(~judgement.allowed)
 
 
-def test_missed_preferences_are_counted_per_candidate() -> None:
+def test_violated_preferences_are_counted_per_candidate() -> None:
     rules = policy("few", "prefer: {tp: 1}") + policy("cheap", "prefer: candidate", "knobs.recompute == 'none'")
     assert preferences(card("A-1", rules), {}, columns()).tolist() == [0, -1, -1, -1, -2, -2, -1, -2, -2]
 
 
-def test_advice_on_a_technique_says_nothing_against_doing_without_it() -> None:
+def test_preferences_within_a_precondition_do_not_penalise_other_candidates() -> None:
     well = policy("wide", "prefer: candidate", "layout.tp < 4") + policy("cheap", "prefer: {recompute: none}", "layout.tp == 4")
     score = preferences(card("A-1", well, "[{when: layout.tp > 1}]"), {}, columns())
     assert score.tolist() == [0, 0, 0, 0, 0, 0, -1, -2, -2]
 
 
-def test_observe_policies_do_not_judge() -> None:
+def test_observe_policies_drop_no_candidate() -> None:
     rule = "    - id: p\n      phase: observe\n      when: layout.tp > 1\n      try: {tp: 1}\n"
     assert kept(card("A-1", rule)) == ROWS
 
 
-def spoken(deck: Deck, row: dict[str, Any], facts: dict[str, Any] | None = None) -> list[tuple[str, str]]:
+def named_reasons(deck: Deck, row: dict[str, Any], facts: dict[str, Any] | None = None) -> list[tuple[str, str]]:
     return [(reason.policy, reason.effect) for reason in reasons(deck, facts or {}, row)]
 
 
-def test_reasons_name_what_shaped_a_candidate() -> None:
+def test_reasons_name_the_policies_of_a_candidate() -> None:
     rules = (
         policy("law", "require: {recompute: full}", "layout.tp > 1")
         + policy("ban", "forbid: {recompute: none}")
@@ -140,16 +140,16 @@ def test_reasons_name_what_shaped_a_candidate() -> None:
         ("careful", "warn"),
         ("slow", "risk"),
     ]
-    assert spoken(deck, row) == expected
+    assert named_reasons(deck, row) == expected
     texts = {reason.policy: reason.text for reason in reasons(deck, {}, row)}
     assert texts["law"] == "for law"
     assert texts["slow"] == "Slow. Fallback: tp = 1, recompute = none or full."
-    assert spoken(deck, row | {"layout.tp": 1}) == [("ban", "forbid"), ("default", "set")]
-    assert ("unknown", "warn") in spoken(deck, row, {"cluster.nodes": 2})
+    assert named_reasons(deck, row | {"layout.tp": 1}) == [("ban", "forbid"), ("default", "set")]
+    assert ("unknown", "warn") in named_reasons(deck, row, {"cluster.nodes": 2})
 
 
-def test_tables_that_shrink_and_come_in_parts_are_judged_as_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shipped deck over a space with experts: equal rows are left, and equal counts are dropped by equal policies."""
+def test_tables_in_parts_give_the_results_of_whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped deck over a space with experts: equal rows remain, and the same policies drop equal counts."""
     asked = situation(Request(model="moonlight-16b-a3b", gpus="4xH100", workload=Workload(global_batch=8)))
     facts = situation_facts(asked.model, asked.cluster, asked.request.workload)
     everything = candidate_table(space(asked.model, asked.cluster, asked.request.workload, SpaceConstraints()))
@@ -169,8 +169,8 @@ def test_tables_that_shrink_and_come_in_parts_are_judged_as_whole_ones(monkeypat
 RECOMPUTED = ((1, "full"), (4, "none"), (2, "none"), (2, "full"))
 
 
-def test_a_default_gives_way_where_no_part_of_a_table_has_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows in parts: the first default leaves rows of the second part alone, the second one none of these, the third one some."""
+def test_a_default_is_skipped_if_no_part_of_a_table_has_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in parts: the first default leaves rows of the second part only, the second default none, the third some."""
     rules = policy("two", "set: {tp: 2}") + policy("none", "set: {tp: 64}") + policy("full", "set: {recompute: full}")
     deck = card("A-1", rules)
     rows = [row_of(Candidate(layout=Layout(tp=tp, dp_shard=2), knobs=Knobs(recompute=kind)), 1) for tp, kind in RECOMPUTED]

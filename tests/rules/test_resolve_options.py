@@ -1,4 +1,4 @@
-"""Which value of an option the cards take: laws, then defaults, then the most preferences, then the first."""
+"""Resolved value of an option: laws, then defaults, then the most preferences, then the first."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def deck(*policies: str) -> Deck:
         (["forbid: {checkpoint: [sync, async, async_pinned]}"], "sync"),
     ],
 )  # fmt: skip
-def test_laws_then_defaults_then_the_most_preferences_then_the_first(policies: list[str], value: KnobValue) -> None:
+def test_options_follow_laws_defaults_preferences_and_the_first_value(policies: list[str], value: KnobValue) -> None:
     assert resolve(deck(*policies), FACTS, "options.checkpoint", CHECKPOINTS) == value
 
 
@@ -47,5 +47,5 @@ def test_laws_then_defaults_then_the_most_preferences_then_the_first(policies: l
         ("forbid: {bucket_cap_mb: 100}", 25),
     ],
 )
-def test_a_whole_number_may_be_named_or_computed_and_nothing_else(policy: str, value: KnobValue) -> None:
+def test_an_option_can_be_a_literal_or_computed_whole_number(policy: str, value: KnobValue) -> None:
     assert resolve(deck(policy), FACTS, "options.bucket_cap_mb", (25,)) == value

@@ -1,5 +1,5 @@
-"""A study of many finished trials, made without running them; run as a program it is a tuner's view of one: opened, read, and asked
-what to try next. Prints what that took."""
+"""A large study of finished trials, created without running them. As a program: opens and reads the study, proposes trials,
+and prints the cost."""
 
 import json
 import sys
@@ -23,15 +23,15 @@ from strategist.search.study import Tried, propose
 from tuner.studies import DECK
 
 REQUEST = Request(model="70b", gpus="256xh100", backend="native", workload=Workload(seq_len=8192, global_batch=1024))
-"""Of more than ten thousand candidates that fit."""
+"""A request with more than ten thousand candidates that fit."""
 
 CONSIDERED = 1000
-"""Candidates of which the next trial is chosen; half of them were tried."""
+"""Candidates from which the next trial is chosen; half of them were tried."""
 
 
 def plans(count: int) -> list[Plan]:
-    """So many of a large space, best predicted first, with one's reasons for all."""
-    asked, ranking = walk()
+    """The first ``count`` plans of a large space, by prediction; all have the reasons of the first."""
+    asked, ranking = enumerate_space()
     rows = [int(row) for row in ranking.order[:count]]
     assert len(rows) == count, f"the space holds {len(ranking.order)}"
     first = price_candidate(asked, candidate(ranking.columns, rows[0]), deck=DECK)
@@ -40,14 +40,14 @@ def plans(count: int) -> list[Plan]:
 
 
 @cache
-def walk() -> tuple[Situation, Ranking]:
-    """All candidates in order."""
+def enumerate_space() -> tuple[Situation, Ranking]:
+    """All candidates, ranked."""
     asked = situation(REQUEST)
     return asked, enumerated(asked, deck=DECK)
 
 
 def finished(plan: Plan, slowness: float) -> TrialRow:
-    """A trial whose steps took that many times their prediction."""
+    """A finished trial whose steps took ``slowness`` times the prediction."""
     seconds = slowness * plan.estimate.step_seconds
     measured = Measurement(
         plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, step_seconds=seconds, steps_measured=2, mfu=0.1,
@@ -64,8 +64,7 @@ def finished(plan: Plan, slowness: float) -> TrialRow:
 
 
 def look(folder: Path, considered: Path, times: int) -> dict[str, object]:
-    """Seconds of a processor for opening the study and for each of so many proposals, the trials read, and the memory that all
-    of it took."""
+    """CPU seconds for opening the study and for each of ``times`` proposals, the number of trials read, and the peak memory."""
     begun = time.process_time()
     with Ledger.open(folder) as ledger:
         rows = ledger.trials()
@@ -84,7 +83,7 @@ def look(folder: Path, considered: Path, times: int) -> dict[str, object]:
 
 
 def peak_memory_bytes() -> int:
-    """Of this program; what getrusage says may be that of the process that started it."""
+    """Peak memory of this program; getrusage may report that of the parent process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return 1024 * int(status["VmHWM"].split()[0])
 

@@ -1,4 +1,4 @@
-"""Studies for tests: tuned by the stand-in, in a second."""
+"""Studies for tests, tuned with the stand-in executor in a second."""
 
 import shutil
 from dataclasses import replace
@@ -19,13 +19,13 @@ from strategist.tuner.limits import Limits
 from strategist.tuner.tune import OnTuneEvent, tune
 
 ANY = replace(SMALL, fix={"micro_batch": 2})
-"""Of two hundred candidates."""
+"""A request with two hundred candidates."""
 
 WIDE = replace(ANY, fix={**ANY.fix, "pp": 1, "recompute": "none"})
-"""Of thirty candidates."""
+"""A request with thirty candidates."""
 
 REQUEST = replace(WIDE, fix={**WIDE.fix, "reshard_after_forward": True})
-"""Of sixteen candidates, which are ranked in a tenth of a second."""
+"""A request with sixteen candidates, ranked in a tenth of a second."""
 
 DECK: Deck = load_deck(data_dir("cards"))
 
@@ -39,7 +39,7 @@ def tuned(
     on_event: OnTuneEvent | None = None,
     goals: Goals | None = None,
 ) -> Path:
-    """The folder of a study with so many finished trials. One where nothing is unusual is tuned once, and copied then."""
+    """The folder of a study with this number of finished trials. A study with default arguments is tuned once, then copied."""
     usual = executor is None and request == REQUEST and not server and on_event is None and goals is None
     if usual and not (folder.exists() and any(folder.iterdir())):
         return Path(shutil.copytree(_usual(trials), folder, dirs_exist_ok=True))
@@ -58,7 +58,7 @@ def tuned(
 
 
 def repeated(folder: Path) -> Path:
-    """The study with a repeat of its first trial, which measured the same."""
+    """Adds a repeat of the study's first trial, with the same measurement."""
     with Ledger.open(folder) as ledger:
         first = ledger.trials()[0]
         ledger.enqueue(repeat_key(first.key, 1), first.plan_json, REPEAT)
@@ -76,4 +76,4 @@ def _usual(trials: int) -> Path:
 
 
 _PLACE = TemporaryDirectory(prefix="studies-")
-"""Gone when the process ends."""
+"""Removed when the process ends."""

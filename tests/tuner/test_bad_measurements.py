@@ -1,4 +1,4 @@
-"""A measurement that cannot be true is never the best of a study, however fast it says that its steps were."""
+"""An impossible measurement is never the best of a study, however fast its steps."""
 
 import sys
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ KINDS = (
     "no record", "truncated", "of another rank", "of another plan", "no memory", "negative memory", "not done", "another type",
     "a later version",
 )  # fmt: skip
-LIES = [f"false-record-{who}{kind}" for kind in KINDS for who in ("", "all-")]
+FALSE_RECORDS = [f"false-record-{who}{kind}" for kind in KINDS for who in ("", "all-")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Liars:
-    """Runs each trial with the next of the ``faults``, and well when there is none left; a folder holds records from before."""
+class FaultyExecutor:
+    """Runs each trial with the next of the ``faults``, and without a fault when none is left; folders contain stale records."""
 
     faults: Iterator[str]
     suffered: dict[int, str] = field(default_factory=dict)
@@ -41,34 +41,34 @@ class Liars:
             codec.save(stale, folder / f"rank-{rank}.json")
         fault = next(self.faults, "well")
         self.suffered[int(folder.name.split("-")[0])] = fault
-        executor = LocalExecutor(study="liars", engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
+        executor = LocalExecutor(study="faulty", engine=StandInEngine(), program=(sys.executable, STAND_IN, "rank", fault))
         return executor.execute(plan, folder, settings, on_event)
 
     def preflight(self, plan: Plan) -> None:
         """Any plan runs."""
 
 
-@pytest.mark.chaos("Trials", "what cannot be true is never the best")
-def test_what_cannot_be_true_is_never_the_best(tmp_path: Path, chaos: Chaos) -> None:
-    lies = chaos.random().sample(LIES, 1) if not chaos.weekly else LIES * 2
-    believed, count = [], 0
+@pytest.mark.chaos("Trials", "an impossible measurement is never ranked best")
+def test_an_impossible_measurement_is_never_ranked_best(tmp_path: Path, chaos: Chaos) -> None:
+    records = chaos.random().sample(FALSE_RECORDS, 1) if not chaos.weekly else FALSE_RECORDS * 2
+    accepted, count = [], 0
     request = replace(REQUEST, gpus="2xcpu")
-    for number, start in enumerate(range(0, len(lies), 8)):
-        some = [*lies[start : start + 8], "leaves-nothing"]
+    for number, start in enumerate(range(0, len(records), 8)):
+        some = [*records[start : start + 8], "leaves-nothing"]
         chaos.random().shuffle(some)
-        liars = Liars(faults=iter([*some, "well"]))
+        executor_of_faults = FaultyExecutor(faults=iter([*some, "well"]))
         result = tune(
             request, study=tmp_path / f"{number}", limits=Limits(trials=len(some) + 1, confirm=0), settings=SETTINGS, deck=DECK,
-            executor=liars,
+            executor=executor_of_faults,
         )  # fmt: skip
         count += len(some)
         assert result.best is not None
-        assert liars.suffered[result.best.number] == "well"
-        believed += [
-            (liars.suffered[trial.number], trial.measurement)
+        assert executor_of_faults.suffered[result.best.number] == "well"
+        accepted += [
+            (executor_of_faults.suffered[trial.number], trial.measurement)
             for trial in result.trials
-            if liars.suffered[trial.number] != "well" and trial.measurement.outcome is not Outcome.BAD_MEASUREMENT
+            if executor_of_faults.suffered[trial.number] != "well" and trial.measurement.outcome is not Outcome.BAD_MEASUREMENT
         ]
-    assert not believed
-    chaos.found(f"{count} trials with records of {len(LIES)} kinds that cannot be true, and those of others in their folders")
-    chaos.found(f"{len(believed)} believed, 0 named the best")
+    assert not accepted
+    chaos.found(f"{count} trials with records of {len(FALSE_RECORDS)} impossible kinds, and stale records in their folders")
+    chaos.found(f"{len(accepted)} accepted, 0 ranked best")

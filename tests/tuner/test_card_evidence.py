@@ -1,4 +1,4 @@
-"""Evidence for cards over several files of trials, and the command that shows it."""
+"""Evidence for cards from several files of trials, and the command that shows it."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ DECK = Deck((read_card(yaml_file.parse(CARD)), read_card(yaml_file.parse(OTHER))
 
 
 def write(path: Path, *trials: tuple[str, float | None], **more: Any) -> Path:
-    """A file of trials that differ in recompute, with their step seconds; None for one that failed."""
+    """Writes a file of trials that differ in recompute, with their step seconds; None for a failed trial."""
     for recompute, seconds in trials:
         plan = replace(PLAN, candidate=with_settings(PLAIN, {"recompute": recompute}))
         history.append(path, plan, replace(measured(seconds), **more))
@@ -56,29 +56,29 @@ def test_pairs_are_formed_within_a_file_and_counted_over_all(tmp_path: Path) -> 
     slow = write(tmp_path / "slow.jsonl", ("none", 10.0), ("full", 13.0))
     fast = write(tmp_path / "fast.jsonl", ("none", 1.0), ("full", 0.9), ("selective", None))
     found = collect_evidence(DECK, [slow, fast])
-    said = keep(found.evidence)
-    assert (said.applied, said.confirmed, said.contradicted) == (2, 2, 1)
-    assert [(pair.followed, pair.ignored) for pair in said.pairs] == [
+    counted = keep(found.evidence)
+    assert (counted.applied, counted.confirmed, counted.contradicted) == (2, 2, 1)
+    assert [(pair.followed, pair.ignored) for pair in counted.pairs] == [
         ("slow:1", "slow:2"), ("fast:1", "fast:2"), ("fast:1", "fast:3"),
     ]  # fmt: skip
     assert found.trials == {str(slow): 2, str(fast): 3}
     assert {item.card for item in found.evidence} == {"A-1", "B-2"}
 
 
-def test_trials_that_say_nothing_of_their_plan_do_not_count(tmp_path: Path) -> None:
+def test_infrastructure_failures_are_no_evidence(tmp_path: Path) -> None:
     file = write(tmp_path / "one.jsonl", ("none", 1.0))
     write(file, ("full", None), outcome=Outcome.INFRASTRUCTURE)
     assert collect_evidence(DECK, [file]).trials == {str(file): 1}
     assert keep(collect_evidence(DECK, [file]).evidence).pairs == ()
 
 
-def test_a_torn_line_is_a_finding(tmp_path: Path) -> None:
+def test_a_truncated_line_is_a_finding(tmp_path: Path) -> None:
     file = write(tmp_path / "one.jsonl", ("none", 1.0))
     file.write_text(file.read_text() + '{"version": 1, "pl')
     assert [finding.code for finding in collect_evidence(DECK, [file]).findings] == ["HIST001"]
 
 
-def test_what_is_shipped_is_asked_where_nothing_is_named(tmp_path: Path) -> None:
+def test_shipped_measurements_are_the_default_source(tmp_path: Path) -> None:
     shipped = sources([], [])
     assert shipped == sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))
     assert shipped
@@ -120,16 +120,16 @@ def test_cards_without_evidence_are_named_on_request(study: Path, capsys: pytest
     assert "No trial speaks of these cards." in capsys.readouterr().out
 
 
-def test_the_command_speaks_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(study, "A-1", "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert data["trials"] == {str(study / "first/history.jsonl"): 3}
-    (said,) = data["evidence"]
-    assert (said["card"], said["policy"], said["confirmed"], said["contradicted"]) == ("A-1", "keep", 1, 1)
-    assert said["pairs"][0]["differs"] == {"knobs.recompute": ["none", "full"]}
+    (counted,) = data["evidence"]
+    assert (counted["card"], counted["policy"], counted["confirmed"], counted["contradicted"]) == ("A-1", "keep", 1, 1)
+    assert counted["pairs"][0]["differs"] == {"knobs.recompute": ["none", "full"]}
 
 
-def test_the_shipped_measurements_speak(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_uses_shipped_measurements_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cards", "evidence"]) == 0
     assert "trials:" in capsys.readouterr().out
 
@@ -138,7 +138,9 @@ def test_the_shipped_measurements_speak(capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "words"),
     [(["X-9"], "card X-9: is not in the deck"), (["--measurements", "absent.jsonl"], "absent.jsonl: cannot be read")],
 )
-def test_what_is_not_there_is_said_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_card_or_file_prints_one_error_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["cards", "evidence", *arguments]) != 0
     error = capsys.readouterr().err
     assert words in error

@@ -1,4 +1,4 @@
-"""Which settings are to blame for crashes, and which trial would say more of it."""
+"""Which settings cause crashes, and which trial narrows the cause further."""
 
 from itertools import count
 
@@ -11,7 +11,7 @@ from strategist.search.tuning_result import TrialResult
 from strategist.tuner.crash_bisection import crash_causes, excluded, next_question
 
 NUMBERS = count(1)
-GUILTY = "knobs.recompute"
+CAUSE = "knobs.recompute"
 
 SPACE = [
     plan(1.0, recompute=recompute, reshard_after_forward=reshard, micro_batch=micro_batch)
@@ -21,8 +21,8 @@ SPACE = [
 ]
 
 
-def guilty(of: Plan) -> bool:
-    return settings_of(of.candidate)[GUILTY] == "full"
+def crashes_with(of: Plan) -> bool:
+    return settings_of(of.candidate)[CAUSE] == "full"
 
 
 def trial(of: Plan, *, crashes: bool) -> TrialResult:
@@ -30,46 +30,46 @@ def trial(of: Plan, *, crashes: bool) -> TrialResult:
     return TrialResult(number=next(NUMBERS), proposed_by="search", plan=of, measurement=found)
 
 
-def asked(first: list[TrialResult], space: list[Plan] = SPACE) -> list[TrialResult]:
-    """The trials that follow, until the cause is known."""
+def bisect(first: list[TrialResult], space: list[Plan] = SPACE) -> list[TrialResult]:
+    """Runs trials until the cause is known."""
     known = list(first)
-    while (question := next_question(known, [own for own in space if not excluded(own, crash_causes(known, space))])) is not None:
-        known.append(trial(question[0], crashes=guilty(question[0])))
+    while (next_trial := next_question(known, [own for own in space if not excluded(own, crash_causes(known, space))])) is not None:
+        known.append(trial(next_trial[0], crashes=crashes_with(next_trial[0])))
         assert len(known) < 20
     return known
 
 
-def test_the_guilty_setting_is_found_among_several_in_a_few_trials() -> None:
+def test_the_crashing_setting_is_found_in_few_trials() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
-    known = asked([trial(ran, crashes=False), trial(crashed, crashes=True)])
+    known = bisect([trial(ran, crashes=False), trial(crashed, crashes=True)])
     (found,) = crash_causes(known, SPACE)
-    assert found.settings == {GUILTY: "full"}
+    assert found.settings == {CAUSE: "full"}
     assert len(known) <= 5
-    assert [own for own in SPACE if excluded(own, [found])] == [own for own in SPACE if guilty(own)]
+    assert [own for own in SPACE if excluded(own, [found])] == [own for own in SPACE if crashes_with(own)]
 
 
-def test_a_single_crash_is_repeated_before_anything_is_blamed() -> None:
-    ran, crashed = SPACE[0], next(own for own in SPACE if guilty(own))
+def test_a_single_crash_is_repeated_before_a_cause_is_named() -> None:
+    ran, crashed = SPACE[0], next(own for own in SPACE if crashes_with(own))
     known = [trial(ran, crashes=False), trial(crashed, crashes=True)]
     assert crash_causes(known, [ran, crashed]) == ()
-    question = next_question(known, [ran, crashed])
-    assert question == (crashed, known[1].number)
+    next_trial = next_question(known, [ran, crashed])
+    assert next_trial == (crashed, known[1].number)
 
 
-def test_a_crash_that_does_not_come_again_blames_nothing() -> None:
+def test_a_crash_that_does_not_recur_has_no_cause() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
     known = [trial(ran, crashes=False), trial(crashed, crashes=True), trial(crashed, crashes=False)]
     assert crash_causes(known, SPACE) == ()
     assert next_question(known, SPACE) is None
 
 
-def test_what_cannot_be_taken_apart_is_blamed_together() -> None:
+def test_settings_that_cannot_be_separated_are_one_cause() -> None:
     ran, crashed = SPACE[0], SPACE[-1]
-    known = asked([trial(ran, crashes=False), trial(crashed, crashes=True)], [ran, crashed])
+    known = bisect([trial(ran, crashes=False), trial(crashed, crashes=True)], [ran, crashed])
     (found,) = crash_causes(known, [ran, crashed])
-    assert set(found.settings) == {GUILTY, "knobs.reshard_after_forward", "knobs.micro_batch"}
+    assert set(found.settings) == {CAUSE, "knobs.reshard_after_forward", "knobs.micro_batch"}
 
 
-def test_nothing_is_asked_where_nothing_ran_or_nothing_crashed() -> None:
+def test_no_trial_is_proposed_without_both_a_crash_and_a_success() -> None:
     assert next_question([trial(SPACE[0], crashes=True)], SPACE) is None
     assert next_question([trial(SPACE[0], crashes=False)], SPACE) is None

@@ -1,4 +1,4 @@
-"""A study whose file is damaged at random: it is refused in one line or says what it said, and repair keeps what is whole."""
+"""A study whose file is damaged at random is refused in one line or read unchanged, and repair keeps all intact trials."""
 
 import struct
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from strategist.tuner.repair import repair
 PAGE_BYTES = 4096
 TRIALS, QUEUED = 26, 6
 LARGE_EVERY = 5
-"""The plan of every so manieth trial is larger than a page."""
+"""The plan of every n-th trial is larger than a page."""
 
 Damage = Callable[[bytes, Random], bytes]
 
@@ -42,7 +42,7 @@ def zeroed(data: bytes, chance: Random) -> bytes:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed study, without a history: its file is all there is. Its first trial was attempted twice."""
+    """A closed study without a history file; its first trial has two attempts."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     with Ledger.open(folder, create=True) as ledger:
         ledger.set_study("request", '{"model": "32b"}')
@@ -61,14 +61,14 @@ def contents(folder: Path) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
-    """Which rows of a file are the same in a damaged one, by where they lie: a row whose bytes are, and the head of whose page."""
+class IntactRows:
+    """Whether a row is intact in a damaged file: its bytes and the head of its page are unchanged."""
 
     data: bytes
-    torn: bytes
+    damaged: bytes
 
     def __call__(self, row: TrialRow | AttemptRow) -> bool:
-        """Rows that lie in several pages are not asked for."""
+        """Rows that span several pages are not supported."""
         if isinstance(row, TrialRow):
             text = f"{row.key}{row.plan_json}{row.proposed_by}{row.state}".encode()
         else:
@@ -86,18 +86,18 @@ class Whole:
         head = page + (100 if page == 0 else 0)
         cells = int.from_bytes(self.data[head + 3 : head + 5])
         places = (head, head + 8 + 2 * cells), (begin - 24, begin + len(text) + 24)
-        return all(self.data[first:last] == self.torn[first:last] for first, last in places)
+        return all(self.data[first:last] == self.damaged[first:last] for first, last in places)
 
 
-def whole_trials(trials: list[TrialRow], whole: Whole) -> list[str]:
-    """The keys of trials all of whose rows are whole, among those that lie in one page each."""
+def intact_trials(trials: list[TrialRow], intact: IntactRows) -> list[str]:
+    """Keys of trials whose rows are all intact, among those within one page each."""
     small = [trial for trial in trials if len(trial.plan_json) < PAGE_BYTES]
-    return [trial.key for trial in small if whole(trial) and all(map(whole, trial.attempts))]
+    return [trial.key for trial in small if intact(trial) and all(map(intact, trial.attempts))]
 
 
-@pytest.mark.chaos("The store", "a damaged file")
+@pytest.mark.chaos("The store", "a damaged database file")
 @pytest.mark.parametrize("damage", [flipped, cut, zeroed])
-def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, study: Path, tmp_path: Path, chaos: Chaos) -> None:
+def test_damage_is_detected_and_repair_keeps_intact_trials(damage: Damage, study: Path, tmp_path: Path, chaos: Chaos) -> None:
     before, data, chance = contents(study), (study / FILE_NAME).read_bytes(), chaos.random()
     *trials, facts = before
     known = {trial.key: trial for trial in trials}
@@ -106,49 +106,49 @@ def test_damage_is_never_silent_and_repair_keeps_what_is_whole(damage: Damage, s
     for count in range(times):
         folder = tmp_path / f"{count}"
         folder.mkdir()
-        torn = damage(data, chance)
-        (folder / FILE_NAME).write_bytes(torn)
-        whole = Whole(data=data, torn=torn)
-        if (said := refusal(lambda folder=folder: contents(folder), folder)) is None:
-            assert contents(folder) == before, "it says something else"
-        refused += said is not None
-        (folder / FILE_NAME).write_bytes(torn)
-        if (said := refusal(lambda folder=folder: repair(folder, folder / "new"), folder)) is not None:
-            assert not all(whole.fact(key, value) for key, value in facts.items()), said
+        damaged = damage(data, chance)
+        (folder / FILE_NAME).write_bytes(damaged)
+        intact = IntactRows(data=data, damaged=damaged)
+        if (message := refusal(lambda folder=folder: contents(folder), folder)) is None:
+            assert contents(folder) == before, "the content differs"
+        refused += message is not None
+        (folder / FILE_NAME).write_bytes(damaged)
+        if (message := refusal(lambda folder=folder: repair(folder, folder / "new"), folder)) is not None:
+            assert not all(intact.fact(key, value) for key, value in facts.items()), message
             beyond += 1
-            assert rest(folder) >= set(whole_trials(trials, whole))
+            assert recovered_keys(folder) >= set(intact_trials(trials, intact))
             continue
         found = {trial.key: trial for trial in contents(folder / "new")[:-1]}
         for key, trial in found.items():
-            assert as_said(trial) in (as_said(known[key]), as_said(replace(known[key], state=TrialState.QUEUED)))
-        due = whole_trials(trials, whole)
+            assert content_of(trial) in (content_of(known[key]), content_of(replace(known[key], state=TrialState.QUEUED)))
+        due = intact_trials(trials, intact)
         asked, kept = asked + len(due), kept + sum(key in found and found[key].state is known[key].state for key in due)
     assert (kept, asked > 0) == (asked, True)
     chaos.found(f"{refused} of {times:,} refused in one line that names the file, {times - refused} read as before")
-    chaos.found(f"repair kept {kept:,} of {asked:,} trials that were whole; {beyond} files whose request must be said again")
+    chaos.found(f"repair kept {kept:,} of {asked:,} intact trials; {beyond} files need the request again")
 
 
-def rest(folder: Path) -> set[str]:
-    """The keys of trials that a file has, where the request is lost and must be said again."""
+def recovered_keys(folder: Path) -> set[str]:
+    """Keys of recovered trials of a file whose request is lost."""
     try:
         return {trial.key for trial in recover(folder).trials.values()}
     except FileError:
         return set()
 
 
-def as_said(trial: TrialRow) -> tuple[object, ...]:
-    """What a trial says, whatever its number."""
+def content_of(trial: TrialRow) -> tuple[object, ...]:
+    """The content of a trial, without its number."""
     return trial.key, trial.plan_json, trial.state, trial.outcome, trial.measurement_json
 
 
 def refusal(act: Callable[[], object], folder: Path) -> str | None:
-    """The one line that says why not; None where it was done."""
+    """The error line of a refusal; None if there was none."""
     try:
         act()
     except FileError as error:
-        said = str(error)
+        message = str(error)
     else:
         return None
-    assert said.startswith(str(folder))
-    assert "\n" not in said
-    return said
+    assert message.startswith(str(folder))
+    assert "\n" not in message
+    return message

@@ -1,4 +1,4 @@
-"""optuna-dashboard opens an exported study; left out where it is not installed."""
+"""optuna-dashboard opens an exported study; skipped if not installed."""
 
 import json
 import threading
@@ -23,12 +23,12 @@ dashboard = pytest.importorskip("optuna_dashboard")
 
 class Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing of requests."""
+        """Logs nothing."""
 
 
 @contextmanager
 def served(storage: str) -> Iterator[Callable[[str], bytes]]:
-    """What the dashboard of a storage answers, by address."""
+    """A function that gets a path of the storage's dashboard."""
     with make_server("127.0.0.1", 0, dashboard.wsgi(storage), handler_class=Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -47,7 +47,7 @@ def named(pairs: list[dict[str, Any]], name: str, value: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_it_shows_the_trials_their_values_settings_and_figures(tmp_path: Path) -> None:
+def test_the_dashboard_shows_trials_values_settings_and_figures(tmp_path: Path) -> None:
     place = tmp_path / "first"
     tuned(place, 1, StandIn(outcome=Outcome.OOM), request=WIDE, goals=Goals(objectives=("throughput", "memory")))
     tuned(place, 5, request=WIDE)

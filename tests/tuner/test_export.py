@@ -1,4 +1,4 @@
-"""Studies in other forms."""
+"""Export of studies to other formats."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ from tuner.studies import REQUEST, tuned
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four finished trials, the first of which ran out of memory, and one that waits."""
+    """Four finished trials, the first out of memory, and a queued trial."""
     folder = tmp_path_factory.mktemp("studies") / "first"
     tuned(folder, 1, StandIn(outcome=Outcome.OOM))
     tuned(folder, 4)
@@ -32,7 +32,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_table_has_a_row_a_trial_and_a_column_a_setting(study: Path, tmp_path: Path) -> None:
+def test_a_csv_table_has_one_row_per_trial_and_one_column_per_setting(study: Path, tmp_path: Path) -> None:
     assert export(study, str(tmp_path / "t.csv")) == 5
     with (tmp_path / "t.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -50,7 +50,7 @@ def test_a_table_has_a_row_a_trial_and_a_column_a_setting(study: Path, tmp_path:
         assert row["started"] <= row["ended"]
 
 
-def test_parquet_says_what_csv_says(study: Path, tmp_path: Path) -> None:
+def test_parquet_and_csv_have_equal_content(study: Path, tmp_path: Path) -> None:
     export(study, str(tmp_path / "t.csv"))
     export(study, str(tmp_path / "t.parquet"))
     one, other = pandas.read_csv(tmp_path / "t.csv", dtype=str), pandas.read_parquet(tmp_path / "t.parquet")
@@ -60,7 +60,7 @@ def test_parquet_says_what_csv_says(study: Path, tmp_path: Path) -> None:
         assert [value for value in one[name] if value == value] == [str(value) for value in other[name] if value == value and value]
 
 
-def test_a_history_is_that_of_the_folder(study: Path, tmp_path: Path) -> None:
+def test_json_lines_equal_the_history_of_the_folder(study: Path, tmp_path: Path) -> None:
     assert export(study, str(tmp_path / "t.jsonl")) == 4
     assert (tmp_path / "t.jsonl").read_bytes() == (study / "history.jsonl").read_bytes()
     assert len(history.read(tmp_path / "t.jsonl").records) == 4
@@ -83,7 +83,7 @@ def test_optuna_reads_the_trials_with_their_constraints(study: Path, tmp_path: P
         export(study, storage)
 
 
-def test_what_memory_is_minimised_is_told_to_optuna(tmp_path: Path) -> None:
+def test_a_memory_objective_is_exported_to_optuna(tmp_path: Path) -> None:
     tuned(tmp_path / "small", 1, request=replace(REQUEST, objective="memory"))
     export(tmp_path / "small", f"sqlite:///{tmp_path / 'o.db'}")
     loaded = optuna.load_study(study_name="small", storage=f"sqlite:///{tmp_path / 'o.db'}")
@@ -100,7 +100,7 @@ def test_a_study_on_a_server_keeps_its_name(tmp_path: Path, postgres: PostgresSe
 
 
 @pytest.mark.parametrize("target", ["t.xlsx", "t", "sqlite:///", "postgresql://ada:SECRET@db/t.csv"])
-def test_a_target_of_no_known_kind_is_refused(study: Path, target: str) -> None:
+def test_a_target_of_unknown_format_is_refused(study: Path, target: str) -> None:
     with pytest.raises(InputError, match="has no known format") as caught:
         export(study, target)
     assert "SECRET" not in str(caught.value)
@@ -114,7 +114,7 @@ def test_a_target_that_cannot_be_written_is_named(study: Path, tmp_path: Path) -
         export(study, f"sqlite:///{tmp_path / 'file.db'}")
 
 
-def test_json_lines_hold_what_a_table_leaves_out(study: Path, tmp_path: Path) -> None:
+def test_json_lines_contain_plans_and_measurements(study: Path, tmp_path: Path) -> None:
     export(study, str(tmp_path / "t.jsonl"))
     first = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])
     assert {"plan", "measurement", "trial", "proposed_by"} <= set(first)

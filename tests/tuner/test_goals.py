@@ -55,7 +55,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of both objectives and a constraint that some trials miss."""
+    """A study of both objectives with a constraint that some trials violate."""
     return tuned(tmp_path_factory.mktemp("goals") / "limited", 3, goals=LIMITED)
 
 
@@ -69,11 +69,11 @@ def plans() -> tuple[Plan, ...]:
 
 
 def spent(plan: Plan) -> tuple[float, float]:
-    """Step seconds and bytes in the stand-in's world."""
+    """True step seconds and peak memory of the stand-in executor."""
     return truth(plan).step_seconds, truth(plan).peak_memory_bytes
 
 
-def test_the_front_is_that_of_the_trials_and_the_best_is_on_it(both: Path) -> None:
+def test_the_front_contains_the_undominated_trials_and_the_best(both: Path) -> None:
     result = result_of(both)
     shown = [BOTH.measured(trial.plan, trial.measurement) for trial in result.trials]
     assert result.front == tuple(result.trials[place].number for place in undominated(shown))
@@ -86,7 +86,7 @@ def test_the_front_is_that_of_the_trials_and_the_best_is_on_it(both: Path) -> No
 
 
 @pytest.mark.full
-def test_half_of_the_space_shows_most_of_its_front(run) -> None:
+def test_half_of_the_space_finds_most_of_the_front(run) -> None:
     plans = ranked(situation(replace(WIDE, backend="native")), deck=DECK)
     front = {plans[place].candidate for place in undominated([spent(plan) for plan in plans])}
     result = run(len(plans) // 2, BOTH, request=WIDE)
@@ -94,13 +94,13 @@ def test_half_of_the_space_shows_most_of_its_front(run) -> None:
     assert len(front & found) >= 0.8 * len(front)
 
 
-def test_with_several_objectives_no_trial_is_ended_early_and_nothing_is_pruned(both: Path) -> None:
+def test_trials_with_several_objectives_are_not_pruned(both: Path) -> None:
     assert {trial.measurement.outcome for trial in result_of(both).trials} == {Outcome.OK}
 
 
 @pytest.mark.full
-def test_finals_are_run_for_the_request_s_objective(run) -> None:
-    result = run(2, BOTH, StandIn(slowness=0.001), limits={"confirm": 1})  # where all take 10 ms, the best is in doubt
+def test_finalists_are_compared_by_the_requests_objective(run) -> None:
+    result = run(2, BOTH, StandIn(slowness=0.001), limits={"confirm": 1})  # all take 10 ms, so the best is in doubt
     repeats = [trial for trial in result.trials if trial.proposed_by == REPEAT]
     assert repeats
     assert result.confirmation.best == result.best.number
@@ -108,7 +108,7 @@ def test_finals_are_run_for_the_request_s_objective(run) -> None:
 
 
 class Fuller(StandIn):
-    """Takes more memory than anybody expects."""
+    """An executor whose trials take twice the expected memory."""
 
     def execute(self, plan: Plan, *more: Any) -> Measurement:
         measured = super().execute(plan, *more)
@@ -117,7 +117,7 @@ class Fuller(StandIn):
 
 @pytest.mark.full
 @pytest.mark.parametrize("objectives", [("throughput",), ("throughput", "memory")])
-def test_who_misses_a_constraint_is_neither_the_best_nor_on_the_front(
+def test_a_trial_that_violates_a_constraint_is_neither_best_nor_on_the_front(
     run, plans: tuple[Plan, ...], tmp_path: Path, objectives: tuple[str, ...]
 ) -> None:
     capacity = plans[0].estimate.capacity_bytes
@@ -135,13 +135,13 @@ def test_who_misses_a_constraint_is_neither_the_best_nor_on_the_front(
 
 
 @pytest.mark.full
-def test_it_ends_when_nothing_is_expected_to_enlarge_the_front_much(run, plans: tuple[Plan, ...]) -> None:
+def test_a_tuning_ends_when_no_candidate_is_expected_to_enlarge_the_front(run, plans: tuple[Plan, ...]) -> None:
     result = run(len(plans), BOTH, limits={"confirm": 0, "least_gain": 0.02})
     assert 2 < len(result.trials) < len(plans)
     assert "no candidate is expected to enlarge the front by more than" in result.ended
 
 
-def test_where_none_keeps_to_all_the_nearest_is_named(run, tmp_path: Path) -> None:
+def test_the_nearest_trial_is_named_if_all_violate_constraints(run, tmp_path: Path) -> None:
     result = run(2, Goals(least_tokens_per_second=1e9))
     fastest = max(result.trials, key=lambda trial: trial.measurement.tokens_per_second)
     assert (result.best, result.front, result.nearest) == (None, (), fastest.number)
@@ -165,14 +165,14 @@ def test_a_study_keeps_its_goals(run, tmp_path: Path, server: str) -> None:
         assert codec.loads(Goals, ledger.study("goals")) == goals
 
 
-def test_a_study_of_one_objective_takes_no_others_later(run, tmp_path: Path) -> None:
+def test_a_study_with_one_objective_refuses_further_objectives(run, tmp_path: Path) -> None:
     tuned(tmp_path / "study", 1)
     with pytest.raises(InputError, match="was started with other goals: objectives was throughput, is throughput and memory"):
         run(2, BOTH)
 
 
 @pytest.mark.full
-def test_what_was_imported_is_tuned_for_any_goals(run, both: Path, tmp_path: Path) -> None:
+def test_imported_trials_can_be_tuned_for_any_goals(run, both: Path, tmp_path: Path) -> None:
     export(both, str(tmp_path / "t.csv"))
     import_file(tmp_path / "t.csv", tmp_path / "new", deck=DECK, request=REQUEST)
     assert read(tmp_path / "new").front == ()
@@ -196,13 +196,13 @@ def test_studies_of_other_goals_are_not_merged(both: Path, tmp_path: Path) -> No
         (Goals(most_cost=1.0), "--most-cost: the price of a .* is unknown"),
     ],
 )
-def test_goals_that_cannot_be_had_are_refused_before_anything_is_written(run, tmp_path: Path, goals: Goals, words: str) -> None:
+def test_impossible_goals_are_refused_before_any_file_is_written(run, tmp_path: Path, goals: Goals, words: str) -> None:
     with pytest.raises(InputError, match=words):
         run(2, goals)
     assert not (tmp_path / "study").exists()
 
 
-def test_tables_say_who_stands_on_the_front_and_what_misses_a_constraint(limited: Path, tmp_path: Path) -> None:
+def test_tables_mark_the_front_and_violated_constraints(limited: Path, tmp_path: Path) -> None:
     result = result_of(limited)
     export(limited, str(tmp_path / "t.csv"))
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
@@ -214,12 +214,12 @@ def test_tables_say_who_stands_on_the_front_and_what_misses_a_constraint(limited
     assert not {str(number) for number in (*result.front, result.best.number)} & set(slow)
 
 
-def test_optuna_is_told_every_objective_and_the_constraints(limited: Path, tmp_path: Path) -> None:
+def test_objectives_and_constraints_are_exported_to_optuna(limited: Path, tmp_path: Path) -> None:
     result = result_of(limited)
     export(limited, f"sqlite:///{tmp_path / 'o.db'}")
     loaded = optuna.load_study(study_name="limited", storage=f"sqlite:///{tmp_path / 'o.db'}")
     assert loaded.metric_names == ["step_seconds", "peak_memory_bytes"]
     assert sorted(trial.user_attrs["number"] for trial in loaded.best_trials) == list(result.front)
-    for told, trial in zip(loaded.trials, result.trials, strict=True):
-        assert told.values == list(BOTH.measured(trial.plan, trial.measurement))
-        assert (told.constraints["step"] > 0) == (trial.measurement.tokens_per_second < 16_000)
+    for exported, trial in zip(loaded.trials, result.trials, strict=True):
+        assert exported.values == list(BOTH.measured(trial.plan, trial.measurement))
+        assert (exported.constraints["step"] > 0) == (trial.measurement.tokens_per_second < 16_000)

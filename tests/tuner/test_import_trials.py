@@ -1,4 +1,4 @@
-"""What was measured elsewhere comes into a study."""
+"""Import of trials that were measured elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,20 +37,20 @@ def candidates(study: Path) -> list[object]:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.jsonl"])
-def test_what_one_study_exports_another_imports(study: Path, tmp_path: Path, name: str) -> None:
+def test_exported_trials_can_be_imported(study: Path, tmp_path: Path, name: str) -> None:
     export(study, str(tmp_path / name))
     imported = import_file(tmp_path / name, tmp_path / "study", deck=DECK, request=REQUEST)
     assert (imported.imported, imported.duplicates) == (3, 0)
     assert candidates(tmp_path / "study") == candidates(study)
-    ours, theirs = read(tmp_path / "study").trials, read(study).trials
-    assert [trial.measurement.step_seconds for trial in ours] == [trial.measurement.step_seconds for trial in theirs]
-    assert [trial.proposed_by for trial in ours] == [trial.proposed_by for trial in theirs]
+    ours, expected = read(tmp_path / "study").trials, read(study).trials
+    assert [trial.measurement.step_seconds for trial in ours] == [trial.measurement.step_seconds for trial in expected]
+    assert [trial.proposed_by for trial in ours] == [trial.proposed_by for trial in expected]
     again = import_file(tmp_path / name, tmp_path / "study", deck=DECK)
     assert (again.imported, again.duplicates) == (0, 3)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-def test_a_repeat_is_imported_as_one(tmp_path: Path, name: str) -> None:
+def test_a_repeat_is_imported_as_a_repeat(tmp_path: Path, name: str) -> None:
     study = repeated(tuned(tmp_path / "first", 2))
     export(study, str(tmp_path / name))
     imported = import_file(tmp_path / name, tmp_path / "study", deck=DECK, request=REQUEST)
@@ -60,8 +60,8 @@ def test_a_repeat_is_imported_as_one(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.full
-def test_an_import_teaches_the_search(tmp_path: Path) -> None:
-    """All that was measured took three times what was predicted; the next tuning knows."""
+def test_imported_trials_calibrate_the_search(tmp_path: Path) -> None:
+    """All imported trials took three times the prediction; the next tuning is calibrated."""
     slow = tuned(tmp_path / "slow", 3, StandIn(slowness=3.0))
     export(slow, str(tmp_path / "t.csv"))
     import_file(tmp_path / "t.csv", tmp_path / "study", deck=DECK, request=REQUEST)
@@ -78,7 +78,7 @@ def test_an_import_teaches_the_search(tmp_path: Path) -> None:
     assert last.plan.estimate.step_seconds == pytest.approx(last.measurement.step_seconds, rel=0.3)
 
 
-def test_a_table_of_ones_own_needs_few_columns(tmp_path: Path) -> None:
+def test_a_users_table_needs_few_columns(tmp_path: Path) -> None:
     file = written(
         tmp_path, "dp_replicate,dp_shard,knobs.micro_batch,tokens_per_second,outcome", "4,,2.0,2048,", ",4,2,,oom", ",,,,"
     )
@@ -112,7 +112,7 @@ def test_a_table_of_ones_own_needs_few_columns(tmp_path: Path) -> None:
         (["dp_shard,step_seconds", "4,1,2"], ":2: the row has not as many cells"),
     ],
 )
-def test_a_wrong_cell_is_named_by_its_line_and_nothing_is_taken(tmp_path: Path, lines: Sequence[str], words: str) -> None:
+def test_a_wrong_cell_is_named_by_its_line_and_nothing_is_imported(tmp_path: Path, lines: Sequence[str], words: str) -> None:
     with pytest.raises(FileError, match=words) as caught:
         import_file(written(tmp_path, *lines), tmp_path / "study", deck=DECK, request=REQUEST)
     assert "\n" not in str(caught.value)
@@ -130,7 +130,7 @@ def test_a_wrong_cell_is_named_by_its_line_and_nothing_is_taken(tmp_path: Path, 
         ("nowhere/t.parquet", None, "cannot be read: "),
     ],
 )
-def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises((FileError, InputError), match=words) as caught:
@@ -138,7 +138,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, content: byt
     assert "\n" not in str(caught.value)
 
 
-def test_an_import_is_of_the_studys_request(study: Path, tmp_path: Path) -> None:
+def test_an_import_of_another_request_is_refused(study: Path, tmp_path: Path) -> None:
     export(study, str(tmp_path / "t.jsonl"))
     longer = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256))
     with pytest.raises(FileError, match="trial 1: is of another workload than the study"):
@@ -152,7 +152,7 @@ def test_an_import_is_of_the_studys_request(study: Path, tmp_path: Path) -> None
         import_file(tmp_path / "t.jsonl", tmp_path / "new", deck=DECK)
 
 
-def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
+def test_merging_two_studies_duplicates_no_trial(tmp_path: Path) -> None:
     one = tuned(tmp_path / "one", 3)
     two = tuned(tmp_path / "two", 1, StandIn(outcome=Outcome.CRASH))  # the first candidate of both is the same
     tuned(two, 2, StandIn(slowness=2.0))
@@ -163,7 +163,7 @@ def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
     assert imported.imported + imported.duplicates == 5
     assert sorted(map(repr, tried)) == sorted({repr(candidate) for candidate in [*candidates(one), *candidates(two)]})
     assert [trial.ended for trial in merged.trials] == sorted(trial.ended for trial in merged.trials)
-    assert merged.trials[0].outcome is read(one).trials[0].outcome  # it ended first
+    assert merged.trials[0].outcome is read(one).trials[0].outcome  # the trial that ended first
     again = merge([one, two], tmp_path / "both")
     assert (again.imported, again.duplicates) == (0, 5)
     result = tune(
@@ -177,7 +177,7 @@ def test_two_studies_become_one_and_no_trial_is_doubled(tmp_path: Path) -> None:
     assert len(result.trials) == len(tried) + 1
 
 
-def test_a_trial_that_said_nothing_gives_way_to_one_that_did_and_an_open_one_is_queued(tmp_path: Path) -> None:
+def test_merging_prefers_conclusive_trials_and_queues_open_trials(tmp_path: Path) -> None:
     one, two = tuned(tmp_path / "one", 1), tmp_path / "two"
     plan = read(one).trials[0].plan
     with Ledger.open(one) as ledger, Ledger.open(two, create=True) as other:
@@ -196,7 +196,7 @@ def test_a_trial_that_said_nothing_gives_way_to_one_that_did_and_an_open_one_is_
         ]  # fmt: skip
 
 
-def test_studies_of_different_requests_are_refused_by_what_differs(study: Path, tmp_path: Path) -> None:
+def test_merging_studies_of_different_requests_is_refused(study: Path, tmp_path: Path) -> None:
     longer = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256))
     other = tuned(tmp_path / "other", 1, request=longer)
     with pytest.raises(InputError, match=r"is of another request than .*first: seq_len was 128, is 256; merge studies of one"):

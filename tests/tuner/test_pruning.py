@@ -1,4 +1,4 @@
-"""Which running trials are ended because they cannot become the best."""
+"""Pruning of running trials that cannot become the best."""
 
 from search.plans import measured, plan
 
@@ -16,21 +16,21 @@ def progress(*seconds: float) -> Progress:
     return Progress(phase="measure", step=len(seconds), elapsed_seconds=30.0, step_seconds=seconds)
 
 
-def test_a_trial_whose_fastest_step_is_too_slow_is_hopeless() -> None:
+def test_a_trial_whose_fastest_step_is_too_slow_is_pruned() -> None:
     why = pruning_reason(progress(2.0, 1.5, 1.8), SETTINGS, BEST)
     assert why == "after 3 of 10 steps the fastest took 1.5 s; 10% less is still more than the 1 s of trial 4"
 
 
-def test_one_fast_step_is_hope_enough() -> None:
+def test_a_trial_with_one_fast_step_is_not_pruned() -> None:
     assert not pruning_reason(progress(2.0, 2.0, 1.05, 2.0), SETTINGS, BEST)
 
 
-def test_nobody_is_judged_by_two_steps_nor_past_the_half() -> None:
+def test_a_trial_is_not_pruned_before_three_steps_or_after_half() -> None:
     assert not pruning_reason(progress(9.0, 9.0), SETTINGS, BEST)
     assert not pruning_reason(progress(*[9.0] * 6), SETTINGS, BEST)
 
 
-def test_what_was_seen_of_it_is_kept() -> None:
+def test_a_pruned_trial_keeps_its_measured_steps() -> None:
     found = pruned_measurement(PLAN, Kind.REAL, progress(2.0, 1.5, 1.8), "why")
     assert (found.outcome, found.step_seconds, found.steps_measured) == (Outcome.PRUNED, 1.8, 3)
     assert found.tokens_per_second == PLAN.workload.tokens_per_step / 1.8

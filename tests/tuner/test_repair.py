@@ -1,4 +1,4 @@
-"""A damaged study is made anew of what is whole, and never says anything else than it said."""
+"""Repair creates a new study from the intact rows of a damaged one, with unchanged content."""
 
 import json
 import shutil
@@ -25,17 +25,17 @@ TRIALS = 3
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of a few finished trials and one that is queued."""
-    folder = tuned(tmp_path_factory.mktemp("whole") / "study", TRIALS)
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with a few finished trials and a queued trial."""
+    folder = tuned(tmp_path_factory.mktemp("intact") / "study", TRIALS)
     with Ledger.open(folder) as ledger:
         ledger.enqueue("another", ledger.trials()[0].plan_json, "search")
     return folder
 
 
 @pytest.fixture
-def study(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "study"))
+def study(intact: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(intact, tmp_path / "study"))
 
 
 def edit(study: Path, statement: str) -> None:
@@ -44,8 +44,8 @@ def edit(study: Path, statement: str) -> None:
     connection.close()
 
 
-def said(row: TrialRow) -> tuple[object, ...]:
-    """What a trial says, whatever its number."""
+def content_of(row: TrialRow) -> tuple[object, ...]:
+    """The content of a trial, without its number."""
     last = row.attempts[-1] if row.attempts else None
     return row.key, row.plan_json, row.state, row.outcome, last and last.measurement_json
 
@@ -55,16 +55,16 @@ def trials(folder: Path) -> tuple[TrialRow, ...]:
         return ledger.trials()
 
 
-def test_what_is_whole_comes_out_as_it_was(study: Path, tmp_path: Path) -> None:
+def test_an_intact_study_is_repaired_unchanged(study: Path, tmp_path: Path) -> None:
     found = repair(study, tmp_path / "new")
     assert found == Repaired(study=str(tmp_path / "new"), kept=TRIALS + 1, from_history=(), queued=(), lost=())
-    assert [said(row) for row in trials(tmp_path / "new")] == [said(row) for row in trials(study)]
+    assert [content_of(row) for row in trials(tmp_path / "new")] == [content_of(row) for row in trials(study)]
     with Ledger.open(tmp_path / "new") as new, Ledger.open(study) as old:
         assert new.facts("") == old.facts("")
     assert (tmp_path / "new" / HISTORY).read_text() == (study / HISTORY).read_text()
 
 
-def test_a_result_that_is_damaged_is_read_from_the_history(study: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_is_restored_from_the_history(study: Path, tmp_path: Path) -> None:
     before = trials(study)
     edit(study, "UPDATE attempt SET measurement = '{\"step_seconds\": 0.001}' WHERE trial = 2")
     found = repair(study, tmp_path / "new")
@@ -74,7 +74,7 @@ def test_a_result_that_is_damaged_is_read_from_the_history(study: Path, tmp_path
     assert after[1].outcome is Outcome.OK
 
 
-def test_a_repeat_that_is_damaged_is_read_from_the_history(tmp_path: Path) -> None:
+def test_a_damaged_repeat_is_restored_from_the_history(tmp_path: Path) -> None:
     study = repeated(tuned(tmp_path / "study", 2))
     keys = [row.key for row in trials(study)]
     edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 3")
@@ -83,7 +83,7 @@ def test_a_repeat_that_is_damaged_is_read_from_the_history(tmp_path: Path) -> No
     assert [row.key for row in trials(tmp_path / "new")] == keys
 
 
-def test_a_record_of_a_candidate_that_is_there_already_is_lost(study: Path, tmp_path: Path) -> None:
+def test_a_history_record_of_a_duplicate_candidate_is_lost(study: Path, tmp_path: Path) -> None:
     edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 2")
     first, second, *others = map(json.loads, (study / HISTORY).read_text().splitlines())
     lines = (json.dumps(record) for record in (first, {**first, "trial": second["trial"]}, *others))
@@ -92,7 +92,7 @@ def test_a_record_of_a_candidate_that_is_there_already_is_lost(study: Path, tmp_
     assert (found.kept, found.from_history, found.lost) == (TRIALS, (), (2,))
 
 
-def test_a_result_that_is_nowhere_is_measured_again(study: Path, tmp_path: Path) -> None:
+def test_a_lost_result_is_queued_again(study: Path, tmp_path: Path) -> None:
     edit(study, "UPDATE attempt SET outcome = 'oom' WHERE trial = 2")
     (study / HISTORY).unlink()
     found = repair(study, tmp_path / "new")
@@ -100,7 +100,7 @@ def test_a_result_that_is_nowhere_is_measured_again(study: Path, tmp_path: Path)
     assert trials(tmp_path / "new")[1].state is TrialState.QUEUED
 
 
-def test_a_trial_of_which_nothing_is_left_is_named(study: Path, tmp_path: Path) -> None:
+def test_a_lost_trial_is_named(study: Path, tmp_path: Path) -> None:
     edit(study, "UPDATE trial SET plan = '{}' WHERE number = 3")
     (study / HISTORY).write_text("{torn", encoding="utf-8")
     found = repair(study, tmp_path / "new")
@@ -109,14 +109,14 @@ def test_a_trial_of_which_nothing_is_left_is_named(study: Path, tmp_path: Path) 
 
 def test_a_running_trial_is_queued_again(study: Path, tmp_path: Path) -> None:
     with Ledger.open(study) as ledger:
-        assert ledger.claim("somebody", 1000.0) is not None
+        assert ledger.claim("other", 1000.0) is not None
     repair(study, tmp_path / "new")
     last = trials(tmp_path / "new")[-1]
     assert (last.state, last.attempts) == (TrialState.QUEUED, ())
 
 
 @pytest.mark.full
-def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
+def test_a_repaired_study_can_be_continued(tmp_path: Path) -> None:
     study = tuned(tmp_path / "study", TRIALS)
     edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 1")
     with pytest.raises(FileError, match="trial 1 attempt 1"):
@@ -126,22 +126,22 @@ def test_a_study_goes_on_from_its_repair(tmp_path: Path) -> None:
     assert [row.state for row in trials(tmp_path / "new")] == [TrialState.FINISHED] * (TRIALS + 1)
 
 
-def test_what_a_study_was_asked_can_be_said_again(study: Path, tmp_path: Path) -> None:
+def test_a_lost_request_can_be_given_again(study: Path, tmp_path: Path) -> None:
     with Ledger.open(study) as ledger:
-        asked = codec.loads(Request, ledger.study("request") or "")
+        given = codec.loads(Request, ledger.study("request") or "")
     with pytest.raises(InputError, match="still says what it was asked; leave out --request"):
-        repair(study, tmp_path / "new", asked)
+        repair(study, tmp_path / "new", given)
     edit(study, "DELETE FROM study")
     (study / HISTORY).unlink()
     with pytest.raises(InputError, match="trial 1 is of another workload"):
-        repair(study, tmp_path / "new", replace(asked, workload=replace(asked.workload, seq_len=2 * asked.workload.seq_len)))
+        repair(study, tmp_path / "new", replace(given, workload=replace(given.workload, seq_len=2 * given.workload.seq_len)))
     assert not (tmp_path / "new").exists()
-    assert repair(study, tmp_path / "new", asked).kept == TRIALS + 1
+    assert repair(study, tmp_path / "new", given).kept == TRIALS + 1
     with Ledger.open(tmp_path / "new") as ledger:
-        assert codec.loads(Request, ledger.study("request") or "") == asked
+        assert codec.loads(Request, ledger.study("request") or "") == given
 
 
-def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> None:
+def test_a_study_beyond_repair_is_refused_in_one_line(study: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is there already"):
         repair(study, study)
     with pytest.raises(FileError, match="does not exist"):
@@ -155,7 +155,7 @@ def test_what_cannot_be_repaired_is_one_line(study: Path, tmp_path: Path) -> Non
         repair(study, tmp_path / "new")
 
 
-def test_the_command_says_what_became_of_each(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_kept_restored_and_lost_trials(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(study, "UPDATE trial SET plan = '{}' WHERE number = 3")
     edit(study, "UPDATE attempt SET measurement = '{}' WHERE trial = 1")
     lines = (study / HISTORY).read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Published sweeps searched again."""
+"""Replay of published sweeps."""
 
 from dataclasses import replace
 
@@ -19,13 +19,13 @@ def sweep() -> Sweep:
     return priced(SWEEP)
 
 
-def test_a_model_that_is_right_needs_one_trial(sweep: Sweep) -> None:
+def test_a_correct_cost_model_needs_one_trial(sweep: Sweep) -> None:
     right = replace(sweep, step_seconds=sweep.predicted_seconds, memory_ratio=np.full(len(sweep.cases), 0.3))
     for sampler in ("surrogate", "order"):
         assert search_run(right, sampler, 0).regret == (0.0,)
 
 
-def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep: Sweep) -> None:
+def test_device_hours_count_starts_and_steps(sweep: Sweep) -> None:
     seconds = sweep.predicted_seconds.copy()
     seconds[0] = np.inf
     found = search_run(replace(sweep, step_seconds=seconds), "order", 0)
@@ -34,14 +34,14 @@ def test_a_trial_costs_its_start_and_its_steps_and_a_failed_one_its_start(sweep:
     assert found.device_hours == pytest.approx(8 * (2 * START_SECONDS + STEPS * seconds[1]) / 3600)
 
 
-def test_regret_is_that_of_the_best_so_far(sweep: Sweep) -> None:
+def test_regret_is_relative_to_the_best_so_far(sweep: Sweep) -> None:
     seconds = np.full(len(sweep.cases), 4.0)
     seconds[np.argsort(sweep.predicted_seconds)[:4]] = (3.0, 2.0, 2.5, 1.0)
     assert search_run(replace(sweep, step_seconds=seconds), "order", 0).regret == (2.0, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "gp"])
-def test_every_sampler_comes_to_the_best(sweep: Sweep, sampler: str) -> None:
+def test_every_sampler_finds_the_best(sweep: Sweep, sampler: str) -> None:
     seconds = np.full(len(sweep.cases), 5.0)
     seconds[-1] = 1.0
     found = search_run(replace(sweep, step_seconds=seconds), sampler, 3)
@@ -49,7 +49,7 @@ def test_every_sampler_comes_to_the_best(sweep: Sweep, sampler: str) -> None:
     assert found.trials <= len(sweep.cases)
 
 
-def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
+def test_a_summary_covers_all_searches_of_its_sampler() -> None:
     def made(sampler: str, regret: tuple[float, ...], failed: int) -> SearchRun:
         return SearchRun(sweep="s", sampler=sampler, seed=0, regret=regret, failed=failed, device_hours=float(len(regret)))
 
@@ -64,7 +64,7 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--samplers", "simplex"], "--samplers simplex: is not a sampler; choose one of surrogate, order"),
         (["--samplers", ""], "is not a sampler"),
@@ -72,8 +72,8 @@ def test_a_summary_is_of_all_walks_of_its_sampler() -> None:
         (["--data", "/nowhere"], "/nowhere"),
     ],
 )
-def test_wrong_input_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_prints_one_error_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "replay", *arguments]) == 2
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert shown.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""A plan on more and more devices: how each count's plan comes about, what efficiency is, and one real run."""
+"""Scaling of a plan: plans for each number of devices, efficiency, and one real run."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ SHARDED, TENSOR = best("4xcpu", dp_shard=4), best("4xcpu", tp=4)
 
 @dataclass
 class StandIn:
-    """Reaches 100 tokens/s with one device, and 0.9 of the ideal for each doubling; nothing on ``broken`` devices."""
+    """Executor with 100 tokens/s on one device, and 0.9 of the ideal for each doubling; out of memory on ``broken`` devices."""
 
     broken: int = 0
     folders: list[Path] = field(default_factory=list)
@@ -56,7 +56,7 @@ def scaled(plan: Plan, counts: tuple[int, ...], folder: Path, *, weak: bool = Fa
     return scale(plan, counts, weak=weak, folder=folder, settings=TrialSettings(), executor=StandIn(broken), deck=DECK)
 
 
-def test_the_data_axis_follows_the_count_and_the_plan_itself_stays() -> None:
+def test_the_data_axis_scales_with_the_number_of_devices() -> None:
     found = list(scaled_plans(SHARDED, (8, 1, 2, 4), weak=False, deck=DECK))
     assert [(each.devices, each.how) for each in found] == [(1, DATA_AXIS), (2, DATA_AXIS), (4, GIVEN), (8, DATA_AXIS)]
     assert [each.plan.candidate.layout for each in found] == [Layout(dp_shard=count) for count in (1, 2, 4, 8)]
@@ -64,14 +64,14 @@ def test_the_data_axis_follows_the_count_and_the_plan_itself_stays() -> None:
     assert {each.plan.workload.global_batch for each in found} == {8}
 
 
-def test_where_the_data_axis_cannot_follow_the_planner_decides() -> None:
+def test_the_planner_decides_if_the_data_axis_cannot_scale() -> None:
     two, eight = scaled_plans(TENSOR, (2, 8), weak=False, deck=DECK)
     assert (two.how, eight.how) == (PLANNED, DATA_AXIS)
     assert two.plan.candidate.layout.world_size == 2
     assert eight.plan.candidate.layout == Layout(dp_shard=2, tp=4)
 
 
-def test_weak_scaling_keeps_the_work_of_a_device() -> None:
+def test_weak_scaling_keeps_the_batch_per_device() -> None:
     found = list(scaled_plans(SHARDED, (1, 2, 8), weak=True, deck=DECK))
     assert [each.plan.workload.global_batch for each in found] == [2, 4, 16]
     odd = replace(SHARDED, workload=replace(WORKLOAD, global_batch=6))
@@ -79,20 +79,20 @@ def test_weak_scaling_keeps_the_work_of_a_device() -> None:
         list(scaled_plans(odd, (3,), weak=True, deck=DECK))
 
 
-def test_replicas_grow_where_there_are_some() -> None:
+def test_replicas_scale_if_the_plan_has_replicas() -> None:
     hybrid = replace(SHARDED.candidate, layout=Layout(dp_replicate=2, dp_shard=2))
     (eight,) = scaled_plans(replace(SHARDED, candidate=hybrid), (8,), weak=False, deck=DECK)
     assert eight.plan.candidate.layout == Layout(dp_replicate=4, dp_shard=2)
 
 
-def test_efficiency_is_throughput_a_device_over_that_of_the_smallest_count(tmp_path: Path) -> None:
+def test_efficiency_is_relative_to_the_smallest_number_of_devices(tmp_path: Path) -> None:
     found = scaled(SHARDED, (1, 2, 4, 8), tmp_path)
     assert [point.efficiency for point in found.points] == pytest.approx([1.0, 0.9, 0.81, 0.729])
     later = scaled(SHARDED, (2, 4), tmp_path)
     assert [point.efficiency for point in later.points] == pytest.approx([1.0, 0.9])
 
 
-def test_a_count_that_fails_has_its_reason_and_the_next_is_the_measure(tmp_path: Path) -> None:
+def test_a_failed_run_has_its_reason_and_the_next_is_the_baseline(tmp_path: Path) -> None:
     found = scaled(SHARDED, (1, 2, 4), tmp_path, broken=1)
     assert [(point.outcome, point.efficiency) for point in found.points[:2]] == [(Outcome.OOM, None), (Outcome.OK, 1.0)]
     assert "oom: no memory left" in " ".join(look(scaling_report(found)).split())
@@ -102,18 +102,18 @@ def test_the_plot_shows_each_count_and_the_ideal(tmp_path: Path) -> None:
     root = ElementTree.fromstring(scaling_plot(scaled(SHARDED, (1, 2, 4), tmp_path)))
     places = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in root.findall(".//{*}circle")]
     assert len(places) == 3
-    assert places == sorted(places, key=lambda place: (place[0], -place[1]))  # more devices, more tokens/s
+    assert places == sorted(places, key=lambda place: (place[0], -place[1]))  # tokens/s grow with devices
     titles = [title.text for title in root.findall(".//{*}title")]
     assert titles[1] == "2 devices: 180 tokens/s, 90% of the ideal"
     ElementTree.fromstring(scaling_plot(scaled(SHARDED, (1,), tmp_path, broken=1)))  # nothing to draw is not an error
 
 
-def test_what_ranks_on_one_cpu_are_worth_is_said(tmp_path: Path) -> None:
+def test_scaling_on_one_cpu_has_a_note(tmp_path: Path) -> None:
     assert "proves that the plumbing works" in scaled(SHARDED, (1,), tmp_path).notes[-1]
 
 
 @pytest.mark.parametrize("text", ["", "0,1", "1,,2", "a", "-1"])
-def test_counts_that_are_none_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_numbers_of_devices_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     codec.save(SHARDED, tmp_path / "plan.json")
     assert main(["scale", str(tmp_path / "plan.json"), f"--gpus={text}"]) == 2
     assert "counts of devices are needed" in capsys.readouterr().err

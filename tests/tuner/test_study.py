@@ -1,4 +1,4 @@
-"""A study as people look at it."""
+"""Reading and finding studies."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tuned(tmp_path_factory.mktemp("studies") / "deep" / "first", 3)
 
 
-def test_a_study_tells_its_trials_and_the_best(folder: Path) -> None:
+def test_a_study_has_its_trials_and_the_best(folder: Path) -> None:
     study = read(folder)
     assert (study.request.model, study.status, [trial.number for trial in study.trials]) == (
         "tiny",
@@ -34,7 +34,7 @@ def test_a_study_tells_its_trials_and_the_best(folder: Path) -> None:
 
 
 @server_in_full
-def test_where_a_study_stands_is_told_by_its_leases(tmp_path: Path, server: str) -> None:
+def test_the_status_of_a_study_follows_its_leases(tmp_path: Path, server: str) -> None:
     study = tuned(tmp_path / "study", 1, server=server)
     with Ledger.open(study) as ledger:
         ledger.enqueue("another", ledger.trials()[0].plan_json, "test")
@@ -47,13 +47,13 @@ def test_where_a_study_stands_is_told_by_its_leases(tmp_path: Path, server: str)
     assert read(study).status is StudyStatus.FINISHED
 
 
-def test_a_study_where_nothing_ended_well_has_no_best(tmp_path: Path) -> None:
+def test_a_study_without_a_successful_trial_has_no_best(tmp_path: Path) -> None:
     study = tuned(tmp_path, 1, StandIn(outcome=Outcome.CRASH))
     assert read(study).best_trial is None
     assert summary(study).best_step_seconds is None
 
 
-def test_studies_are_found_below_a_folder_and_one_that_is_broken_says_why(folder: Path, tmp_path: Path) -> None:
+def test_studies_are_found_below_a_folder_and_damaged_ones_have_a_reason(folder: Path, tmp_path: Path) -> None:
     top = folder.parents[1]
     broken = top / "broken"
     broken.mkdir()

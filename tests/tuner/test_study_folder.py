@@ -1,4 +1,4 @@
-"""Who works in the folder of a study."""
+"""Owners of trials in a study's folder."""
 
 import subprocess
 import sys
@@ -14,11 +14,11 @@ from tuner.studies import tuned
 
 
 @server_in_full
-def test_only_what_a_dead_process_of_this_machine_held_is_freed(tmp_path: Path, server: str) -> None:
+def test_only_trials_of_dead_processes_of_this_machine_are_released(tmp_path: Path, server: str) -> None:
     program = "from strategist.tuner.study_folder import owner; print(owner())"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     machine, _, process = gone.partition(" ")
-    elsewhere = f"{machine[:-1]}{'0' if machine[-1] != '0' else '1'} {process}"  # another machine of the same name
+    elsewhere = f"{machine[:-1]}{'0' if machine[-1] != '0' else '1'} {process}"  # another machine with the same name
     with Ledger.open(tuned(tmp_path / "study", 1, server=server)) as ledger:
         for holder in (owner(), gone, elsewhere):
             ledger.enqueue(holder, ledger.trials()[0].plan_json, "test")

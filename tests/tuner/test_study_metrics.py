@@ -1,4 +1,4 @@
-"""What a study's trials amount to, in figures."""
+"""Metrics of a study."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tuner.studies import DECK, REQUEST, tuned
 
 @pytest.fixture
 def last(tmp_path: Path) -> Callable[..., TuneEvent]:
-    """The last event of a tuning of so many trials."""
+    """The last event of a tuning."""
 
     def run(trials: int, executor: StandIn | None = None, *, request=REQUEST, **limits) -> TuneEvent:
         events: list[TuneEvent] = []
@@ -32,20 +32,20 @@ def last(tmp_path: Path) -> Callable[..., TuneEvent]:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
-    """All events of a tuning of two trials, in which all is as expected."""
-    heard: list[TuneEvent] = []
-    tuned(tmp_path_factory.mktemp("outlook"), 2, StandIn(trial_seconds=0.05), on_event=heard.append)
-    return heard
+    """All events of a tuning of two successful trials."""
+    received: list[TuneEvent] = []
+    tuned(tmp_path_factory.mktemp("metrics"), 2, StandIn(trial_seconds=0.05), on_event=received.append)
+    return received
 
 
 class First(StandIn):
-    """The first trial is another than those to come."""
+    """An executor whose first trial differs from later ones."""
 
     def execute(self, plan, folder, *more):
         return (super() if folder.name == "1-1" else StandIn()).execute(plan, folder, *more)
 
 
-def test_the_best_is_held_against_the_cost_models_first_choice(last) -> None:
+def test_the_best_is_compared_with_the_cost_models_first_choice(last) -> None:
     event = last(2, First(slowness=3.0))
     found = metrics_at(event)
     chosen = ranked(event.state.asked, deck=DECK, limit=1)[0]
@@ -57,13 +57,13 @@ def test_the_best_is_held_against_the_cost_models_first_choice(last) -> None:
     assert found.ahead_of_first > 0.5
 
 
-def test_it_is_its_own_equal_where_it_is_the_best(events: list[TuneEvent]) -> None:
+def test_the_lead_is_zero_if_the_first_choice_is_the_best(events: list[TuneEvent]) -> None:
     found = metrics_at(events[-1])
     assert found.best == found.first
     assert found.ahead_of_first == 0
 
 
-def test_where_the_first_choice_failed_nothing_is_ahead_of_it(last) -> None:
+def test_the_lead_is_unknown_if_the_first_choice_failed(last) -> None:
     found = metrics_at(last(2, First(outcome=Outcome.OOM)))
     assert found.first.measurement.outcome is Outcome.OOM
     assert found.best.number == 2
@@ -71,7 +71,7 @@ def test_where_the_first_choice_failed_nothing_is_ahead_of_it(last) -> None:
 
 
 @pytest.mark.full
-def test_errors_of_predictions_shrink_as_the_model_learns(last) -> None:
+def test_prediction_errors_shrink_with_calibration(last) -> None:
     event = last(4, StandIn(slowness=3.0))
     found = metrics_at(event)
     assert [error.number for error in found.step_errors] == [1, 2, 3, 4]
@@ -82,12 +82,12 @@ def test_errors_of_predictions_shrink_as_the_model_learns(last) -> None:
     assert metrics_at(event, found) == found
 
 
-def test_nothing_is_known_of_errors_before_a_trial_ran_well(last) -> None:
+def test_prediction_errors_are_unknown_before_a_successful_trial(last) -> None:
     found = metrics_at(last(1, StandIn(outcome=Outcome.OOM)))
     assert (found.best, found.step_errors, found.unlearned_error, found.proposed_error) == (None, (), None, None)
 
 
-def test_hours_of_devices_cost_what_the_profile_says(last) -> None:
+def test_costs_are_device_hours_times_the_profiles_price(last) -> None:
     event = last(1, StandIn(trial_seconds=0.05), request=replace(REQUEST, gpus="4xH100"))
     found = metrics_at(event)
     price = event.state.asked.cluster.device.price_per_hour
@@ -96,11 +96,11 @@ def test_hours_of_devices_cost_what_the_profile_says(last) -> None:
     assert metrics_at(replace(event, kind=Kind.SHADOW)).price_dollars is None
 
 
-def test_devices_without_a_price_cost_nothing_that_is_known(events: list[TuneEvent]) -> None:
+def test_costs_are_unknown_without_a_device_price(events: list[TuneEvent]) -> None:
     assert metrics_at(events[-1]).price_dollars is None
 
 
-def test_the_time_left_is_that_of_the_trials_or_of_a_limit(events: list[TuneEvent]) -> None:
+def test_the_remaining_time_follows_trials_or_limits(events: list[TuneEvent]) -> None:
     event = events[-1]
     assert seconds_left(event) == 0
     wall = seconds_left(replace(event, trials=3))
@@ -113,5 +113,5 @@ def test_the_time_left_is_that_of_the_trials_or_of_a_limit(events: list[TuneEven
     assert seconds_left(replace(event, trials=102, limits=hours)) == pytest.approx(1 + wall)
 
 
-def test_before_a_trial_has_ended_nobody_knows_the_time_left(events: list[TuneEvent]) -> None:
+def test_the_remaining_time_is_unknown_before_the_first_trial_ends(events: list[TuneEvent]) -> None:
     assert seconds_left(events[0]) is None

@@ -1,4 +1,4 @@
-"""What a tuning makes of trials that fail for reasons outside of their plans, and what it learns of deadlines."""
+"""Tuning with trials that fail independently of their plans, and adaptive start deadlines."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from tuner.studies import ANY, DECK, REQUEST
 Run = Callable[..., TuningResult]
 
 EVEN = replace(ANY, confidence=0.5)
-"""Enough of its candidates still fit once five trials in a row ran out of memory."""
+"""A request with enough candidates that fit after five trials in a row were out of memory."""
 
 
 @pytest.fixture
@@ -38,31 +38,31 @@ def run(tmp_path: Path) -> Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Failing:
-    """Each trial ends as the next of ``says``: the message of a failure that is not its plan's, or an outcome that is; at last
-    well. ``start_seconds`` is what a trial takes until its first step; deadlines that it was given are noted."""
+    """Each trial ends with the next of ``failures``: the message of an infrastructure failure, or an outcome; then trials succeed.
+    ``start_seconds`` is the time until the first step; ``deadlines`` records the start deadlines."""
 
-    says: Iterator[str] = field(default_factory=lambda: iter(()))
+    failures: Iterator[str] = field(default_factory=lambda: iter(()))
     start_seconds: float = 0.0
     deadlines: list[float] = field(default_factory=list)
 
     def execute(self, plan: Plan, folder: Path, settings: TrialSettings, on_event: OnEvent | None = None) -> Measurement:
         self.deadlines.append(settings.init_timeout_seconds)
         on_event(Progress(phase="build", step=None, elapsed_seconds=self.start_seconds))
-        said = next(self.says, None)
-        if isinstance(said, str) and not isinstance(said, Outcome):
-            evidence = Evidence(message=said, log_tail="errno: 98 - Address already in use\n====\n")
+        failure = next(self.failures, None)
+        if isinstance(failure, str) and not isinstance(failure, Outcome):
+            evidence = Evidence(message=failure, log_tail="errno: 98 - Address already in use\n====\n")
             return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.INFRASTRUCTURE, evidence=evidence)
-        return StandIn(outcome=said or Outcome.OK).execute(plan, folder, settings, on_event)
+        return StandIn(outcome=failure or Outcome.OK).execute(plan, folder, settings, on_event)
 
     def preflight(self, plan: Plan) -> None:
         """Any plan runs."""
 
 
-@pytest.mark.chaos("Trials", "five failures of one reason, which is not the plans', end a tuning")
-def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
-    """Other numbers in a message are no other reason, and out of memory is none."""
-    says = [text for port in range(20) for text in (f"port {port} is taken", f"rank {port % 2}: no disk")]
-    failing = Failing(says=iter(says))
+@pytest.mark.chaos("Trials", "five equal infrastructure failures end a tuning")
+def test_equal_infrastructure_failures_end_a_tuning(run: Run, chaos: Chaos) -> None:
+    """Messages that differ in numbers are equal; out of memory does not count."""
+    failures = [text for port in range(20) for text in (f"port {port} is taken", f"rank {port % 2}: no disk")]
+    failing = Failing(failures=iter(failures))
     with pytest.raises(
         InputError,
         match=r"5 trials failed alike, whatever their plans: port 4 is taken \(errno: 98 - Address already in use\); correct",
@@ -81,14 +81,14 @@ def test_failures_are_counted_by_their_reason(run: Run, chaos: Chaos) -> None:
     ("outcome", "request_of"),
     [pytest.param(Outcome.NAN, REQUEST, id="nan"), pytest.param(Outcome.OOM, EVEN, id="out of memory", marks=pytest.mark.full)],
 )
-def test_failures_between_trials_that_had_their_chance_do_not_add_up(run: Run, outcome: Outcome, request_of: Request) -> None:
+def test_failures_between_valid_trials_do_not_add_up(run: Run, outcome: Outcome, request_of: Request) -> None:
     trials = MAX_EQUAL_FAILURES + 1
-    says = (text for number in range(trials) for text in (f"port {number} is taken", outcome))
-    assert len(run(trials, Failing(says=says), request_of).trials) == trials
+    failures = (text for number in range(trials) for text in (f"port {number} is taken", outcome))
+    assert len(run(trials, Failing(failures=failures), request_of).trials) == trials
 
 
-def test_a_start_that_was_seen_to_take_long_is_given_its_time(run: Run) -> None:
-    """Five times what was seen, and never less than the settings say."""
+def test_the_start_deadline_grows_with_the_measured_start(run: Run) -> None:
+    """Five times the measured start, and at least that of the settings."""
     quick, slow = Failing(start_seconds=1.0), Failing(start_seconds=100.0)
     run(1, quick)
     run(3, slow)

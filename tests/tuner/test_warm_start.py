@@ -1,4 +1,4 @@
-"""A study on one cluster warms another."""
+"""Warm start of a study with trials from another cluster."""
 
 import shutil
 from collections.abc import Callable
@@ -29,13 +29,13 @@ Warmed = Callable[..., TuningResult]
 
 
 def replicates(plan: Plan) -> bool:
-    """What the cost model likes best."""
+    """Whether a plan uses replicas only, which the cost model ranks best."""
     layout = plan.candidate.layout
     return layout.dp_shard == layout.tp == 1
 
 
 class Stalling(StandIn):
-    """A world where plain replicas take three times what they should, as no part of the cost model knows."""
+    """An executor in which replicas are three times as slow as predicted."""
 
     def execute(self, plan: Plan, *more) -> Measurement:
         measured = super().execute(plan, *more)
@@ -44,7 +44,7 @@ class Stalling(StandIn):
 
 @pytest.fixture
 def warmed(tmp_path: Path) -> Warmed:
-    """``warmed(trials, *places)`` tunes on another cluster, in a study that those at the places warm."""
+    """``warmed(trials, *places)`` tunes on another cluster, warm-started from the studies at ``places``."""
 
     def run(trials: int, *places: object, request: Request = LARGER, executor: StandIn | None = None, study="here", server=""):
         warm = read([str(place) for place in places], Kind.REAL, "surrogate")
@@ -58,27 +58,27 @@ def warmed(tmp_path: Path) -> Warmed:
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of four devices."""
+    """A study on four devices."""
     return tuned(tmp_path_factory.mktemp("there") / "study", 2, Stalling())
 
 
 @pytest.mark.parametrize(
     "request_here", [pytest.param(LARGER, id="larger"), pytest.param(ANOTHER_DEVICE, id="another device", marks=pytest.mark.full)]
 )
-def test_what_was_slow_there_is_not_tried_first_here(warmed: Warmed, there: Path, request_here: Request) -> None:
+def test_a_candidate_slow_in_the_source_study_is_not_tried_first(warmed: Warmed, there: Path, request_here: Request) -> None:
     cold, warm = warmed(1, request=request_here, study="cold"), warmed(1, there, request=request_here)
     assert replicates(cold.trials[0].plan)
     assert not replicates(warm.trials[0].plan)
 
 
 @pytest.mark.full
-def test_own_trials_overrule(warmed: Warmed, there: Path) -> None:
+def test_own_trials_outweigh_the_warm_start(warmed: Warmed, there: Path) -> None:
     cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(5, there, executor=StandIn())
     assert warm.best.plan.candidate == cold.best.plan.candidate
 
 
 @pytest.mark.full
-def test_what_is_slow_there_as_a_whole_says_nothing_here(warmed: Warmed, tmp_path: Path) -> None:
+def test_a_uniform_slowdown_of_the_source_study_has_no_effect(warmed: Warmed, tmp_path: Path) -> None:
     slow = tuned(tmp_path / "slow", 2, StandIn(slowness=4.0))
     cold, warm = warmed(1, study="cold"), warmed(1, slow)
     assert warm.trials[0].plan == cold.trials[0].plan
@@ -86,11 +86,11 @@ def test_what_is_slow_there_as_a_whole_says_nothing_here(warmed: Warmed, tmp_pat
 
 
 @pytest.mark.full
-def test_a_study_remembers_what_warmed_it_wherever_that_is_by_then(warmed: Warmed, tmp_path: Path, server: str) -> None:
+def test_a_study_keeps_a_copy_of_its_warm_start(warmed: Warmed, tmp_path: Path, server: str) -> None:
     there = tuned(tmp_path / "there", 2, Stalling())
     whole = warmed(3, there, study="whole")
     first = warmed(1, there, server=server)
-    tuned(there, 3)  # it went on
+    tuned(there, 3)  # the source study continues
     second = warmed(2, there)
     shutil.rmtree(there)
     third = warmed(3)
@@ -103,38 +103,38 @@ def test_a_study_remembers_what_warmed_it_wherever_that_is_by_then(warmed: Warme
 
 
 @pytest.mark.full
-def test_failures_there_are_feared_here(warmed: Warmed, tmp_path: Path) -> None:
+def test_failures_of_the_source_study_are_avoided(warmed: Warmed, tmp_path: Path) -> None:
     failing = tuned(tmp_path / "failing", 2, StandIn(outcome=Outcome.CRASH))
     assert replicates(warmed(1, study="cold").trials[0].plan)
     assert not replicates(warmed(1, failing).trials[0].plan)
 
 
-def test_several_studies_warm_one(warmed: Warmed, there: Path, tmp_path: Path) -> None:
+def test_several_studies_can_warm_start_one_study(warmed: Warmed, there: Path, tmp_path: Path) -> None:
     other = tuned(tmp_path / "other", 1, request=replace(REQUEST, gpus="2xcpu"))
     warmed(1, there, other, there)
     assert {each.gpus for each in read_study(tmp_path / "here").warmed_by} == {"2xcpu", "4xcpu"}
 
 
 @server_in_full
-def test_a_study_cannot_warm_itself(warmed: Warmed, tmp_path: Path, server: str) -> None:
+def test_a_study_cannot_warm_start_itself(warmed: Warmed, tmp_path: Path, server: str) -> None:
     warmed(1, server=server)
     with pytest.raises(InputError, match="is the study itself") as caught:
         warmed(2, tmp_path / "here")
     assert "\n" not in str(caught.value)
 
 
-def test_what_holds_nothing_to_use_is_refused(there: Path, tmp_path: Path) -> None:
+def test_a_source_study_without_usable_trials_is_refused(there: Path, tmp_path: Path) -> None:
     new, lost, shadows = tmp_path / "new", tmp_path / "lost", Kind.SHADOW
     Ledger.open(new, create=True).close()
     with pytest.raises(InputError, match="5 trials failed alike"):
         tuned(lost, 5, StandIn(outcome=Outcome.INFRASTRUCTURE))
-    for place, kind, sampler, said in (
+    for place, kind, sampler, message in (
         (tmp_path / "nowhere", Kind.REAL, "surrogate", "there is no study in this folder"),
         (new, Kind.REAL, "surrogate", "holds no request"),
         (lost, Kind.REAL, "surrogate", "holds no finished trial that says anything"),
         (there, shadows, "surrogate", "holds real trials, this study shadow ones"),
         (there, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
     ):
-        with pytest.raises((InputError, FileError), match=said) as caught:
+        with pytest.raises((InputError, FileError), match=message) as caught:
             read([place], kind, sampler)
         assert "\n" not in str(caught.value)

@@ -1,1 +1,1 @@
-"""Reports from values made by hand."""
+"""Tests of report pages, from constructed values."""

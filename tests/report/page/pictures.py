@@ -1,4 +1,4 @@
-"""Pictures of reports as a browser shows them, for docs/pictures: ``python -m tests.report.page.pictures FOLDER`` takes them."""
+"""Screenshots of reports in a browser, for docs/pictures: ``python -m tests.report.page.pictures FOLDER`` writes them."""
 
 import sys
 import tempfile
@@ -27,13 +27,13 @@ HEIGHT = 844
 
 @cache
 def plan() -> str:
-    """The page of a plan with a pipeline over two nodes."""
+    """Page of a plan with pipeline parallelism over two nodes."""
     return plan_page(pipeline())
 
 
 @cache
 def study() -> str:
-    """The page of the plans of a tiny model that were measured on four processes and are shipped."""
+    """Page of a study of shipped measurements: a tiny model on four processes."""
     with tempfile.TemporaryDirectory() as folder:
         api.import_trials(MEASURED, Path(folder) / "tiny", request=TINY)
         return study_page(api.study_report(Path(folder) / "tiny"))
@@ -41,7 +41,7 @@ def study() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The sections of a page from ``first`` to ``last`` on a screen so wide, or as much as a screen shows of ``first``."""
+    """Sections of a page from ``first`` to ``last`` at ``width`` pixels; without ``last`` one screen from ``first``."""
 
     name: str
     page: Callable[[], str]
@@ -61,7 +61,7 @@ PICTURES = (
 
 
 def taken(picture: Picture, shown: Browser, folder: Path) -> Image.Image:
-    """The picture, in few colours; its page lies in ``folder`` meanwhile."""
+    """The screenshot in few colours; the page is written into ``folder``."""
     page = folder / f"{picture.name}.html"
     page.write_text(picture.page(), encoding="utf-8")
     shown.screen(picture.width, HEIGHT, dark=picture.dark)
@@ -73,7 +73,7 @@ def taken(picture: Picture, shown: Browser, folder: Path) -> Image.Image:
 
 
 def take(target: Path) -> None:
-    """All pictures, into a folder."""
+    """Writes all screenshots into a folder."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, browser(Path(name)) as shown:
         for picture in PICTURES:

@@ -1,4 +1,4 @@
-"""A page as a program reads it: what is open, what is named, what is loaded, and the text of each element."""
+"""Parser of a page: open elements, attributes, loaded resources, and the text of each element."""
 
 from collections import Counter
 from html.parser import HTMLParser
@@ -36,11 +36,11 @@ class Reader(HTMLParser):
         self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
 
     def of(self, attribute: str, tag: str = "") -> list[str]:
-        """The values of an attribute, of one kind of element or of all."""
+        """Values of an attribute, of one kind of element or of all elements."""
         return [attributes[attribute] for name, attributes in self.found if attribute in attributes and tag in ("", name)]
 
-    def check_alone(self) -> None:
-        """Whole, with every element closed, ids that are unique, and nothing that comes from elsewhere or runs when touched."""
+    def check_self_contained(self) -> None:
+        """Checks that every element is closed, ids are unique, and the page loads nothing and has no event handlers."""
         assert self.open == []
         ids = self.of("id")
         assert len(set(ids)) == len(ids)

@@ -1,4 +1,4 @@
-"""Reports of real plans, made once."""
+"""Reports of real plans, cached."""
 
 from functools import cache
 
@@ -22,11 +22,11 @@ def answer() -> Answer:
 
 @cache
 def pipeline() -> PlanReport:
-    """Of a plan with a pipeline over two nodes."""
+    """Report of a plan with pipeline parallelism over two nodes."""
     return api.report(answer())
 
 
 @cache
 def streamed() -> PlanReport:
-    """Of a plan whose step is not simulated."""
+    """Report of a plan with streamed offload."""
     return api.report(api.plan(STREAMED, top=1).plans[0])

@@ -1,4 +1,4 @@
-"""The page as a browser shows it."""
+"""The report page in a browser."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         assert found.console() == []
 
 
-def test_every_picture_is_drawn_and_named(shown: Browser) -> None:
+def test_every_chart_is_drawn_and_labelled(shown: Browser) -> None:
     empty = shown.run(
         "return [...document.querySelectorAll('svg')].filter(svg => !svg.getAttribute('aria-label')"
         " || svg.getBoundingClientRect().width < 50 || svg.getBoundingClientRect().height < 5).length"
@@ -44,7 +44,7 @@ def test_every_picture_is_drawn_and_named(shown: Browser) -> None:
     assert shown.run("return getComputedStyle(document.querySelector('.part-forward')).fill") != "rgb(0, 0, 0)"
 
 
-def test_a_filter_hides_what_does_not_have_it(shown: Browser) -> None:
+def test_a_filter_hides_candidates_without_the_value(shown: Browser) -> None:
     space = pipeline().space
     assert space is not None
     full = sum(item.candidate.knobs.recompute == "full" for item in space.seen)
@@ -52,14 +52,14 @@ def test_a_filter_hides_what_does_not_have_it(shown: Browser) -> None:
     assert shown.run(SHOWN) == len(space.seen)
     shown.run(CHOOSE, "recompute", "full")
     assert shown.run(SHOWN) == full
-    said = "return document.querySelector('form[data-filters=\"candidates-plot\"] output').textContent"
-    assert shown.run(said) == f"{full} of {len(space.seen)} shown"
+    status = "return document.querySelector('form[data-filters=\"candidates-plot\"] output').textContent"
+    assert shown.run(status) == f"{full} of {len(space.seen)} shown"
     shown.run("document.querySelector('form[data-filters=\"candidates-plot\"] button').click()")
     shown.run("return new Promise(done => setTimeout(done))")
     assert shown.run(SHOWN) == len(space.seen)
 
 
-def test_pointing_at_a_shape_says_what_it_is(shown: Browser) -> None:
+def test_hovering_over_a_shape_shows_its_description(shown: Browser) -> None:
     shown.run("document.querySelector('svg.timeline').scrollIntoView({block: 'center'})")
     shown.point("svg.timeline rect.part-forward")
     tip = shown.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.textContent")
@@ -67,12 +67,12 @@ def test_pointing_at_a_shape_says_what_it_is(shown: Browser) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1600])
-def test_no_screen_is_too_narrow(width: int, shown: Browser) -> None:
+def test_the_page_fits_narrow_screens(width: int, shown: Browser) -> None:
     shown.screen(width, 800)
     assert shown.run("return document.documentElement.scrollWidth") == width
 
 
-def test_every_column_is_within_reach_of_a_phone(shown: Browser) -> None:
+def test_tables_fit_the_screen_of_a_phone(shown: Browser) -> None:
     shown.screen(400, 800)
     outside = (
         "return [...document.querySelectorAll('.wide:not(.scroll) td')].filter(td => td.getBoundingClientRect().right > 400).length"
@@ -81,7 +81,7 @@ def test_every_column_is_within_reach_of_a_phone(shown: Browser) -> None:
     assert shown.run("return getComputedStyle(document.querySelector('#why-not td'), '::before').content") == '"is"'
 
 
-def test_legends_stand_beside_bars_and_numbers_can_be_read(shown: Browser) -> None:
+def test_legends_are_next_to_bars_and_text_is_legible(shown: Browser) -> None:
     shown.screen(1100, 900)
     box = "const box = document.querySelector(arguments[0]).getBoundingClientRect(); return [box.left, box.right];"
     assert shown.run(box, "#memory table.legend")[0] > shown.run(box, "#memory table.bars")[1]
@@ -97,7 +97,7 @@ return Math.min(...[...document.querySelectorAll(arguments[0])].map(text => {
 """
 
 
-def test_a_mesh_of_64_nodes_can_be_read(shown: Browser, tmp_path: Path) -> None:
+def test_text_of_a_mesh_of_64_nodes_is_legible(shown: Browser, tmp_path: Path) -> None:
     cluster = resolve_cluster("64x8xH100")
     layout = replace(pipeline().plan.candidate.layout, pp=4, dp_shard=64, tp=2)
     axes = tuple(mesh_axes(layout, cluster))
@@ -109,7 +109,7 @@ def test_a_mesh_of_64_nodes_can_be_read(shown: Browser, tmp_path: Path) -> None:
         assert shown.run(SMALLEST, "svg.mesh text") >= 10
 
 
-def test_light_and_dark(shown: Browser) -> None:
+def test_the_page_has_a_light_and_a_dark_theme(shown: Browser) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     shown.screen(1100, 900, dark=True)
     dark = shown.run(paper)

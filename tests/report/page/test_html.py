@@ -1,4 +1,4 @@
-"""Markup: what is data stays data."""
+"""Markup: text is escaped."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from strategist.report.page.html import Html, element, empty, join
 EVIL = "<script>alert('1')</script>&\"x"
 
 
-def test_text_is_escaped_wherever_it_enters() -> None:
+def test_text_and_attributes_are_escaped() -> None:
     written = element("p", EVIL, title=EVIL)
     assert "<script" not in written
     assert written.count("&lt;script&gt;") == 2
@@ -15,7 +15,7 @@ def test_text_is_escaped_wherever_it_enters() -> None:
     assert "<script" not in join([EVIL, element("b", EVIL)])
 
 
-def test_markup_is_taken_as_it_is() -> None:
+def test_markup_is_not_escaped_again() -> None:
     assert element("p", element("b", "a"), Html("<i>b</i>"), "<c>") == "<p><b>a</b><i>b</i>&lt;c&gt;</p>"
 
 
@@ -28,5 +28,5 @@ def test_markup_is_taken_as_it_is() -> None:
         ({"data_item": ""}, ' data-item=""'),
     ],
 )
-def test_attributes_are_written_as_html_has_them(given: dict[str, str | float | bool | None], written: str) -> None:
+def test_attributes_are_written_in_html_syntax(given: dict[str, str | float | bool | None], written: str) -> None:
     assert empty("a", **given) == f"<a{written}/>"

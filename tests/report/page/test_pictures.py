@@ -1,4 +1,4 @@
-"""The pictures of a plan, each against the values that it draws."""
+"""Charts of a plan, compared with the values that they show."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def widths(picture: str, look: str = "") -> list[float]:
     return [float(width) for width in re.findall(rf'<rect[^>]* width="([0-9.]+)" height="10"[^>]*class="{look}', picture)]
 
 
-def test_a_bar_of_memory_is_as_long_as_its_rank_is_full() -> None:
+def test_the_length_of_a_memory_bar_is_the_ranks_memory() -> None:
     report = pipeline()
     picture = memory(report)
     bars = picture.split("<svg")[1:]
@@ -40,14 +40,14 @@ def test_a_bar_of_memory_is_as_long_as_its_rank_is_full() -> None:
 
 
 @pytest.mark.parametrize("made", [pipeline, streamed])
-def test_the_largest_instant_of_a_step_is_its_peak(made: Callable[[], PlanReport]) -> None:
+def test_the_largest_candidate_peak_is_the_peak_memory(made: Callable[[], PlanReport]) -> None:
     report = made()
     peak = report.plan.estimate.peak_memory_bytes
     assert max(instant.memory.total for instant in report.instants) == pytest.approx(peak, rel=0.01)
     assert report.instants[-1].name == "optimizer step"
 
 
-def test_bytes_are_those_of_each_axis() -> None:
+def test_the_communication_chart_shows_the_bytes_of_each_axis() -> None:
     report = pipeline()
     assert [row.axis for row in report.traffic] == ["tp", "dp_shard", "dp_shard", "pp"]
     picture = communication(report.traffic, "Bytes")
@@ -55,18 +55,18 @@ def test_bytes_are_those_of_each_axis() -> None:
     assert "No rank sends" in communication((), "Bytes")
 
 
-def test_the_fullest_rank_is_the_one_of_the_estimate() -> None:
+def test_the_fullest_rank_has_the_estimated_peak_memory() -> None:
     report = pipeline()
     fullest = max(rank.memory.total for rank in report.ranks)
     assert fullest == pytest.approx(report.plan.estimate.peak_memory_bytes)
     assert [rank for item in report.ranks for rank in item.ranks] == list(range(4))
 
 
-def test_time_adds_up() -> None:
+def test_parts_of_the_step_time_sum_to_the_step() -> None:
     assert sum(widths(time(pipeline().plan.estimate))) == pytest.approx(100, abs=2)
 
 
-def test_a_picture_an_axis_shows_one_of_its_groups() -> None:
+def test_the_mesh_chart_of_an_axis_shows_one_of_its_groups() -> None:
     report = pipeline()
     figures = mesh(report.mesh, report.plan.cluster).split("<figure>")[1:]
     assert [axis.name for axis in report.mesh] == ["pp", "dp_shard", "tp"]
@@ -78,7 +78,7 @@ def test_a_picture_an_axis_shows_one_of_its_groups() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "boxes"), [(64, 64), (512, 64), (72, 36)])
-def test_of_many_nodes_a_box_is_a_node_or_several(nodes: int, boxes: int) -> None:
+def test_boxes_of_a_large_mesh_are_one_or_several_nodes(nodes: int, boxes: int) -> None:
     cluster = resolve_cluster(f"{nodes}x8xH100")
     layout = replace(pipeline().plan.candidate.layout, pp=4, dp_shard=nodes, tp=2)
     across, shards, inside = mesh(tuple(mesh_axes(layout, cluster)), cluster).split("<figure>")[1:]
@@ -87,7 +87,7 @@ def test_of_many_nodes_a_box_is_a_node_or_several(nodes: int, boxes: int) -> Non
         assert sum(map(int, re.findall(r'class="number">(\d+)<', figure))) == ranks
 
 
-def test_boxes_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
+def test_spans_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
     simulated_step = pipeline().timeline
     assert simulated_step is not None
     picture = timeline(simulated_step)
@@ -101,7 +101,7 @@ def test_boxes_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
         assert idle == pytest.approx(simulated_step.bubble_seconds[rank], abs=1e-6)
 
 
-def test_thousands_of_boxes_are_a_few_shapes() -> None:
+def test_thousands_of_spans_are_drawn_as_few_shapes() -> None:
     spans = tuple(
         Span(rank=0, work="forward", start_seconds=float(at), end_seconds=at + 1.0, stage=0, micro_batch=at)
         for at in range(TITLED + 1)
@@ -113,19 +113,19 @@ def test_thousands_of_boxes_are_a_few_shapes() -> None:
     assert f"{TITLED + 1:,} times" in picture
 
 
-def test_streamed_stages_have_a_timeline_of_a_round() -> None:
+def test_streamed_stages_have_a_timeline_of_one_round() -> None:
     report = streamed()
     played = report.timeline
     assert played is not None
     passes = [span for span in played.spans if span.micro_batch is not None]
     layers = report.plan.model.layers
-    assert len(passes) == 2 * (layers + 1) * played.micro_batches  # embedding and head only go backward
+    assert len(passes) == 2 * (layers + 1) * played.micro_batches  # embedding and head have a backward pass only
     assert played.rounds == 1
     assert played.step_seconds == pytest.approx(report.plan.estimate.step_seconds, rel=0.05)
     assert all(f'class="number">{number}<' in timeline(played) for number in range(played.micro_batches))
 
 
-def test_every_candidate_has_a_dot_that_filters_find() -> None:
+def test_every_candidate_has_a_dot_with_filter_attributes() -> None:
     report = pipeline()
     space = report.space
     assert space is not None
@@ -135,11 +135,11 @@ def test_every_candidate_has_a_dot_that_filters_find() -> None:
     assert sum(dot["data-of-fits"] == "yes" for dot in dots) == sum(item.place is not None for item in space.seen)
     assert sum("front" in dot["class"] for dot in dots) == sum(item.front for item in space.seen)
     offered = page.of("name", "select")
-    assert "offload" not in offered  # it is fixed
+    assert "offload" not in offered  # offload is fixed
     assert {f"data-of-{name.replace('_', '-')}" for name in offered} <= set(dots[0])
 
 
-def test_the_funnel_ends_with_what_fits() -> None:
+def test_the_funnel_ends_with_the_candidates_that_fit() -> None:
     space = pipeline().space
     assert space is not None
     rows = re.findall(
@@ -152,7 +152,7 @@ def test_the_funnel_ends_with_what_fits() -> None:
     assert [before - after for before, after in pairwise(left)][: len(taken)] == taken
 
 
-def test_every_other_value_says_what_stands_against_it() -> None:
+def test_every_other_value_shows_its_obstacle() -> None:
     explanation = pipeline().explanation
     page = Reader(why_not(explanation))
     others = [other for decision in explanation.decisions for other in decision.why_not]
@@ -161,6 +161,6 @@ def test_every_other_value_says_what_stands_against_it() -> None:
     assert all(other.text in cells for other in others if other.text)
 
 
-def test_a_plan_without_alternatives_says_so() -> None:
+def test_a_plan_without_other_values_shows_a_message() -> None:
     alone = replace(pipeline().explanation, decisions=())
     assert "No setting of this plan has another value" in why_not(alone)

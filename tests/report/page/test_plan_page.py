@@ -1,4 +1,4 @@
-"""The report of a plan: whole, alone, and true to its values."""
+"""The report page of a plan: self-contained, and consistent with its values."""
 
 import re
 from dataclasses import replace
@@ -22,19 +22,19 @@ def report(request: pytest.FixtureRequest) -> PlanReport:
     return made
 
 
-def test_the_page_is_whole_and_alone(report: PlanReport) -> None:
+def test_the_page_is_valid_and_self_contained(report: PlanReport) -> None:
     text = plan_page(report)
-    Reader(text).check_alone()
+    Reader(text).check_self_contained()
     assert "url(" not in text
     assert "@import" not in text
     assert len(text.encode()) < 6e6
 
 
-def test_the_same_report_is_the_same_page(report: PlanReport) -> None:
+def test_equal_reports_give_equal_pages(report: PlanReport) -> None:
     assert plan_page(report) == plan_page(report)
 
 
-def test_it_says_what_was_predicted(report: PlanReport) -> None:
+def test_the_page_shows_the_prediction(report: PlanReport) -> None:
     text, estimate = plan_page(report), report.plan.estimate
     assert report.plan.id in text
     assert f"{tokens(estimate.tokens_per_second)} for all" in text
@@ -43,7 +43,7 @@ def test_it_says_what_was_predicted(report: PlanReport) -> None:
         assert f"<h2>{name}</h2>" in text
 
 
-def test_the_verdict_and_its_figures_come_first(report: PlanReport) -> None:
+def test_the_page_starts_with_the_verdict_and_its_figures(report: PlanReport) -> None:
     head = plan_page(report).partition("</header>")[0]
     assert '<strong class="badge good">fits</strong>' in head
     for name in ("tokens/s", "step", "MFU", "GiB a device"):
@@ -55,11 +55,11 @@ def test_every_part_of_a_memory_bar_is_in_the_legend() -> None:
     [key] = re.findall(r'<table class="legend">.*?</table>', str(memory(report)), re.DOTALL)
     drawn = {PART_NAMES.get(part, part) for rank in report.ranks for part, size in rank.memory.needed.items() if size}
     fullest = max(report.ranks, key=lambda rank: rank.memory.total).memory.needed
-    assert any(PART_NAMES.get(part, part) in drawn for part, size in fullest.items() if not size)  # another rank's alone
+    assert any(PART_NAMES.get(part, part) in drawn for part, size in fullest.items() if not size)  # a part of other ranks only
     assert all(name in key for name in drawn)
 
 
-def test_names_are_data_wherever_they_come_from() -> None:
+def test_hostile_names_are_escaped() -> None:
     report = pipeline()
     plan = replace(report.plan, model=replace(report.plan.model, name=EVIL), backends=(EVIL,))
     cluster = replace(plan.cluster, name=EVIL, device=replace(plan.cluster.device, name=EVIL))
@@ -78,21 +78,21 @@ def test_names_are_data_wherever_they_come_from() -> None:
     text = plan_page(hostile)
     assert "<script>alert" not in text
     page = Reader(text)
-    page.check_alone()
+    page.check_self_contained()
     assert "".join(page.texts["title"][:1]).startswith(EVIL)
 
 
-def test_a_page_without_candidates_says_why() -> None:
+def test_a_page_without_candidates_states_the_reason() -> None:
     text = plan_page(replace(pipeline(), space=None, no_space="no back end takes it"))
     assert "no back end takes it" in text
     assert "<h2>Funnel</h2>" not in text
 
 
-def test_between_two_candidates_of_the_front_the_line_is_that_of_the_first() -> None:
+def test_the_pareto_front_is_a_step_line() -> None:
     (path,) = re.findall(r'<path d="([^"]+)" class="front-line"', plan_page(pipeline()))
     assert re.fullmatch(r"M[\d.]+ -[\d.]+(H[\d.]+V-[\d.]+)+", path)
 
 
-def test_it_has_its_light_dark_and_printed_looks(report: PlanReport) -> None:
+def test_the_page_has_light_dark_and_print_styles(report: PlanReport) -> None:
     text = plan_page(report)
     assert all(words in text for words in ("prefers-color-scheme: dark", "@media print", 'name="viewport"', 'lang="en"'))

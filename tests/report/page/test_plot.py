@@ -1,4 +1,4 @@
-"""Where marks and lines of a plot stand, and plots as files."""
+"""Positions of marks and lines in plots, and plots as SVG files."""
 
 import re
 from xml.etree import ElementTree
@@ -9,13 +9,13 @@ from strategist.report.page.svg_file import MADE_BY, svg_file
 
 
 def places(*values: tuple[float, float]) -> list[tuple[float, float]]:
-    """Right and up of each mark of (published, predicted), as shares of both axes."""
+    """Position of each mark of (published, predicted), as shares of both axes."""
     scale = equal_scale([value for pair in values for value in pair], ("published", "predicted"), str)
     picture = plot("name", scale, [Mark(across=x, up=y, text="") for x, y in values])
     return [(float(x) / WIDTH, -float(y) / HEIGHT) for x, y in re.findall(r'<circle cx="([-0-9.]+)" cy="([-0-9.]+)"', picture)]
 
 
-def test_equal_values_stand_on_the_diagonal_and_too_slow_ones_above() -> None:
+def test_equal_values_lie_on_the_diagonal_and_overestimates_above() -> None:
     equal, slow, fast = places((1, 1), (10, 20), (100, 10))
     assert abs(equal[0] - equal[1]) < 1e-3
     assert slow[1] > slow[0]
@@ -27,7 +27,7 @@ def test_equal_ratios_are_equal_distances() -> None:
     assert abs((ten[0] - one[0]) - (hundred[0] - ten[0])) <= 1e-3
 
 
-def test_the_diagonal_has_a_band_where_one_is_wanted() -> None:
+def test_the_diagonal_has_a_band_on_request() -> None:
     scale = equal_scale([1.0, 10.0], ("published", "predicted"), str)
     assert diagonal(scale).count("<path") == 1
     band, equal = re.findall(r'<path d="M([^"]+)"', diagonal(scale, 0.2))
@@ -35,7 +35,7 @@ def test_the_diagonal_has_a_band_where_one_is_wanted() -> None:
     assert equal.split("L")[0] == f"0.0 {-scale.up.at(scale.across.low):.1f}"
 
 
-def test_a_plot_as_a_file_has_its_style_its_marks_and_a_line_that_meets_those_ahead() -> None:
+def test_an_svg_file_has_a_style_marks_and_a_line_through_the_front() -> None:
     values = ((10_000.0, 10.4), (26_000.0, 25.3), (12_000.0, 14.0))
     dots = [Mark(across=x, up=y, text=f"trial <{x}>", look="fits" if y == 14.0 else "front") for x, y in values]
     scale = scale_of(dots, "tokens/s", "GiB", (str, str))
@@ -52,5 +52,5 @@ def test_a_plot_as_a_file_has_its_style_its_marks_and_a_line_that_meets_those_ah
     assert "&lt;10000.0&gt;" in svg
 
 
-def test_a_line_without_places_is_nothing() -> None:
+def test_a_line_without_points_is_empty() -> None:
     assert line(equal_scale([1.0, 2.0], ("a", "b"), str), [], "front-line") == Html()

@@ -1,4 +1,4 @@
-"""The report of a run: whole, alone, and true to its measurement."""
+"""The report page of a run: self-contained, and consistent with its measurement."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,20 +30,20 @@ def run(tmp_path: Path) -> RunReport:
     return api.run_report(tmp_path)
 
 
-def test_the_course_of_a_run_is_drawn(run: RunReport) -> None:
-    assert [(step.step, step.loss) for step in run.steps] == [(0, 6.0), (1, 5.0)]  # a step that was cut off is left out
+def test_loss_throughput_and_memory_of_a_run_are_drawn(run: RunReport) -> None:
+    assert [(step.step, step.loss) for step in run.steps] == [(0, 6.0), (1, 5.0)]  # a truncated step is left out
     page = run_page(run)
-    Reader(page).check_alone()
+    Reader(page).check_self_contained()
     for name in ("Predicted and measured", "Loss", "Throughput", "Memory", "Time", "Reproduce"):
         assert f"<h2>{name}</h2>" in page
     assert '<strong class="badge good">ok</strong>' in page
     assert f"{run.plan.workload.tokens_per_step * 2:,.0f} tokens/s" in page
 
 
-def test_a_run_that_failed_says_why(run: RunReport) -> None:
+def test_a_failed_run_shows_its_outcome_and_message(run: RunReport) -> None:
     lost = Measurement(plan_id=run.plan.id, kind=Kind.REAL, outcome=Outcome.OOM, evidence=Evidence(message="<out of memory>"))
     page = run_page(replace(run, measurement=lost, steps=()))
-    Reader(page).check_alone()
+    Reader(page).check_self_contained()
     assert '<strong class="badge bad">oom</strong>' in page
     assert "&lt;out of memory&gt;" in page
 

@@ -1,4 +1,4 @@
-"""Pictures of reports: taken anew, and those in docs/pictures."""
+"""Screenshots of reports: new ones, and those in docs/pictures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +11,11 @@ from tests.report.page.pictures import HEIGHT, PICTURES, Picture, taken
 
 DOCS = Path(__file__).parents[3] / "docs"
 MOST_BYTES = 400_000
-"""Of all pictures together."""
+"""Maximum size of all screenshots together."""
 
 
 def check(picture: Picture, image: Image.Image) -> None:
-    """So wide, as high as asked, on the right paper, and not blank: many colours, none of them nearly everywhere."""
+    """Checks size, background and content of a screenshot: many colours, none of which covers nearly everything."""
     width, height = image.size
     assert width == picture.width
     assert height == HEIGHT if not picture.last else HEIGHT / 2 < height < 2 * HEIGHT
@@ -35,13 +35,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_a_report_is_seen(picture: Picture, shown: Browser, tmp_path: Path) -> None:
+def test_a_new_screenshot_shows_the_report(picture: Picture, shown: Browser, tmp_path: Path) -> None:
     check(picture, taken(picture, shown, tmp_path))
 
 
 @pytest.mark.full
 @needs_browser
-def test_an_empty_page_is_told_from_a_report(shown: Browser, tmp_path: Path) -> None:
+def test_a_screenshot_of_an_empty_page_is_detected(shown: Browser, tmp_path: Path) -> None:
     def empty() -> str:
         return "<!doctype html><section id=memory style='height:900px'>Memory</section>"
 
@@ -50,7 +50,7 @@ def test_an_empty_page_is_told_from_a_report(shown: Browser, tmp_path: Path) -> 
         check(picture, taken(picture, shown, tmp_path))
 
 
-def test_the_pictures_of_the_docs_are_those_and_small() -> None:
+def test_the_screenshots_of_the_docs_are_complete_and_small() -> None:
     found = {path.stem: path for path in (DOCS / "pictures").iterdir()}
     assert set(found) == {picture.name for picture in PICTURES}
     assert sum(path.stat().st_size for path in found.values()) < MOST_BYTES
@@ -59,6 +59,6 @@ def test_the_pictures_of_the_docs_are_those_and_small() -> None:
             check(picture, image)
 
 
-def test_every_picture_is_shown_somewhere() -> None:
+def test_every_screenshot_is_used_on_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS.parent / "README.md", *DOCS.glob("*.md")))
     assert [picture.name for picture in PICTURES if f"pictures/{picture.name}.png" not in pages] == []

@@ -1,4 +1,4 @@
-"""The report of a study: whole, alone, and true to its trials."""
+"""The report page of a study: self-contained, and consistent with its trials."""
 
 import re
 from dataclasses import replace
@@ -28,14 +28,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> StudyReport:
     return api.study_report(tuned(folder, 5, goals=Goals(objectives=("throughput", "memory"))))
 
 
-def test_the_page_is_whole_and_alone(report: StudyReport) -> None:
+def test_the_page_is_valid_and_self_contained(report: StudyReport) -> None:
     text = study_page(report)
-    Reader(text).check_alone()
+    Reader(text).check_self_contained()
     for name in ("Best so far", "Front", "Predicted and measured", "Influence", "Trials", "Spent", "Reproduce"):
         assert f"<h2>{name}</h2>" in text
 
 
-def test_every_trial_is_drawn_and_told(report: StudyReport) -> None:
+def test_every_trial_is_drawn_and_listed(report: StudyReport) -> None:
     assert len(report.trials) == 5
     for picture in (course(report), front(report)):
         assert picture.count("<circle") == 5
@@ -52,45 +52,45 @@ def test_the_best_so_far_never_gets_worse(report: StudyReport) -> None:
     assert len(heights) > 1
 
 
-def test_influence_says_how_many_times_slower_a_value_is() -> None:
+def test_influence_shows_the_slowdown_of_each_value() -> None:
     found = [Influence(setting="tp", share=0.6, means=(("1", 0.2, 3), ("2", 0.5, 4)))]
     page = Reader(influence(found))
     assert "x2.50" in page.texts["td"]
     assert "1: 200 ms (3) · 2: 500 ms (4)" in page.texts["td"]
 
 
-def test_what_was_spent_adds_up(report: StudyReport) -> None:
+def test_spent_device_hours_and_costs_add_up(report: StudyReport) -> None:
     assert sum(item.attempts for item in report.spent) == 5
     assert f">{sum(item.device_hours for item in report.spent):.3g}</td>" in spent(report)
     assert "$5" in spent(replace(report, price_per_device_hour=5 / sum(item.device_hours for item in report.spent)))
 
 
-def test_what_was_learned_is_told(report: StudyReport) -> None:
+def test_the_page_shows_calibration_errors(report: StudyReport) -> None:
     assert report.learned is not None
     assert set(report.learned.step_errors) == set(report.learned.memory_errors)
     assert all(name in measured(report) for name in report.learned.step_errors)
     assert "Median errors" not in measured(replace(report, learned=None))
 
 
-def test_names_and_messages_are_data(report: StudyReport) -> None:
+def test_hostile_names_and_messages_are_escaped(report: StudyReport) -> None:
     first, *others = report.trials
     lost = replace(first.measurement, outcome="crash", evidence=Evidence(message=EVIL))
     trials = (replace(first, ended=EVIL, proposed_by=EVIL, measurement=lost), *others)
     hostile = replace(report, study=EVIL, trials=trials, request=replace(report.request, model=EVIL), commands=((EVIL,),))
     text = study_page(hostile)
     assert "<script>alert" not in text
-    Reader(text).check_alone()
+    Reader(text).check_self_contained()
 
 
 def test_a_study_without_trials_has_a_page(report: StudyReport) -> None:
     text = study_page(replace(report, trials=(), influences=(), spent=(), learned=None))
-    Reader(text).check_alone()
+    Reader(text).check_self_contained()
     assert "No trial has ended well yet." in text
 
 
 @pytest.mark.full
 @needs_browser
-def test_a_browser_shows_it_on_a_phone(report: StudyReport, tmp_path: Path) -> None:
+def test_the_page_fits_the_screen_of_a_phone(report: StudyReport, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(study_page(report), encoding="utf-8")
     with browser(tmp_path) as shown:
