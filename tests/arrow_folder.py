@@ -1,4 +1,4 @@
-"""A folder of tokens as ``Dataset.save_to_disk`` writes it."""
+"""Token folders in the format of ``Dataset.save_to_disk``."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pyarrow
 
 
 def save_to_disk(folder: Path, columns: dict[str, object], rows_a_batch: int = 2) -> Path:
-    """Arrow streams, and the file that says which they are."""
+    """Writes Arrow streams, and the file that lists them."""
     folder.mkdir()
     table = pyarrow.table(columns)
     with pyarrow.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as out:

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by chromedriver in the words of the W3C's WebDriver; tests that need it are skipped without it."""
+"""Headless Chromium through chromedriver (W3C WebDriver); tests that need a browser are skipped without Chromium."""
 
 import base64
 import json
@@ -27,39 +27,39 @@ needs_browser = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium an
 
 @dataclass(frozen=True, kw_only=True)
 class Browser:
-    """A session."""
+    """A WebDriver session."""
 
     address: str
 
     def open(self, page: Path) -> None:
-        """Shows a file."""
+        """Opens a file."""
         self._ask("url", {"url": page.resolve().as_uri()})
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script returns; ``arguments`` are its own."""
+        """The return value of a script with arguments."""
         return self._ask("execute/sync", {"script": script, "args": list(arguments)})
 
     def screen(self, width: int, height: int, *, dark: bool = False) -> None:
-        """A screen of this size, as that of a phone is narrow."""
+        """Sets the screen's size; below 600 pixels it emulates a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._devtools("Emulation.setDeviceMetricsOverride", size)
         look = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._devtools("Emulation.setEmulatedMedia", {"features": [look]})
 
     def bounds(self, selector: str) -> tuple[float, float]:
-        """Where the first element of a selector begins and ends, in pixels from the top of the page."""
+        """Top and bottom of a selector's first element, in pixels from the top of the page."""
         box = "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
         top, bottom = self.run(f"{box} return [box.top + scrollY, box.bottom + scrollY]", selector)
         return top, bottom
 
     def picture(self, top: float, width: float, height: float) -> bytes:
-        """What a part of the page looks like, on the screen or below it, as PNG."""
+        """A screenshot of a part of the page, also below the screen, as PNG."""
         clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
         found = self._devtools("Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True})
         return base64.b64decode(found["data"])
 
     def console(self) -> list[str]:
-        """What the console has said since it was asked last."""
+        """Console messages since the last call."""
         return [entry["message"] for entry in self._ask("se/log", {"type": "browser"})]
 
     def point(self, selector: str) -> None:
@@ -76,9 +76,9 @@ class Browser:
 
 
 def _post(address: str, body: dict[str, Any]) -> Any:
-    asked = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    prepared = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(prepared, timeout=SECONDS) as answer:
             return json.load(answer)["value"]
     except HTTPError as error:
         raise AssertionError(json.load(error)["value"]["message"]) from None
@@ -86,7 +86,7 @@ def _post(address: str, body: dict[str, Any]) -> Any:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own below ``folder``, which ends with the block."""
+    """A browser with a new profile in ``folder``; terminated at the end of the block."""
     driver = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert driver.stdout is not None

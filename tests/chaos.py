@@ -1,9 +1,8 @@
-"""How much a test of reliability tries: a little in every run, the figures of docs/reliability.md in ``make chaos``.
+"""Pytest plugin of reliability tests: small sizes in every run; ``make chaos`` writes docs/reliability.md.
 
-A test marked ``chaos(section, property)`` takes the fixture ``chaos``, which gives sizes and a seed and hears what was found. With
-``--weekly`` sizes are those of the page, and tests marked ``weekly`` run too; with ``--figures PAGE`` the rows of what ran are
-written into it, and those of other tests stay. With ``--kept FOLDER`` a test that can be stopped keeps there what it did, and
-goes on from it when it is called again.
+A test marked ``chaos(section, property)`` uses the fixture ``chaos``, which gives sizes and a seed and records figures. With
+``--weekly`` sizes are those of the page, and tests marked ``weekly`` run too; ``--figures PAGE`` writes rows of the tests that
+ran, and keeps those of others. With ``--kept FOLDER`` a test that supports it stores its progress there, and resumes from it.
 """
 
 import ast
@@ -27,14 +26,14 @@ it as fits into `--minutes`; the row states the size. `make test` and `make test
 `make chaos ONLY='TEST' SEED=N`. Tests assert counts. Seconds in a row are those of its machine, and no test depends on them.
 """
 PROTOCOL = Path(__file__).parents[1] / "runtime" / "strategist_runtime" / "training" / "checkpoint_protocol.py"
-"""Its docstring is the protocol of saving, which stands above the figures of checkpoints."""
+"""Its docstring is the protocol of saving, printed above the rows on checkpoints."""
 
 HEAD = "| property | found | date | machine | seed | test |\n|---|---|---|---|---|---|\n"
 WEEKLY_SECONDS = 7200
-"""After which a test of full size hangs."""
+"""Timeout of a test of full size."""
 
 Rows = dict[str, dict[str, "Row"]]
-"""By section and test."""
+"""Rows by section and test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,41 +59,39 @@ class Row:
 
 @dataclass
 class Chaos:
-    """What a test asks: how much, and from which seed. It says with :meth:`found` what came of it."""
+    """Sizes and seed of a test, and its figures, which :meth:`found` records."""
 
     weekly: bool
     seed: int
     seconds: float = float("inf")
     kept: Path | None = None
     begun: float = field(default_factory=time.monotonic)
-    said: list[str] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)
 
     def size(self, each_run: int, weekly: int) -> int:
-        """How many: of every run of the tests, and of ``make chaos``."""
+        """The size: ``each_run`` in every run of the tests, ``weekly`` in ``make chaos``."""
         return weekly if self.weekly else each_run
 
     def more(self, share: float = 1.0) -> bool:
-        """Whether this share of the time that was given to the test is left: one that tries less says so in its figures."""
+        """Whether this share of the test's time is left; a test that stops early states its size."""
         return time.monotonic() - self.begun < share * self.seconds
 
     def random(self) -> random.Random:
-        """Chances of this seed."""
+        """Random numbers of this seed."""
         return random.Random(self.seed)
 
     def found(self, figure: str) -> None:
-        """A figure as the page shows it; several are joined."""
-        self.said.append(figure)
+        """Records a figure for the page; several are joined."""
+        self.figures.append(figure)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos")
     group.addoption("--weekly", action="store_true", help="tests of reliability at the size of docs/reliability.md")
-    group.addoption(
-        "--seed", type=int, help="where their chances begin; if not given another one each week, always the same in every run"
-    )
-    group.addoption("--minutes", type=float, default=float("inf"), help="after which those that try many times try no more")
-    group.addoption("--kept", type=Path, metavar="FOLDER", help="where those that can be stopped keep what they did")
-    group.addoption("--figures", type=Path, metavar="PAGE", help="write what they found into this page")
+    group.addoption("--seed", type=int, help="seed of random numbers; by default a new one with --weekly, otherwise fixed")
+    group.addoption("--minutes", type=float, default=float("inf"), help="time limit of tests that repeat many times")
+    group.addoption("--kept", type=Path, metavar="FOLDER", help="where resumable tests store their progress")
+    group.addoption("--figures", type=Path, metavar="PAGE", help="write the figures into this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> Iterator[Chaos]:
-    """Sizes and seed, which is shown when the test fails. Every run tries the same: its verdict is of the change alone."""
+    """Sizes and seed; a failing test prints its seed. Without --weekly the seed is fixed, so every run tests the same."""
     weekly: bool = request.config.getoption("weekly")
     given: int | None = request.config.getoption("seed")
     other = random.randrange(10**6) if weekly else crc32(request.node.nodeid.encode()) % 10**6
@@ -126,42 +123,42 @@ def chaos(request: pytest.FixtureRequest) -> Iterator[Chaos]:
     section, what = marker.args
     kind = f" ({request.node.callspec.id})" if hasattr(request.node, "callspec") else ""
     row = Row(
-        property=what + kind, found="; ".join(made.said), date=f"{date.today()}", machine=machine(), seed=f"{made.seed}",
+        property=what + kind, found="; ".join(made.figures), date=f"{date.today()}", machine=machine(), seed=f"{made.seed}",
         test=request.node.nodeid,
     )  # fmt: skip
     request.node.user_properties.append((section, row.line()))
 
 
 def machine() -> str:
-    """The one at hand, in words."""
+    """Description of this machine."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{len(os.sched_getaffinity(0))} cores, {memory_bytes / 2**30:.0f} GiB, Python {platform.python_version()}"
 
 
 class Page:
-    """Writes what each test found as soon as it ends: of a run that is cut short, what it came to stays."""
+    """Writes each test's row as soon as the test ends, so an aborted run keeps its rows."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._failed = path, dict[str, str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            said = getattr(report.longrepr, "reprcrash", None)
-            self._failed[report.nodeid] = " ".join(str(said.message if said else report.longrepr).split())[:200]
+            figures = getattr(report.longrepr, "reprcrash", None)
+            self._failed[report.nodeid] = " ".join(str(figures.message if figures else report.longrepr).split())[:200]
         if report.when == "teardown":
             self._write([(section, Row.read(str(line))) for section, line in report.user_properties if section in SECTIONS])
 
     def _write(self, found: list[tuple[str, Row]]) -> None:
         rows = read(self._path)
         for section, row in found:
-            said = f"**FAILED**: {self._failed[row.test]}" if row.test in self._failed else row.found
-            if said:  # nothing was, where the test was skipped
-                rows[section][row.test] = replace(row, found=said)
+            figures = f"**FAILED**: {self._failed[row.test]}" if row.test in self._failed else row.found
+            if figures:  # empty if the test was skipped
+                rows[section][row.test] = replace(row, found=figures)
         self._path.write_text(page(rows), encoding="utf-8")
 
 
 def read(path: Path) -> Rows:
-    """The rows of a page; none where there is no page yet."""
+    """The rows of a page; none if the page does not exist."""
     rows: Rows = {section: {} for section in SECTIONS}
     section = ""
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -174,7 +171,7 @@ def read(path: Path) -> Rows:
 
 
 def page(rows: Rows) -> str:
-    """The page, rows in the order of their tests."""
+    """The page, with rows sorted by test."""
     tables = (
         f"## {name}\n\n{_above(name)}{HEAD}{''.join(rows[name][test].line() for test in sorted(rows[name]))}"
         for name in SECTIONS
@@ -184,7 +181,7 @@ def page(rows: Rows) -> str:
 
 
 def _above(section: str) -> str:
-    """What is said of a section before its figures."""
+    """Text before the table of a section."""
     if section != "Checkpoints":
         return ""
     return f"```text\n{ast.get_docstring(ast.parse(PROTOCOL.read_text(encoding='utf-8')))}\n```\n\n"

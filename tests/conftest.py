@@ -1,4 +1,4 @@
-"""What every test may count on."""
+"""Fixtures of all tests."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ settings.load_profile("no clock")
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:
-    """Processes that tests start hear signals, although a job in the background or under nohup begins with some of them ignored."""
+    """Restores default signal handlers, which a background job or nohup may have set to ignore, for processes of tests."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is signal.SIG_IGN:
@@ -26,8 +26,8 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_stands() -> None:
-    """What the person who runs the tests has configured decides none of them."""
+def no_user_configuration() -> None:
+    """Removes the user's configuration from the environment."""
     for name in [name for name in os.environ if name.startswith("STRATEGIST_")]:
         del os.environ[name]
     os.environ["STRATEGIST_CONFIG"] = ""
@@ -36,13 +36,13 @@ def nothing_stands() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the person's cache folder holds decides no test, and no test writes there."""
+    """Replaces the user's cache folder by an empty one."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of this session's own, without a port; where none is installed, what needs it is skipped."""
+    """A PostgreSQL server of this test session, without a port; tests that need one are skipped if none is installed."""
     if reason := missing():
         pytest.skip(reason)
     with PostgresServer.started() as server:
@@ -51,7 +51,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def server(request: pytest.FixtureRequest) -> str:
-    """What ``Ledger.open(..., server=)`` takes: nothing for SQLite, and a study of its own on the server."""
+    """The ``server`` argument of ``Ledger.open``: empty for SQLite, or the address of a new study on the server."""
     if request.param == "sqlite":
         return ""
     own: PostgresServer = request.getfixturevalue("postgres")

@@ -1,4 +1,4 @@
-"""What the kernel says of a folder: every opening, change and removal of what lies in it, by whichever process. Linux only."""
+"""Watches a folder with inotify: every opening, change and removal of its files, by any process. Linux only."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Watched:
-    """The events since it was made, as ``(folder, name)``."""
+    """Events since the watch began, as ``(folder, name)``."""
 
     def __init__(self, descriptor: int, folders: dict[int, Path]) -> None:
         self._descriptor, self._folders = descriptor, folders

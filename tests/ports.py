@@ -1,4 +1,4 @@
-"""Ports for servers that are started in a moment."""
+"""Free ports for servers of tests."""
 
 import random
 import socket
@@ -6,9 +6,9 @@ from contextlib import suppress
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Below those that the kernel gives to whoever asks for any, so that nobody gets them meanwhile."""
+    """Free ports below the kernel's ephemeral range, so that no other process gets them meanwhile."""
     found: set[int] = set()
-    chance = random.SystemRandom()  # two runs of the tests are not to draw the same ones
+    chance = random.SystemRandom()  # two test runs must not draw the same ports
     while len(found) < count:
         with socket.socket() as one, suppress(OSError):
             one.bind((address, chance.randrange(16000, 32000)))

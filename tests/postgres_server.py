@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: on a Unix socket in a folder of its own, as a user who is not root, gone at the end."""
+"""A real PostgreSQL server for tests: on a Unix socket in a temporary folder, not as root, terminated at the end."""
 
 import os
 import pwd
@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 DURABLE = ("-c", "listen_addresses=", "-c", "max_connections=60")
-"""Every commit reaches the disk; whoever is on the machine cannot reach the server over the network."""
+"""Commits are flushed to the disk; no network port."""
 
 SPEEDS = ("-c", "fsync=off", *DURABLE)
-"""A test never loses power."""
+"""Options without fsync, since tests never lose power."""
 
-server_in_full = pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.full)], indirect=True)
-"""Marks a test that takes a server only in ``make test-all``, for what a server does by itself is held by others in every run."""
+postgres_full_only = pytest.mark.parametrize("server", ["sqlite", pytest.param("postgres", marks=pytest.mark.full)], indirect=True)
+"""Mark of a test that uses PostgreSQL only in ``make test-all``; other tests cover the server in every run."""
 
 
 def missing() -> str:
-    """Why no server can be started here; empty where one can."""
+    """The reason why no server can be started; empty if one can."""
     if find_spec("psycopg") is None:
         return "psycopg is not installed: pip install 'torch-strategist[postgres]'"
     if binary("postgres") is None or binary("initdb") is None:
@@ -38,7 +38,7 @@ def missing() -> str:
 
 
 def binary(name: str) -> str | None:
-    """The program, on the path or where Debian keeps it."""
+    """The path of a program, on PATH or in Debian's folder."""
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return shutil.which(name) or (str(versions[-1]) if versions else None)
 
@@ -50,7 +50,7 @@ def _account() -> pwd.struct_passwd | None:
 
 @dataclass(kw_only=True)
 class PostgresServer:
-    """A running server; ``stop`` and ``start`` are for tests of its absence."""
+    """A running server; ``stop`` and ``start`` are for tests of reconnection."""
 
     folder: Path
     options: tuple[str, ...] = SPEEDS
@@ -84,11 +84,11 @@ class PostgresServer:
         return f"postgresql:///postgres?host={self.folder}&user=postgres"
 
     def study(self) -> str:
-        """The address of a study that nobody has used."""
+        """The address of a new study."""
         return f"{self.address}&study=test-{uuid.uuid4().hex}"
 
     def start(self) -> None:
-        """Starts it, and returns when it takes connections."""
+        """Starts the server, and returns when it accepts connections."""
         command = [binary("postgres"), "-D", self.data, "-k", str(self.folder), *self.options]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **self._user())
@@ -97,16 +97,16 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
-        """Ends it at once, without a word to whoever is connected; SIGKILL kills all of its processes."""
+        """Stops the server at once, without notice to clients; SIGKILL kills all of its processes."""
         if self.process is not None and self.runs:
             pid = self.process.pid
-            its = list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))  # in sessions of their own
+            its = list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))  # children have their own sessions
             self.process.send_signal(number)
             for child in its if number is signal.SIGKILL else ():
                 with suppress(ProcessLookupError):
                     os.kill(child, number)
             self.process.wait()
-            while any(_runs(child) for child in its):  # as long as one has the shared memory, no other server starts
+            while any(_runs(child) for child in its):  # while a child holds the shared memory, no other server starts
                 time.sleep(0.01)
 
     def _ready(self) -> bool:

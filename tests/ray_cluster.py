@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine's loopback, with a CPU each, in a folder of its own; gone at the end."""
+"""A real Ray cluster of two nodes with one CPU each on this machine's loopback, in a temporary folder; terminated at the end."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ MARK = "RAY_TEST_NODE"
 
 
 def missing() -> str:
-    """Why no cluster can be started here; empty where one can."""
+    """The reason why no cluster can be started; empty if one can."""
     return "" if RAY.exists() else "ray is not installed: make frameworks"
 
 
 @dataclass(kw_only=True)
 class RayCluster:
-    """A running cluster; ``environment`` has commands find Ray and it."""
+    """A running cluster; ``environment`` makes commands find Ray and the cluster."""
 
     folder: Path
     port: int
@@ -42,7 +42,7 @@ class RayCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Some of it for Ray's processes only, as on a machine that is not a test's."""
+        """Variables of commands; some are needed by Ray's processes only."""
         packages = [str(RAY), *filter(None, [os.environ.get("PYTHONPATH")])]
         programs = [str(Path(sys.executable).parent), os.environ["PATH"]]
         return {
@@ -81,7 +81,7 @@ class RayCluster:
             self.nodes[name] = subprocess.Popen(command, env=environment, preexec_fn=_ends_with_tests, **streams)
 
     def lose(self, name: str) -> None:
-        """All that Ray runs on a node is gone at once."""
+        """Kills all of a node's processes."""
         mark = f"\0{MARK}={self._mark(name)}\0".encode()
         while left := [pid for pid in filter(str.isdigit, os.listdir("/proc")) if mark in b"\0" + _environment(pid)]:
             for pid in left:
@@ -91,15 +91,15 @@ class RayCluster:
             self.nodes[name].poll()
 
     def await_nodes(self, count: int) -> None:
-        """Until so many nodes are alive; the timeout of the test is the limit.
+        """Waits until ``count`` nodes are alive; the test's timeout is the limit.
 
         Raises:
-            RuntimeError: one of them ended; with what they said.
+            RuntimeError: a node ended; with the nodes' logs.
         """
-        asked = "import ray, sys; ray.init(logging_level='error'); print(sum(node['Alive'] for node in ray.nodes()))"
+        script = "import ray, sys; ray.init(logging_level='error'); print(sum(node['Alive'] for node in ray.nodes()))"
         environment = {**os.environ, **self.environment}
         while all(node.poll() is None for node in self.nodes.values()):
-            done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True)
+            done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
             if done.stdout.strip() == str(count):
                 return
         raise RuntimeError("".join(path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.out")))

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this machine, in a folder of its own: munged, slurmctld and two slurmd, gone at the end.
+"""A real Slurm cluster of two nodes on this machine: munged, slurmctld and two slurmd in a temporary folder.
 
 Needs root (slurmd starts jobs as their user) and Debian's slurm-wlm and munge.
 """
@@ -50,7 +50,7 @@ PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscrib
 
 
 def missing() -> str:
-    """Why no cluster can be started here; empty where one can."""
+    """The reason why no cluster can be started; empty if one can."""
     if os.geteuid() != 0:
         return "slurmd runs as root"
     absent = next((name for name in PROGRAMS if shutil.which(name) is None), "")
@@ -59,7 +59,7 @@ def missing() -> str:
 
 @dataclass(kw_only=True)
 class SlurmCluster:
-    """A running cluster; ``environment`` has commands find it."""
+    """A running cluster; ``environment`` makes commands find the cluster."""
 
     folder: Path
 
@@ -67,8 +67,8 @@ class SlurmCluster:
     def environment(self) -> dict[str, str]:
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def asked(self, *command: str) -> str:
-        """What a command of Slurm's prints."""
+    def output_of(self, *command: str) -> str:
+        """Output of a Slurm command."""
         environment = {**os.environ, **self.environment}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -114,17 +114,17 @@ class SlurmCluster:
             return subprocess.Popen(command, env={**os.environ, **self.environment}, start_new_session=True, **streams)
 
     def _await_nodes(self, daemons: "list[subprocess.Popen[bytes]]") -> None:
-        """Both nodes are idle; the timeout of the test is the limit.
+        """Waits until both nodes are idle; the test's timeout is the limit.
 
         Raises:
-            RuntimeError: a daemon ended; with what it said.
+            RuntimeError: a daemon ended; with the daemons' logs.
         """
         while True:
             if any(daemon.poll() is not None for daemon in daemons):
-                said = "".join(path.read_text(errors="replace")[-800:] for path in self.folder.glob("*.log"))
-                raise RuntimeError(f"Slurm did not start: {said}")
+                logs = "".join(path.read_text(errors="replace")[-800:] for path in self.folder.glob("*.log"))
+                raise RuntimeError(f"Slurm did not start: {logs}")
             try:
-                if self.asked("sinfo", "--noheader", "--format=%T").split() == ["idle"]:
+                if self.output_of("sinfo", "--noheader", "--format=%T").split() == ["idle"]:
                     return
             except subprocess.CalledProcessError:
                 pass
@@ -132,6 +132,6 @@ class SlurmCluster:
 
 
 def _size() -> dict[str, int]:
-    """What each of the two nodes may say it has: slurmd takes no node that says more than is there."""
+    """Cores and memory of each node; slurmd refuses a node that claims more than the machine has."""
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return {"cores": min(2, os.cpu_count() or 1), "memory_mib": min(8000, memory_mib // 2)}

@@ -1,4 +1,4 @@
-"""A process on a terminal of its own, and what that terminal shows: as much of xterm as a display draws with."""
+"""A process on a pseudo-terminal, and an emulation of the screen: the part of xterm that the display uses."""
 
 import codecs
 import fcntl
@@ -16,7 +16,7 @@ ALTERNATE, CURSOR, HOME = "1049", "25", b"\x1b[H"
 
 
 class Page:
-    """A grid of characters with a cursor. ``overrun`` says whether a line ever ran into the next one."""
+    """A grid of characters with a cursor. ``overrun``: whether a line was ever longer than the screen."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -51,7 +51,7 @@ class Page:
 
 
 class Terminal:
-    """Runs a command and shows it; ``main`` and ``screen`` are its two pages, of which ``alternate`` says that the second is on."""
+    """Runs a command on a terminal; ``main`` and ``screen`` are its main and alternate screen, ``alternate`` the active one."""
 
     def __init__(self, command: Sequence[str], width: int, height: int, environment: Mapping[str, str]) -> None:
         self.main, self.screen = Page(width, height), Page(width, height)
@@ -82,38 +82,38 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """The page that is on."""
+        """Text of the active screen."""
         return (self.screen if self.alternate else self.main).text
 
     def resize(self, width: int, height: int) -> None:
-        """Changes the size as a person does."""
+        """Resizes the terminal."""
         self._resize(self._master, width, height)
         self.main.resize(width, height)
         self.screen.resize(width, height)
 
     def press(self, keys: bytes) -> None:
-        """What is typed; the terminal makes signals of some keys."""
+        """Types keys; the terminal turns some of them into signals."""
         os.write(self._master, keys)
 
     def until(self, *words: str) -> str:
-        """Waits until all the words are shown, and returns what is."""
+        """Waits until all the words are shown, and returns the screen's text."""
         while not all(word in self.shown for word in words):
             assert self._read(), f"{words} were never shown\n{self.shown}"
         return self.shown
 
     def until_left(self) -> None:
-        """Waits until the page of the shell is on."""
+        """Waits until the main screen is active."""
         while self.alternate:
             assert self._read()
 
     def until_drawn_again(self) -> None:
-        """Waits until the screen was drawn anew: what had begun already, all of it once, and the beginning of the next."""
+        """Waits until the screen has been redrawn completely: until the third new frame begins."""
         end = self.written.count(HOME) + 3
         while self.written.count(HOME) < end:
             assert self._read()
 
     def end(self) -> int:
-        """Waits for the end; the exit code."""
+        """Waits for the end of the process; returns the exit code."""
         while self._read():
             pass
         return self.process.wait()
@@ -121,7 +121,7 @@ class Terminal:
     def _read(self) -> bool:
         try:
             data = os.read(self._master, 65536)
-        except OSError:  # nobody has the terminal open any more
+        except OSError:  # the process has closed the terminal
             return False
         self.written += data
         self._take(self._left + self._decoder.decode(data))

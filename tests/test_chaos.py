@@ -1,4 +1,4 @@
-"""The page of reliability says what its tests found, and nothing else."""
+"""The chaos plugin: sizes, seeds, and the page of reliability."""
 
 import ast
 import os
@@ -32,8 +32,8 @@ def test_skipped(chaos):
 """
 
 
-def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Pytest with the plugin alone, on those tests."""
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest with only this plugin on the sample tests."""
     (folder / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "chaos", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
@@ -45,8 +45,8 @@ def rows(folder: Path) -> dict[str, tuple[str, str]]:
     return {row.test: (section, row.found) for section, table in found.items() for row in table.values()}
 
 
-def test_a_run_writes_what_was_found(tmp_path: Path) -> None:
-    ran(tmp_path, "--weekly", "--seed", "7", "--figures", "page.md")
+def test_a_run_writes_its_figures_to_the_page(tmp_path: Path) -> None:
+    run_pytest(tmp_path, "--weekly", "--seed", "7", "--figures", "page.md")
     assert rows(tmp_path) == {
         "test_it.py::test_long[a]": ("The store", "0 left"),
         "test_it.py::test_long[b]": ("The store", "**FAILED**: AssertionError: b / is lost assert 'b' == 'a' - a + b"),
@@ -56,37 +56,37 @@ def test_a_run_writes_what_was_found(tmp_path: Path) -> None:
     assert "| 7 | `test_it.py::test_numbers` |" in (tmp_path / "page.md").read_text()
 
 
-def test_the_rows_of_other_tests_stay(tmp_path: Path) -> None:
-    ran(tmp_path, "--weekly", "--figures", "page.md")
-    ran(tmp_path, "--figures", "page.md", "test_it.py::test_numbers")
+def test_rows_of_other_tests_are_kept(tmp_path: Path) -> None:
+    run_pytest(tmp_path, "--weekly", "--figures", "page.md")
+    run_pytest(tmp_path, "--figures", "page.md", "test_it.py::test_numbers")
     assert rows(tmp_path)["test_it.py::test_numbers"] == ("Trials", "1 tried; 0 lost")
     assert "test_it.py::test_long[a]" in rows(tmp_path)
 
 
-def test_a_run_that_is_cut_short_leaves_what_it_came_to(tmp_path: Path) -> None:
+def test_an_aborted_run_keeps_its_finished_rows(tmp_path: Path) -> None:
     (tmp_path / "test_later.py").write_text("import os\n\ndef test_end():\n    os._exit(9)\n")
-    assert ran(tmp_path, "--figures", "page.md", "test_it.py::test_numbers", "test_later.py").returncode == 9
+    assert run_pytest(tmp_path, "--figures", "page.md", "test_it.py::test_numbers", "test_later.py").returncode == 9
     assert rows(tmp_path) == {"test_it.py::test_numbers": ("Trials", "1 tried; 0 lost")}
 
 
-def test_every_run_leaves_out_what_is_weekly(tmp_path: Path) -> None:
-    done = ran(tmp_path)
+def test_weekly_tests_run_only_with_the_weekly_option(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path)
     assert done.returncode == 0
     assert "1 passed, 1 skipped, 2 deselected" in done.stdout
 
 
-def test_the_seed_is_shown_where_it_fails(tmp_path: Path) -> None:
-    assert "seed 42" in ran(tmp_path, "--weekly", "--seed", "42").stdout
+def test_a_failing_test_prints_its_seed(tmp_path: Path) -> None:
+    assert "seed 42" in run_pytest(tmp_path, "--weekly", "--seed", "42").stdout
 
 
 @pytest.mark.parametrize("only", ["", "tests/executors/test_faulty_trials.py::test_many_trials_in_a_row_leak_nothing[runtime]"])
 def test_make_chaos_finds_its_tests(only: str) -> None:
     make = ["make", "-n", "-o", ".venv/ready", "chaos", f"ONLY={only}", "SEED=7"]
-    # Where `make test` runs this, its own flags would have this one print the folder that it enters.
+    # Flags of an outer `make test` would print the folder.
     ours = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     program, *words = shlex.split(subprocess.run(make, cwd=ROOT, env=ours, capture_output=True, text=True, check=True).stdout)
     assert program.endswith("/pytest")
-    some = ["tests/ledger" if word == "tests" else word for word in words]  # to collect all of them takes half a minute
+    some = ["tests/ledger" if word == "tests" else word for word in words]  # collecting all tests takes half a minute
     command = [sys.executable, "-m", "pytest", *some, "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = [line for line in done.stdout.splitlines() if "::" in line]
@@ -95,7 +95,7 @@ def test_make_chaos_finds_its_tests(only: str) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / "docs" / "reliability.md").exists(), reason="no run has been made")
-def test_each_row_of_the_page_is_of_a_test_that_is_there() -> None:
+def test_each_row_of_the_page_names_an_existing_test() -> None:
     found = plugin.read(ROOT / "docs" / "reliability.md")
     tests = [row.test for table in found.values() for row in table.values()]
     assert tests

@@ -1,4 +1,4 @@
-"""The examples in docstrings of the use-cases say what happens."""
+"""Examples in docstrings of the API run and print what they show."""
 
 import doctest
 import importlib
@@ -25,11 +25,11 @@ EXAMPLES = [found for name in MODULES for found in FINDER.find(importlib.import_
 )
 def test_an_example_prints_what_it_shows(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said: list[str] = []
-    doctest.DocTestRunner().run(example, out=said.append)
-    assert said == []
+    failures: list[str] = []
+    doctest.DocTestRunner().run(example, out=failures.append)
+    assert failures == []
 
 
-def test_what_the_package_hands_out_has_examples() -> None:
+def test_exported_functions_have_examples() -> None:
     have = {example.name.rpartition(".")[2] for example in EXAMPLES}
     assert {"strategist", "plan", "run", "tune", "study", "explain", "compare", "why_not", "price"} <= have

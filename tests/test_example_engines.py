@@ -1,4 +1,4 @@
-"""The examples of engines do what they say, on two hosts of this machine, on a real Slurm and on a real Ray."""
+"""Example scripts of engines run on two hosts of this machine, on a real Slurm and on a real Ray."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def test_a_plan_runs_on_two_hosts(tmp_path: Path) -> None:
     if not available():
         pytest.skip("networks of our own need root and iproute2")
     plan = tmp_path / "plan.json"
-    asked = ["--model", "tiny", "--gpus", "2x1xcpu", "--seq-len", "64", "--global-batch", "8", "--backend", "native"]
-    assert main(["plan", *asked, "-o", str(plan)]) == 0
+    request = ["--model", "tiny", "--gpus", "2x1xcpu", "--seq-len", "64", "--global-batch", "8", "--backend", "native"]
+    assert main(["plan", *request, "-o", str(plan)]) == 0
     with two_hosts("1gbit") as pair:
         names, addresses = zip(*(item.split("=") for item in pair.hosts.split(",")), strict=True)
         environment = {**os.environ, "PATH": PATHS, "ADDRESSES": " ".join(addresses), "REMOTE_SHELL": SHELL}
@@ -36,14 +36,14 @@ def test_a_plan_runs_on_two_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("slurm")
-def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
+def test_two_tuners_of_a_slurm_array_share_a_study(tmp_path: Path) -> None:
     if why := missing():
         pytest.skip(why)
     with SlurmCluster.started() as slurm:
         environment = {**os.environ, **slurm.environment, "PATH": PATHS, "TRIALS": "3", "OMP_NUM_THREADS": "1"}
         command = ["sbatch", str(EXAMPLES / "slurm_array.sbatch"), str(tmp_path / "study")]
         subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
-        while slurm.asked("squeue", "--noheader"):
+        while slurm.output_of("squeue", "--noheader"):
             time.sleep(0.5)
     logs = "".join(path.read_text() for path in tmp_path.glob("tune-*.log"))
     trials = read(tmp_path / "study").trials
@@ -51,7 +51,7 @@ def test_two_tuners_of_an_array_share_a_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("ray")
-def test_two_trials_run_at_once_on_ray(tmp_path: Path) -> None:
+def test_two_trials_run_in_parallel_on_ray(tmp_path: Path) -> None:
     if why := ray_cluster.missing():
         pytest.skip(why)
     with ray_cluster.RayCluster.started() as ray:

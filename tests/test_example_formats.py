@@ -1,4 +1,4 @@
-"""The example of a script in plain PyTorch is what would be exported today, and trains."""
+"""The example of a plain PyTorch export is up to date, and trains."""
 
 import ast
 import os
@@ -25,7 +25,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_example_is_what_would_be_exported_but_for_remarks(exported: Path) -> None:
+def test_the_example_equals_a_new_export_except_comments(exported: Path) -> None:
     old, new = (
         {path.name: ast.dump(ast.parse(path.read_text())) for path in folder.glob("*.py")}
         for folder in (FORMATS / "pytorch", exported)
@@ -45,7 +45,7 @@ def test_the_example_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.py", "model.py", "train.sh"])
-def test_each_file_of_the_example_is_read_by_its_constants(name: str, tmp_path: Path) -> None:
+def test_each_file_of_the_example_is_imported_with_its_constants(name: str, tmp_path: Path) -> None:
     found = api.import_plan(FORMATS / "pytorch" / name, GivenValues(gpus="4xcpu"))
     assert found == api.import_plan(FORMATS / "pytorch" / "plan.py", GivenValues(gpus="4xcpu"))
     alone = tmp_path / name
@@ -54,6 +54,6 @@ def test_each_file_of_the_example_is_read_by_its_constants(name: str, tmp_path: 
         api.import_plan(alone, GivenValues(gpus="4xcpu"))
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_passes_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(FORMATS / "pytorch" / "plan.py"), "--gpus", "4xcpu"]) == 0
     assert "What it describes  dp_shard 2, tp 2" in capsys.readouterr().out

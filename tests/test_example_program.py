@@ -1,4 +1,4 @@
-"""The example of docs/programs.md: a training script of one's own, tuned with real ranks of torch."""
+"""The example of docs/programs.md: a user's training script, tuned with real torch ranks."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parents[1] / "examples" / "program" / "program.yaml"
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
-def test_a_script_of_ones_own_is_tuned(tmp_path: Path) -> None:
+def test_a_users_training_script_is_tuned(tmp_path: Path) -> None:
     workload = Workload(seq_len=32, global_batch=4, precision="fp32")
     request = Request(model="tiny", gpus="2xcpu", workload=workload, backend=str(PROGRAM), fix={"recompute": "full"})
     result = api.tune(

@@ -1,4 +1,4 @@
-"""A rehearsal of the day on a GPU, on a CPU: what is prepared runs, whatever fails is a row, and rows become measurements."""
+"""Rehearsal of benchmarks/gpu_day.py on a CPU: prepared cases run, failures are rows, and rows become measurements."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(280)]
 
 
-def day(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run_gpu_day(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "benchmarks/gpu_day.py", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -28,9 +28,9 @@ def test_a_day_is_prepared_run_and_absorbed(tmp_path: Path) -> None:
     folder, kept = tmp_path / "day", tmp_path / "kept" / "cpu.jsonl"
     names = ("copies", "base", "streamed 1", "beside eager", "fsdp 4")
     only = [word for name in names for word in ("--only", name)]
-    assert day("prepare", folder, "--gpu", "cpu", "--no-wheels", *only).returncode == 0
+    assert run_gpu_day("prepare", folder, "--gpu", "cpu", "--no-wheels", *only).returncode == 0
     for session in ("first", "grid", "shadow"):
-        done = day(session, folder, "--out", folder)
+        done = run_gpu_day(session, folder, "--out", folder)
         assert done.returncode == 0, done.stderr
     found = {row["case"]: row for name in ("first", "grid", "shadow") for row in rows(folder / f"{name}.jsonl")}
     assert {name: row["error"] for name, row in found.items()} == dict.fromkeys(names, "")
@@ -43,17 +43,17 @@ def test_a_day_is_prepared_run_and_absorbed(tmp_path: Path) -> None:
         assert row["predicted"]["step_seconds"] > 0
     first_losses = found["beside eager"]["measured"]["losses"][0]
     assert first_losses[0] == pytest.approx(first_losses[1], rel=1e-3)
-    done = day("absorb", folder, "--into", kept)
+    done = run_gpu_day("absorb", folder, "--into", kept)
     assert "allocated: median" in done.stdout, done.stderr
     assert [record.measurement.plan_id for record in history.read(kept).records] == [
         found[name]["plan_id"] for name in ("base", "streamed 1")
     ]
-    day("absorb", folder, "--into", kept)  # adds nothing that is there
+    run_gpu_day("absorb", folder, "--into", kept)  # adds no duplicates
     assert len(history.read(kept).records) == 2
     assert len(rows(kept.parent / "rows" / kept.name)) == len(names)
 
 
-def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
+def test_a_failed_or_skipped_case_is_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "day"
     (folder / "cases").mkdir(parents=True)
     scripts = {"fails": "raise SystemExit('no such kernel')", "hangs": "import time; time.sleep(60)", "runs": "", "long": ""}
@@ -62,10 +62,10 @@ def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
     cases = {name: {"arguments": [str(tmp_path / f"{name}.py")], "expected_seconds": 0.1} for name in scripts}
     cases["hangs"]["limit_seconds"] = 0.5
     cases["long"]["expected_seconds"] = 999.0
-    for number, (name, said) in enumerate(cases.items()):
-        case = {"version": 1, "type": "Case", **complete(name), **said}
+    for number, (name, changes) in enumerate(cases.items()):
+        case = {"version": 1, "type": "Case", **complete(name), **changes}
         (folder / "cases" / f"{number}.json").write_text(json.dumps(case), encoding="utf-8")
-    done = day("first", folder, "--out", folder, "--seconds", 60)
+    done = run_gpu_day("first", folder, "--out", folder, "--seconds", 60)
     assert done.returncode == 0, done.stderr
     found = {row["case"]: row for row in rows(folder / "first.jsonl")}
     assert found["fails"]["error"] == "exit code 1"
@@ -73,14 +73,14 @@ def test_a_case_that_fails_or_has_no_time_is_a_row(tmp_path: Path) -> None:
     assert found["hangs"]["error"].startswith("ended after ")
     assert found["long"]["error"].startswith("not started: ")
     assert [row["case"] for row in rows(folder / "first.jsonl")] == list(scripts)
-    day("first", folder, "--out", folder, "--seconds", 60)  # what ran well stays as it is
+    run_gpu_day("first", folder, "--out", folder, "--seconds", 60)  # successful cases are kept
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 1
-    day("first", folder, "--out", folder, "--only", "runs")
+    run_gpu_day("first", folder, "--out", folder, "--only", "runs")
     assert [row["case"] for row in rows(folder / "first.jsonl")].count("runs") == 2
 
 
 def complete(name: str) -> dict[str, Any]:
-    """A case as prepare writes it, of a command."""
+    """A complete case of a command, as ``prepare`` writes."""
     return {
         "name": name, "session": "first", "arguments": [], "plan": None, "rank": None, "simulated": None, "not_simulated": "",
         "expected_seconds": 1.0, "limit_seconds": 30.0,
@@ -88,13 +88,13 @@ def complete(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+def test_wrong_input_prints_one_error_line(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("", encoding="utf-8")
     for words, law in (
         (("prepare", tmp_path, "--gpu", "cpu"), "holds files already"),
         (("prepare", tmp_path / "new", "--gpu", "cpu", "--only", "bose"), "did you mean base"),
         (("absorb", tmp_path), "has no rows"),
     ):
-        done = day(*words)
+        done = run_gpu_day(*words)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
         assert law in done.stderr

@@ -1,4 +1,4 @@
-"""What the guides show is what the commands print."""
+"""Commands of the guides print the shown output."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ GUIDES = [
 
 
 def transcript(guide: Path) -> Iterator[tuple[list[str], str]]:
-    """The commands of a guide's console blocks, each with what it is shown to print."""
+    """Commands of a guide's console blocks, each with its shown output."""
     for block in re.findall(r"^```console\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = entry.partition("\n")
@@ -27,7 +27,7 @@ def transcript(guide: Path) -> Iterator[tuple[list[str], str]]:
 
 
 def pattern(shown: str) -> str:
-    """Exactly these lines; ``...`` stands for any lines where it is alone, else for any part of a line."""
+    """A pattern of these lines; ``...`` alone stands for any lines, within a line for any part of the line."""
     lines = (r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in shown.splitlines())
     return "".join(lines)
 
@@ -40,9 +40,9 @@ def pattern(shown: str) -> str:
             path, id=f"{path.parent.name}-{path.stem}", marks=[pytest.mark.full] if path.stem in ("tutorial", "by-hand") else []
         )
         for path in GUIDES
-    ],  # the tutorial tunes on real ranks; answers on thousands of devices take most of a minute
+    ],  # the tutorial tunes with real ranks; plans for thousands of devices take most of a minute
 )
-def test_every_command_of_a_guide_prints_what_it_shows(
+def test_every_command_of_a_guide_prints_the_shown_output(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "guide"
@@ -58,7 +58,7 @@ def test_every_command_of_a_guide_prints_what_it_shows(
         assert re.fullmatch(pattern(shown), printed), f"strategist {shlex.join(arguments)}\n{printed}"
 
 
-def test_what_is_left_out_is_marked() -> None:
+def test_omitted_lines_match_an_ellipsis() -> None:
     assert re.fullmatch(pattern("a\n...\nd ...\n"), "a\nb\nc\nd e\n")
     assert re.fullmatch(pattern("a\n...\n"), "a\n")
     assert not re.fullmatch(pattern("a\nc\n"), "a\nb\nc\n")

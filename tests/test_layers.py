@@ -1,4 +1,4 @@
-"""The laws of the house: who may import whom, what only one place may do, and how files look."""
+"""Laws of the code: allowed imports, operations that only one module may do, and the form of files."""
 
 import ast
 import re
@@ -28,8 +28,8 @@ LAYERS = (
     {"agent"},
     {"cli"},
 )
-"""From the ground up; packages of one layer may not see each other."""
-ROOMS = (
+"""Layers from the bottom up; packages of one layer may not import each other."""
+RUNTIME_LAYERS = (
     {"process", "rank_record", "compat", "capability_external_model"},
     {"capability", "rendezvous"},
     {"mesh"},
@@ -42,15 +42,15 @@ ROOMS = (
     {"trial", "simulate", "machine", "deck"},
     {"__main__"},
 )
-"""Those of the executing half."""
+"""Layers of the executing half."""
 LEVELS = {
     package: {name: level for level, names in enumerate(table) for name in names}
-    for package, table in (("strategist", LAYERS), ("strategist_runtime", ROOMS))
+    for package, table in (("strategist", LAYERS), ("strategist_runtime", RUNTIME_LAYERS))
 }
 MAX_LINES = 400
 
 Modules = dict[str, str]
-"""Path from the root of the repository to source text."""
+"""Source texts by path from the root of the repository."""
 
 
 def tree(modules: Modules) -> Iterator[tuple[str, ast.Module]]:
@@ -60,7 +60,7 @@ def tree(modules: Modules) -> Iterator[tuple[str, ast.Module]]:
 
 @cache
 def parsed(source: str) -> ast.Module:
-    """Once for all laws."""
+    """Syntax tree of a source, cached for all laws."""
     return ast.parse(source)
 
 
@@ -89,7 +89,7 @@ def package(name: str, within: str = "strategist") -> str:
 
 
 def law_layers(modules: Modules) -> Iterator[str]:
-    """A package of either half sees only those below it in its half; all of them are in the tables."""
+    """A package imports only packages of lower layers of its half; all packages are in the tables."""
     for path, module in tree(modules):
         half = module_name(path).split(".")[0]
         own, level = package(module_name(path), half), LEVELS[half]
@@ -106,22 +106,22 @@ def law_layers(modules: Modules) -> Iterator[str]:
                 yield f"{path} imports {name}, which does not lie below it"
 
 
-DOOR = ("errors", "paths", "units", "contract", "report", "api", "agent", "cli")
-"""What the command line and agents see of the deciding half."""
+API_PACKAGES = ("errors", "paths", "units", "contract", "report", "api", "agent", "cli")
+"""Packages of the deciding half that the command line and agents may import."""
 
-BESIDE_THE_DOOR = {
+API_EXCEPTIONS = {
     "strategist.files.outputs": "writes every file that a user names, those of commands included",
     "strategist.files.yaml_file": "reads the configuration of the command line itself, and bounds a card that an agent sends",
 }
 
 
-def law_door(modules: Modules) -> Iterator[str]:
+def law_api_only(modules: Modules) -> Iterator[str]:
     """The command line and agents use the API, and values and reports of what it returns."""
     for path, module in tree(modules):
         if path.startswith(("strategist/cli/", "strategist/agent/")):
             for name in imports(module, modules):
-                if package(name) and package(name) not in DOOR and name not in BESIDE_THE_DOOR:
-                    yield f"{path} imports {name}, which strategist.api does not hand out"
+                if package(name) and package(name) not in API_PACKAGES and name not in API_EXCEPTIONS:
+                    yield f"{path} imports {name}, which is not part of strategist.api"
 
 
 def law_no_cycles(modules: Modules) -> Iterator[str]:
@@ -141,7 +141,7 @@ def law_no_cycles(modules: Modules) -> Iterator[str]:
 
 
 def law_runtime(modules: Modules) -> Iterator[str]:
-    """The executing half sees of the deciding half the contract, errors and units only."""
+    """The executing half imports only contract, errors and units of the deciding half."""
     for path, module in tree(modules):
         if path.startswith("runtime/"):
             for name in imports(module, modules):
@@ -150,7 +150,7 @@ def law_runtime(modules: Modules) -> Iterator[str]:
 
 
 def law_contract(modules: Modules) -> Iterator[str]:
-    """The contract needs the standard library only: of the deciding half it sees errors, units and the writer of files."""
+    """The contract imports the standard library, and of the deciding half errors, units and files.outputs only."""
     for path, module in tree(modules):
         if path.startswith("strategist/contract/"):
             for name in imports(module, modules):
@@ -160,7 +160,7 @@ def law_contract(modules: Modules) -> Iterator[str]:
 
 
 def law_libraries(modules: Modules) -> Iterator[str]:
-    """Each library has its place."""
+    """Each third-party library is imported only in its places."""
     places: dict[str, Callable[[str], bool]] = {
         "torch": lambda path: path.startswith("runtime/"),
         "optuna": lambda path: path in ("strategist/search/study.py", "strategist/search/sampler.py"),
@@ -182,7 +182,7 @@ def law_libraries(modules: Modules) -> Iterator[str]:
 
 
 def law_private_names(modules: Modules) -> Iterator[str]:
-    """What torch keeps to itself is used in the runtime's compat package only."""
+    """Private names of torch are used only in the runtime's compat package."""
     for path, module in tree(modules):
         if not path.startswith("runtime/") or path.startswith("runtime/strategist_runtime/compat/"):
             continue
@@ -204,11 +204,11 @@ def calls(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
 
 PRINTERS = ("strategist/cli/render.py", "strategist/executors/process_supervisor.py", "strategist/executors/ray_launcher.py")
-"""Those of executors are processes of their own inside a trial; what they say goes into the trial's log."""
+"""Modules that may print; those of executors run as processes of a trial, and print into its log."""
 
 
 def law_printing(modules: Modules) -> Iterator[str]:
-    """What people read is printed in one place."""
+    """Only PRINTERS print."""
     for path, module in tree(modules):
         if path.startswith("strategist/") and path not in PRINTERS:
             yield from (f"{path}:{call.lineno} prints" for name, call in calls(module) if name == "print")
@@ -217,11 +217,11 @@ def law_printing(modules: Modules) -> Iterator[str]:
 WRITERS = (
     "strategist/files/outputs.py", "strategist/executors/", "strategist/agent/", "strategist/profiles/history.py", "runtime/"
 )  # fmt: skip
-"""Besides outputs: trials in their own folders, agents in their workspace, and a history that is added to."""
+"""Modules that may write files besides outputs: trials, agents, the history and the runtime."""
 
 
 def law_outputs(modules: Modules) -> Iterator[str]:
-    """Files that a user names are written by one module, which replaces nothing but regular files."""
+    """Files that a user names are written by files.outputs only."""
     for path, module in tree(modules):
         for name, call in calls(module) if not path.startswith(WRITERS) else ():
             mode = next((ast.unparse(key.value) for key in call.keywords if key.arg == "mode"), "")
@@ -238,11 +238,11 @@ RUNS = {
 }  # fmt: skip
 PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle", "code", "codeop", "pty"}
 OPENS = {"shell": "False", "weights_only": "True", "allow_pickle": "False"}
-"""Arguments that let in more than data where they are anything else."""
+"""Arguments with their safe values."""
 
 
 def law_no_dynamic_code(modules: Modules) -> Iterator[str]:
-    """Nothing that was read is run: no eval, exec, pickle, shell, and no loading of more than weights."""
+    """Data are never executed: no eval, exec, pickle or shell, and torch.load with weights only."""
     for path, module in tree(modules):
         for name in imports(module, modules):
             if name.split(".")[0] in PICKLES:
@@ -256,7 +256,7 @@ def law_no_dynamic_code(modules: Modules) -> Iterator[str]:
 
 
 def law_broad_except(modules: Modules) -> Iterator[str]:
-    """Who catches everything says why."""
+    """A handler of all exceptions has a comment with the reason, or raises again."""
     for path, source in modules.items():
         for number, line in enumerate(source.splitlines(), start=1):
             if (
@@ -264,11 +264,11 @@ def law_broad_except(modules: Modules) -> Iterator[str]:
                 and "#" not in line
                 and "raise" not in _block(source, number)
             ):
-                yield f"{path}:{number} catches everything and does not say why"
+                yield f"{path}:{number} catches everything without a comment on the reason"
 
 
 def _block(source: str, number: int) -> str:
-    """The indented lines after a line, the first one of which may hold the comment."""
+    """The indented block after a line."""
     lines = source.splitlines()[number:]
     indent = len(source.splitlines()[number - 1]) - len(source.splitlines()[number - 1].lstrip())
     block = []
@@ -280,14 +280,14 @@ def _block(source: str, number: int) -> str:
 
 
 def law_size(modules: Modules) -> Iterator[str]:
-    """Files stay short."""
+    """Files have at most MAX_LINES lines."""
     for path, source in modules.items():
         if (lines := source.count("\n")) > MAX_LINES:
             yield f"{path} has {lines} lines"
 
 
 def law_init(modules: Modules) -> Iterator[str]:
-    """``__init__.py`` holds a docstring; those of ``strategist`` and ``strategist.api`` also hand out names."""
+    """``__init__.py`` contains only a docstring; those of ``strategist`` and ``strategist.api`` also export names."""
     for path, module in tree(modules):
         if path.endswith("/__init__.py"):
             if ast.get_docstring(module) is None:
@@ -297,14 +297,14 @@ def law_init(modules: Modules) -> Iterator[str]:
 
 
 def law_docstrings(modules: Modules) -> Iterator[str]:
-    """Every module says in one line what it is."""
+    """Every module has a docstring."""
     for path, module in tree(modules):
         if not (ast.get_docstring(module) or "").strip():
             yield f"{path} has no docstring"
 
 
 LAWS = (
-    law_layers, law_door, law_no_cycles, law_runtime, law_contract, law_libraries, law_private_names, law_printing, law_outputs,
+    law_layers, law_api_only, law_no_cycles, law_runtime, law_contract, law_libraries, law_private_names, law_printing, law_outputs,
     law_no_dynamic_code, law_broad_except, law_size, law_init, law_docstrings,
 )  # fmt: skip
 
@@ -320,7 +320,7 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
         {"runtime/strategist_runtime/model/a.py": "from strategist_runtime.training import trainer"},
         {"runtime/strategist_runtime/novel/a.py": ""},
     ),
-    law_door: (
+    law_api_only: (
         {"strategist/cli/plan.py": "from strategist.planning import planner"},
         {"strategist/agent/plans.py": "def f():\n    from strategist.search.space import x"},
         {"strategist/cli/plan.py": "from strategist.files import cache", "strategist/files/cache.py": ""},
@@ -378,15 +378,15 @@ BREACHES: dict[Callable[[Modules], Iterator[str]], tuple[Modules, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def house() -> Modules:
+def all_modules() -> Modules:
     files = [*(ROOT / "strategist").rglob("*.py"), *(ROOT / "runtime").rglob("*.py")]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(files)}
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_the_house_keeps_its_laws(law: Callable[[Modules], Iterator[str]], house: Modules) -> None:
-    assert len(house) > 50
-    assert list(law(house)) == []
+def test_the_code_keeps_the_laws(law: Callable[[Modules], Iterator[str]], all_modules: Modules) -> None:
+    assert len(all_modules) > 50
+    assert list(law(all_modules)) == []
 
 
 @pytest.mark.parametrize(
@@ -394,23 +394,23 @@ def test_the_house_keeps_its_laws(law: Callable[[Modules], Iterator[str]], house
     [(law, breach) for law, breaches in BREACHES.items() for breach in breaches],
     ids=lambda item: getattr(item, "__name__", "breach"),
 )
-def test_every_law_can_be_broken(law: Callable[[Modules], Iterator[str]], breach: Modules) -> None:
+def test_every_law_detects_a_breach(law: Callable[[Modules], Iterator[str]], breach: Modules) -> None:
     assert list(law(breach)) != []
 
 
-def test_every_law_is_tried() -> None:
+def test_every_law_has_a_breach() -> None:
     assert set(BREACHES) == set(LAWS)
     assert not list((ROOT / "runtime").glob("__init__.py"))
 
 
-def test_who_says_why_may_catch_everything() -> None:
-    said = "try:\n    f()\nexcept Exception as error:  # a plug-in may raise whatever it likes\n    pass\n"
+def test_a_handler_with_a_comment_may_catch_everything() -> None:
+    commented = "try:\n    f()\nexcept Exception as error:  # a plug-in may raise whatever it likes\n    pass\n"
     passed_on = "try:\n    f()\nexcept BaseException:\n    clean()\n    raise\n"
-    assert list(law_broad_except({"strategist/a.py": said, "strategist/b.py": passed_on})) == []
+    assert list(law_broad_except({"strategist/a.py": commented, "strategist/b.py": passed_on})) == []
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git here")
-def test_what_git_leaves_out_is_not_in_it() -> None:
-    """A link to another checkout's own folder, say, breaks every other one."""
-    asked = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
-    assert subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout == ""
+def test_ignored_files_are_not_tracked() -> None:
+    """A tracked link to a checkout's own folder would break other checkouts."""
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == ""

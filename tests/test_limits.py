@@ -1,4 +1,4 @@
-"""When a tuning ends."""
+"""Limits of a tuning."""
 
 import time
 from dataclasses import replace
@@ -26,24 +26,24 @@ def row(number: int, *walls: float | None) -> TrialRow:
     )  # fmt: skip
 
 
-def test_what_attempts_took_counts_the_running_one_not_yet() -> None:
+def test_device_hours_count_finished_attempts_only() -> None:
     assert device_hours([row(1, 1800.0, 900.0), row(2, None)], 8) == pytest.approx(8 * 0.75)
 
 
-def test_no_trial_starts_when_device_hours_are_used_up() -> None:
+def test_limits_are_exhausted_when_device_hours_are_used_up() -> None:
     limits = Limits(trials=9, device_hours=5.0)
     assert limits.exhausted([row(1, 1800.0)], 8) == ""
     assert limits.exhausted([row(1, 2250.0)], 8) == "5 of 5 device hours are used up"
 
 
-def test_nor_when_the_minutes_are_over() -> None:
+def test_limits_are_exhausted_when_the_minutes_are_over() -> None:
     limits = Limits(trials=9, minutes=2)
     assert limits.exhausted([], 8) == ""
     assert replace(limits, began=time.monotonic() - 121).exhausted([], 8) == "2 minutes are over"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"trials": 0}, "--trials 0: must be at least 1"),
         ({"minutes": 0.0}, "--minutes 0: must be above 0"),
@@ -53,6 +53,6 @@ def test_nor_when_the_minutes_are_over() -> None:
         ({"sampler": "tpe", "least_gain": 0.01}, "--least-gain 0.01: needs a sampler that says what it expects"),
     ],
 )
-def test_wrong_limits_are_one_line(wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=f"^{said}"):
+def test_wrong_limits_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
         Limits(**{"trials": 3, **wrong})

@@ -1,4 +1,4 @@
-"""Faults made in the code to see which of them the tests find: how they are drawn, and what is kept of their results."""
+"""Mutation testing: how faults are drawn, and how results are stored."""
 
 import ast
 import importlib.util
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def benchmark(name: str) -> ModuleType:
-    """A module of benchmarks/, whose names would hide folders of the tests if that folder were searched."""
+    """Loads a module of benchmarks/ by path, since module names there equal those of test folders."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
         assert spec is not None
@@ -65,7 +65,7 @@ def every(sources: dict[str, str]) -> list[faults.Fault]:
     return faults.faults(sources)
 
 
-def test_the_faults_of_a_file() -> None:
+def test_faults_of_a_file_cover_all_kinds_of_changes() -> None:
     found = faults.faults({"strategist/a.py": SOURCE})
     for part in CHANGED:
         assert sum(part in fault.changed and part not in fault.text for fault in found) >= 1, part
@@ -76,14 +76,14 @@ def test_the_faults_of_a_file() -> None:
     assert all(faults._differs(fault, SOURCE) for fault in found)
 
 
-def test_what_only_cuda_reaches_is_left_out_of_the_executing_half() -> None:
+def test_cuda_only_code_of_the_runtime_has_no_faults() -> None:
     source = 'if on.type == "cuda":\n    a = 1\nelse:\n    a = 2\ndef nccl_version():\n    return 3\n'
     lines = {path: {fault.line for fault in faults.faults({path: source})} for path in ("strategist/a.py", "runtime/a.py")}
     assert lines == {"strategist/a.py": {1, 2, 4, 6}, "runtime/a.py": {1, 4}}
 
 
 @pytest.mark.full
-def test_draws_are_the_same_by_seed_and_reach_every_package(sources: dict[str, str], every: list[faults.Fault]) -> None:
+def test_draws_are_reproducible_and_cover_every_package(sources: dict[str, str], every: list[faults.Fault]) -> None:
     packages = {fault.package for fault in every}
     assert {"strategist", "strategist/lint/checks", "runtime/strategist_runtime", "runtime/strategist_runtime/parallel"} <= packages
     chosen = faults.drawn(every, sources, 23, 60)
@@ -122,7 +122,7 @@ def options(**given: object) -> SimpleNamespace:
     return SimpleNamespace(**{"seed": 23, "only": None, "again": False, "most": None, **given})
 
 
-def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
+def test_known_results_are_not_tried_again(tmp_path: Path) -> None:
     chosen = faults.faults({"strategist/a.py": SOURCE})[:4]
     file = tmp_path / "build" / "results.jsonl"
     results = mutation.Results(file)
@@ -144,17 +144,17 @@ def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
     assert file.read_text().count("\n") == 3
 
 
-def test_the_page_changes_between_its_markers_only(tmp_path: Path) -> None:
+def test_the_page_changes_only_between_its_markers(tmp_path: Path) -> None:
     chosen = faults.faults({"strategist/a.py": SOURCE})[:5]
     verdicts = zip(chosen, ("tests", "types", "survived", "too long"), strict=False)
     rows = {fault.name(23): {"verdict": verdict, "rest": [] if verdict == "too long" else ["tests"]} for fault, verdict in verdicts}
-    made = mutation.page(chosen, 23, rows, {chosen[2].name(23): "nobody reads it"})
+    made = mutation.page(chosen, 23, rows, {chosen[2].name(23): "the value is not read"})
     assert "5 faults drawn by seed 23, 4 tried: 2 (50%) caught, 1 by a test, 1 by types alone." in made
     assert "| `strategist` | 5 | 4 | 2 |" in made
     assert f"`strategist/a.py:{chosen[2].line}`, {chosen[2].kind}, {chosen[2].name(23)}: " in made
     assert f"{chosen[3].name(23)}, tests ended by the time limit: " in made
     assert "Not caught: 2, of which 1 make no difference, for the reason given. 1 met the tests of their file and folder" in made
-    assert "No difference: nobody reads it" in made
+    assert "No difference: the value is not read" in made
     path = tmp_path / "page.md"
     path.write_text(f"before\n{mutation.BEGIN}\nold\n{mutation.END}\nafter\n")
     assert mutation.written(path) == path.read_text()
@@ -163,7 +163,7 @@ def test_the_page_changes_between_its_markers_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--count", "0"], "--count 0: has to be at least 1"),
         (["--count", "few"], "--count: invalid int value"),
@@ -175,7 +175,7 @@ def test_the_page_changes_between_its_markers_only(tmp_path: Path) -> None:
         (["--equivalent", str(ROOT / "LICENSE")], "--equivalent"),
     ],
 )
-def test_wrong_input_is_one_line(arguments: list[str], said: str) -> None:
-    with pytest.raises(SystemExit, match=said) as ended:
+def test_wrong_input_prints_one_error_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message) as ended:
         mutation.main(arguments)
     assert "\n" not in str(ended.value)

@@ -1,4 +1,4 @@
-"""After a trial: what the shipped cards propose can be run, and the tuner takes it up."""
+"""After a trial: proposals of the shipped cards can be run, and the tuner tries them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +47,7 @@ def deck() -> Deck:
 
 
 def measured(plan: Plan, **seen: Any) -> Measurement:
-    """A trial that ended well unless told otherwise; ``peak`` is a share of what a program can allocate."""
+    """A measurement, successful by default; ``peak`` is a share of usable memory."""
     peak = int(seen.pop("peak", 0.7) * plan.cluster.device.usable_memory_bytes)
     outcome = seen.pop("outcome", Outcome.OK)
     figures = {"step_seconds": 1.0, "mfu": 0.4, "peak_memory_bytes": (peak,) * 4} if outcome is Outcome.OK else {}
@@ -58,7 +58,9 @@ def by_axis(**shares: float) -> dict[str, Any]:
     return {"comm_ratio": 0.4, "exposed_comm_ratio": sum(shares.values()), "exposed_comm_ratio_by_axis": shares}
 
 
-def react(deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, Any], **more: Any) -> tuple[Plan, str] | None:
+def proposal_after(
+    deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, Any], **more: Any
+) -> tuple[Plan, str] | None:
     asked: Situation = situation(request)
     plan = price_candidate(asked, with_settings(PLAIN, set_), deck=deck)
     return card_proposal(deck, asked, Record(plan=plan, measurement=measured(plan, **seen)), (), [plan.candidate], **more)
@@ -126,25 +128,25 @@ def react(deck: Deck, request: Request, set_: dict[str, Any], seen: dict[str, An
         ),
     ],
 )  # fmt: skip
-def test_what_a_shipped_card_proposes_can_be_run(
+def test_a_proposal_of_a_shipped_card_can_be_run(
     deck: Deck, policy: str, request_: Request, set_: dict[str, Any], seen: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     card = policy.partition("/")[0]
-    found = react(Deck((deck.card(card),)), request_, set_, dict(seen))
+    found = proposal_after(Deck((deck.card(card),)), request_, set_, dict(seen))
     assert found is not None
     plan, proposed_by = found
     assert proposed_by == f"card:{policy}"
     assert settings_of(plan.candidate) == settings_of(with_settings(PLAIN, {**set_, **changes}))
 
 
-def test_every_observed_figure_has_a_card_that_acts_on_it(deck: Deck) -> None:
-    spoken = {
+def test_every_observed_figure_has_a_card_that_uses_the_figure(deck: Deck) -> None:
+    named = {
         name for card in deck.cards for policy in card.policies
         if policy.phase == "observe" and policy.when and policy.effects
         for name in policy.when.names
     }  # fmt: skip
-    unspoken = {"observed.step_seconds", "observed.tokens_per_second"}  # what is minimised: a trial alone shows no fault in it
-    assert {name for name, entry in VOCABULARY.items() if entry.phase == OBSERVED} - spoken <= unspoken
+    objectives = {"observed.step_seconds", "observed.tokens_per_second"}  # objectives: a single trial shows no fault in them
+    assert {name for name, entry in VOCABULARY.items() if entry.phase == OBSERVED} - named <= objectives
 
 
 def card_that_tries(effect: str, card: str = "") -> Deck:
@@ -158,28 +160,28 @@ def card_that_tries(effect: str, card: str = "") -> Deck:
     [
         (NATIVE, "{tp: 3, dp_shard: 1}", "it breaks a law"),
         (replace(NATIVE, backend="transformers"), "{dp_shard: 2, pp: 2}", "the back end refuses it"),
-        (NATIVE, "{reduce_dtype: bf16}", "it may change convergence, which nobody allowed"),
+        (NATIVE, "{reduce_dtype: bf16}", "it may change convergence, which is not allowed"),
         (replace(NATIVE, fix={"recompute": "none"}), "{recompute: full}", "the user fixed it"),
         (replace(NATIVE, model="32b"), "{recompute: full}", "it does not fit"),
     ],
 )
-def test_what_may_not_be_run_is_skipped(request_: Request, effect: str, why: str) -> None:
-    assert react(card_that_tries(effect), request_, {"dp_shard": 4}, {}) is None, why
+def test_a_proposal_that_is_not_permitted_is_skipped(request_: Request, effect: str, why: str) -> None:
+    assert proposal_after(card_that_tries(effect), request_, {"dp_shard": 4}, {}) is None, why
 
 
-def test_what_may_be_run_is_not_skipped() -> None:
+def test_a_permitted_proposal_is_not_skipped() -> None:
     for request, effect in ((NATIVE, "{recompute: full}"), (replace(NATIVE, allow=("reduce_dtype",)), "{reduce_dtype: bf16}")):
-        assert react(card_that_tries(effect), request, {"dp_shard": 4}, {}) is not None
+        assert proposal_after(card_that_tries(effect), request, {"dp_shard": 4}, {}) is not None
 
 
-def test_what_a_law_of_another_card_forbids_is_skipped() -> None:
+def test_a_proposal_forbidden_by_another_card_is_skipped() -> None:
     law = "    - {id: q, forbid: {recompute: full}, because: b}\n"
-    assert react(card_that_tries("{recompute: full}", law), NATIVE, {"dp_shard": 4}, {}) is None
+    assert proposal_after(card_that_tries("{recompute: full}", law), NATIVE, {"dp_shard": 4}, {}) is None
 
 
 @pytest.fixture
 def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
-    """``run(first, executor)`` tunes in a study that begins with the settings ``first``."""
+    """``run(first, executor)`` tunes in a study whose first trial has the settings ``first``."""
 
     def tuned(first: dict[str, Any], executor: StandIn, trials: int = 2, cards: Deck = deck) -> TuningResult:
         plan = price_candidate(situation(NATIVE), with_settings(PLAIN, first), deck=cards)
@@ -197,7 +199,7 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
     return tuned
 
 
-def test_after_out_of_memory_less_is_tried(run, tmp_path: Path) -> None:
+def test_after_out_of_memory_smaller_settings_are_tried(run, tmp_path: Path) -> None:
     result = run({"dp_shard": 4, "micro_batch": 4}, StandIn(outcome=Outcome.OOM), trials=4)
     proposers = [trial.proposed_by for trial in result.trials]
     assert proposers[:2] == ["search", "card:BATCH-002/smaller-after-out-of-memory"]
@@ -207,7 +209,7 @@ def test_after_out_of_memory_less_is_tried(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_option_that_a_card_proposes_is_tried(run) -> None:
+def test_an_option_proposed_by_a_card_is_tried(run) -> None:
     result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{optimizer_kernel: for_loop}"))
     first, second = result.trials
     assert second.proposed_by == "card:A-1/p"
@@ -215,15 +217,15 @@ def test_an_option_that_a_card_proposes_is_tried(run) -> None:
 
 
 @pytest.mark.full
-def test_a_proposal_that_may_not_be_run_leaves_no_trace(run) -> None:
+def test_a_proposal_that_is_not_permitted_is_not_tried(run) -> None:
     result = run({"dp_shard": 4}, StandIn(), cards=card_that_tries("{tp: 3, dp_shard: 1}"))
     assert [trial.proposed_by for trial in result.trials] == ["search", "search"]
 
 
-def test_whether_a_proposal_helped_is_evidence(run) -> None:
+def test_the_outcome_of_a_proposal_is_evidence(run) -> None:
     result = run({"dp_shard": 4, "micro_batch": 1}, StandIn(), cards=card_that_tries("{recompute: full}"))
-    (told,) = [item for item in result.evidence if item.policy == "p"]
+    (counted,) = [item for item in result.evidence if item.policy == "p"]
     first, second = (trial.measurement.step_seconds for trial in result.trials)
     assert second < 0.98 * first
-    assert (told.taken, told.confirmed, told.contradicted) == (1, 1, 0)
-    assert [(pair.followed, pair.ignored) for pair in told.pairs] == [("2", "1")]
+    assert (counted.taken, counted.confirmed, counted.contradicted) == (1, 1, 0)
+    assert [(pair.followed, pair.ignored) for pair in counted.pairs] == [("2", "1")]

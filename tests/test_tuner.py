@@ -1,4 +1,4 @@
-"""The loop: what is tried, what is learned, and that no kill loses or repeats anything."""
+"""The tuning loop: proposals, calibration, limits, and kills without lost or repeated trials."""
 
 import random
 import subprocess
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 from tuner_stand_in import REQUEST, SETTINGS, StandIn, truth
 
 from strategist.cards.deck import Deck, load_deck
@@ -71,11 +71,11 @@ def run(tmp_path: Path, deck: Deck) -> Callable[..., TuningResult]:
 
 
 def attempts(study: Path) -> list[str]:
-    """The attempts that were begun, as number-attempt."""
+    """Started attempts, as number-attempt."""
     return sorted(path.parent.name for path in study.glob("trials/*/begun"))
 
 
-def test_the_best_predicted_is_tried_first_and_nothing_twice(run, deck: Deck, tmp_path: Path) -> None:
+def test_the_best_prediction_is_tried_first_and_no_candidate_twice(run, deck: Deck, tmp_path: Path) -> None:
     result = run(5)
     keys = [trial.plan.candidate.key for trial in result.trials]
     assert keys[0] == ranked(NATIVE, deck=deck, limit=1)[0].candidate.key
@@ -83,7 +83,7 @@ def test_the_best_predicted_is_tried_first_and_nothing_twice(run, deck: Deck, tm
     assert attempts(tmp_path / "study") == ["1-1", "2-1", "3-1", "4-1", "5-1"]
 
 
-def test_the_folder_tells_all(run, tmp_path: Path) -> None:
+def test_the_study_folder_contains_result_plan_calibration_and_history(run, tmp_path: Path) -> None:
     result = run(3)
     study = tmp_path / "study"
     assert codec.load(TuningResult, study / "result.json") == result
@@ -96,12 +96,12 @@ def test_the_folder_tells_all(run, tmp_path: Path) -> None:
     assert not [path.name for path in study.iterdir() if path.name.startswith(".")]
 
 
-def test_the_best_is_the_fastest_measured(run) -> None:
+def test_the_best_trial_is_the_fastest(run) -> None:
     result = run(4)
     assert result.best.measurement.step_seconds == min(trial.measurement.step_seconds for trial in result.trials)
 
 
-def test_a_tuning_learns_from_what_it_measured(run) -> None:
+def test_calibration_reduces_prediction_errors(run) -> None:
     result = run(8, StandIn(slowness=3.0))
     assert result.errors_before.trials == result.errors_after.trials == result.errors_left_out.trials == 8
     assert result.errors_before.step_seconds > 0.5
@@ -110,16 +110,16 @@ def test_a_tuning_learns_from_what_it_measured(run) -> None:
     assert result.calibration_before != result.calibration_after
 
 
-def test_every_third_trial_settles_what_a_card_says(run) -> None:
+def test_every_third_trial_tests_a_card(run) -> None:
     result = run(6, request=replace(REQUEST, workload=replace(REQUEST.workload, precision="bf16")))
     tests = [trial for trial in result.trials if trial.proposed_by.startswith("test:")]
     assert [trial.number for trial in tests] == [3, 6]
-    spoken = {f"test:{item.card}/{item.policy}" for item in result.evidence}
-    assert {trial.proposed_by for trial in tests} <= spoken
+    with_evidence = {f"test:{item.card}/{item.policy}" for item in result.evidence}
+    assert {trial.proposed_by for trial in tests} <= with_evidence
     assert len({trial.proposed_by for trial in tests}) == 2
 
 
-def test_a_slow_plan_gets_its_time(run) -> None:
+def test_deadlines_grow_with_the_predicted_step(run) -> None:
     given = []
 
     class Recorder(StandIn):
@@ -134,7 +134,7 @@ def test_a_slow_plan_gets_its_time(run) -> None:
     assert settings.wall_timeout_seconds > (settings.steps + settings.warmup_steps) * settings.step_timeout_seconds
 
 
-def test_an_out_of_memory_keeps_larger_candidates_back(run, deck: Deck) -> None:
+def test_after_out_of_memory_larger_candidates_are_avoided(run, deck: Deck) -> None:
     def peak(candidate) -> float:
         return price_candidate(NATIVE, candidate, deck=deck).estimate.peak_memory_bytes
 
@@ -144,7 +144,7 @@ def test_an_out_of_memory_keeps_larger_candidates_back(run, deck: Deck) -> None:
     assert all(peak(trial.plan.candidate) < limit for trial in result.trials[1:])
 
 
-def test_what_a_card_would_try_comes_next_once(run) -> None:
+def test_a_proposal_of_a_card_is_tried_next_and_once(run) -> None:
     result = run(3, cards=Deck((read_card(yaml_file.parse(EAGER)),)))
     first, second, third = result.trials
     assert [trial.proposed_by for trial in result.trials] == ["search", "card:A-1/always", "search"]
@@ -152,7 +152,7 @@ def test_what_a_card_would_try_comes_next_once(run) -> None:
     assert third.plan.candidate != second.plan.candidate
 
 
-def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
+def test_a_study_resumes_where_it_stopped(run, tmp_path: Path) -> None:
     two = run(2)
     assert run(2) == two
     four = run(4)
@@ -160,7 +160,7 @@ def test_a_study_goes_on_where_it_stopped(run, tmp_path: Path) -> None:
     assert attempts(tmp_path / "study") == ["1-1", "2-1", "3-1", "4-1"]
 
 
-def test_progress_is_told(run) -> None:
+def test_events_of_a_tuning_are_sent_in_order(run) -> None:
     events: list[TuneEvent] = []
     run(3, on_event=events.append)
     trial = [EventType.STARTED, *[EventType.MOVED] * SETTINGS.steps, EventType.ENDED]
@@ -176,14 +176,14 @@ def test_progress_is_told(run) -> None:
     assert any(event.expected_gain for event in events)
 
 
-def test_a_trial_that_runs_stands_in_the_study_that_is_told(run) -> None:
+def test_a_running_trial_is_part_of_the_events_study(run) -> None:
     events: list[TuneEvent] = []
     run(2, on_event=events.append)
     started = [event for event in events if event.event_type is EventType.STARTED]
     assert [event.state.rows[event.trial - 1].state for event in started] == [TrialState.RUNNING] * 2
 
 
-def test_another_request_is_refused_by_what_differs(run) -> None:
+def test_another_request_is_refused_with_its_differences(run) -> None:
     run(1)
     run(1, request=replace(REQUEST, backend="native"))
     other = replace(REQUEST, workload=replace(REQUEST.workload, seq_len=256), fix={**REQUEST.fix, "tp": 2})
@@ -203,14 +203,14 @@ def test_another_model_of_the_same_name_is_refused(run, tmp_path: Path) -> None:
         run(2, request=request)
 
 
-def test_where_nothing_fits_the_verdict_is_said_before_anything_is_written(run, tmp_path: Path) -> None:
+def test_a_request_that_does_not_fit_is_refused_before_any_file_is_written(run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="GiB") as caught:
         run(2, request=replace(REQUEST, model="32b", gpus="4x24GB", host_memory_bytes=64 * 2**30))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "study").exists()
 
 
-def test_it_ends_when_no_candidate_is_expected_to_be_much_better_and_goes_on_where_less_is_enough(run) -> None:
+def test_a_tuning_ends_below_the_least_gain_and_resumes_with_a_lower_one(run) -> None:
     soon = run(60, limits={"least_gain": 0.2})
     assert len(soon.trials) < 30
     assert "no candidate is expected to be better than the best by more than" in soon.ended
@@ -224,7 +224,7 @@ def test_no_trial_starts_when_the_device_hours_are_used_up(run) -> None:
     assert run(60, limits={"device_hours": 1e-6}).trials == first.trials
 
 
-def test_the_best_two_run_again_in_turns_and_longer_where_they_are_near(run, tmp_path: Path) -> None:
+def test_close_finalists_run_again_alternately_and_longer(run, tmp_path: Path) -> None:
     lengths: dict[str, int] = {}
 
     def note(folder: Path) -> float:
@@ -238,23 +238,23 @@ def test_the_best_two_run_again_in_turns_and_longer_where_they_are_near(run, tmp
     assert all(trial.measurement.steps_measured == REPEAT_LENGTH * SETTINGS.steps for trial in repeats)
     assert result.confirmation.pairs == (0.0, 0.0)
     assert not result.confirmation.conclusive
-    assert len(run(3, limits={"confirm": 2}).trials) == 7  # no more of them when it goes on
+    assert len(run(3, limits={"confirm": 2}).trials) == 7  # resuming adds no repeats
 
 
-def test_a_first_look_that_was_lucky_does_not_win(run) -> None:
+def test_a_lucky_first_measurement_does_not_win(run) -> None:
     result = run(3, StandIn(slowness=0.0, luck=lambda folder: 0.96 if folder.name == "2-1" else 1.0), limits={"confirm": 2})
     assert result.best.plan.candidate.key != result.trials[1].plan.candidate.key or result.best.measurement.step_seconds > 0.0099
     assert result.best.measurement.step_seconds == pytest.approx(0.01)
 
 
-def test_finals_hold_even_where_the_space_is_small(run) -> None:
+def test_finalists_run_again_also_in_a_small_space(run) -> None:
     fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "no_sync": False}
     result = run(50, StandIn(slowness=0.0), request=replace(REQUEST, fix=fix), limits={"confirm": 1})
     assert result.ended == "every candidate that fits was tried"
     assert any(trial.proposed_by == REPEAT for trial in result.trials)
 
 
-def test_a_hopeless_trial_is_ended_and_teaches(run, tmp_path: Path) -> None:
+def test_a_pruned_trial_keeps_its_measurement(run, tmp_path: Path) -> None:
     slow = StandIn(luck=lambda folder: 1.0 if folder.name == "1-1" else 20.0)
     result = tune(
         REQUEST, study=tmp_path / "study", limits=Limits(trials=3), settings=replace(SETTINGS, steps=8),
@@ -271,28 +271,30 @@ def test_a_hopeless_trial_is_ended_and_teaches(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_setting_that_crashes_is_found_and_left_alone(run) -> None:
+def test_a_crashing_setting_is_identified_and_avoided(run) -> None:
     def crashes(plan: Plan) -> bool:
-        return plan.candidate.layout.world_size == 4 and settings_of(plan.candidate)["knobs.reshard_after_forward"] is guilty
+        return (
+            plan.candidate.layout.world_size == 4 and settings_of(plan.candidate)["knobs.reshard_after_forward"] is crashing_value
+        )
 
     request = replace(REQUEST, fix={"micro_batch": 2, "pp": 1, "loss_parallel": False})
     first = run(1, request=request).trials[0]
-    guilty = not settings_of(first.plan.candidate)["knobs.reshard_after_forward"]
+    crashing_value = not settings_of(first.plan.candidate)["knobs.reshard_after_forward"]
     result = run(16, StandIn(crashes=crashes), request)
-    (blame,) = result.crash_causes
-    assert blame.settings == {"knobs.reshard_after_forward": guilty}
-    known = max(blame.crashed)
+    (cause,) = result.crash_causes
+    assert cause.settings == {"knobs.reshard_after_forward": crashing_value}
+    known = max(cause.crashed)
     assert [trial for trial in result.trials if trial.number > known and crashes(trial.plan)] == []
     assert any(trial.proposed_by.startswith(CRASH) for trial in result.trials)
 
 
 @pytest.mark.parametrize("sampler", [*(pytest.param(name, marks=pytest.mark.full) for name in ("order", "random")), "tpe"])
-def test_another_sampler_may_propose(run, sampler: str) -> None:
+def test_every_sampler_proposes_trials(run, sampler: str) -> None:
     result = run(3, limits={"sampler": sampler})
     assert [trial.measurement.outcome for trial in result.trials] == [Outcome.OK] * 3
 
 
-def test_a_small_space_is_tried_whole(run) -> None:
+def test_a_small_space_is_tried_completely(run) -> None:
     fix = {"dp_shard": 4, "micro_batch": 1, "reshard_after_forward": True, "no_sync": False}
     result = run(50, request=replace(REQUEST, fix=fix))
     assert 0 < len(result.trials) < 50
@@ -300,7 +302,7 @@ def test_a_small_space_is_tried_whole(run) -> None:
     assert all(trial.plan.candidate.layout.dp_shard == 4 for trial in result.trials)
 
 
-def test_an_interrupt_saves_what_there_is_and_gives_the_trial_back(run, tmp_path: Path) -> None:
+def test_an_interrupt_saves_results_and_releases_the_trial(run, tmp_path: Path) -> None:
     def interrupt(folder: Path) -> None:
         if folder.name == "3-1":
             raise KeyboardInterrupt
@@ -313,7 +315,7 @@ def test_an_interrupt_saves_what_there_is_and_gives_the_trial_back(run, tmp_path
     assert len(run(3).trials) == 3
 
 
-def test_a_machine_that_can_never_run_it_ends_it_with_that_word(run, tmp_path: Path) -> None:
+def test_a_permanent_refusal_ends_the_tuning_with_its_message(run, tmp_path: Path) -> None:
     def refuse(folder: Path) -> None:
         raise InputError("torch", "is not installed", "install it")
 
@@ -323,7 +325,7 @@ def test_a_machine_that_can_never_run_it_ends_it_with_that_word(run, tmp_path: P
     assert attempts(tmp_path / "study") == ["1-1", "1-2", "2-1"]
 
 
-def test_a_trial_that_another_tuner_took_over_is_let_go(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_taken_over_by_another_tuner_is_abandoned(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LEASE_SECONDS", 0.0)
 
     def take_over(folder: Path) -> None:
@@ -352,9 +354,9 @@ def finished(study: Path) -> dict[int, tuple[int, str | None]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("seed", "kills"), [(1, 2), pytest.param(2, 5, marks=pytest.mark.full)])
-@server_in_full
-def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, seed: int, kills: int, server: str) -> None:
-    """Each is killed at a random moment after its first sign of work; what was finished by then must stay as it is."""
+@postgres_full_only
+def test_a_repeatedly_killed_tuner_loses_and_repeats_no_trial(tmp_path: Path, seed: int, kills: int, server: str) -> None:
+    """Each tuner is killed at a random moment after its first attempt began; finished trials must not change."""
     trials, chance = kills + 3, random.Random(seed)
     for _ in range(kills):
         before = finished(tmp_path)
@@ -378,7 +380,7 @@ def test_a_tuner_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path
 
 
 @pytest.mark.timeout(120)
-@server_in_full
+@postgres_full_only
 def test_two_tuners_share_one_study(tmp_path: Path, server: str) -> None:
     tuners = [start(tmp_path, 4, 0.0, server, tuners=2) for _ in range(2)]
     assert [tuner.wait() for tuner in tuners] == [0, 0]
@@ -407,7 +409,7 @@ def test_a_real_tuning_on_four_ranks(tmp_path: Path, deck: Deck) -> None:
     assert result.errors_after.step_seconds < result.errors_before.step_seconds
 
 
-def test_a_plan_that_a_simulation_kept_from_starting_counts_for_no_trial(run, tmp_path: Path) -> None:
+def test_a_plan_refused_by_simulation_does_not_count_as_a_trial(run, tmp_path: Path) -> None:
     plans = iter((Kind.SIMULATED, Kind.REAL, Kind.SIMULATED, Kind.REAL, Kind.REAL))
 
     class Doubtful(StandIn):

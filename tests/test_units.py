@@ -1,4 +1,4 @@
-"""Quantities as people write and read them."""
+"""Parsing and formatting of quantities."""
 
 import pytest
 
@@ -30,12 +30,12 @@ from strategist.units import (
         (".5B", 500_000_000),
     ],
 )
-def test_counts(text: str, count: int) -> None:
+def test_counts_are_parsed_with_suffixes(text: str, count: int) -> None:
     assert parse_count(text, "--tokens") == count
 
 
 @pytest.mark.parametrize("text", ["", "T", "many", "-1T", "0", "0.2", "15TB", "1e30", "1e999", "nan", "inf", "1 2"])
-def test_what_is_no_count_is_one_clear_line(text: str) -> None:
+def test_an_invalid_count_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError, match=r"--tokens .*write e\.g\. --tokens 300B") as error:
         parse_count(text, "--tokens")
     assert "\n" not in str(error.value)
@@ -74,5 +74,5 @@ def test_sizes_are_decimal_in_rates_and_binary_in_memory() -> None:
         (show_days(3652.5 * 86400), "10.0 years"),
     ],
 )
-def test_figures_are_short(shown: str, text: str) -> None:
+def test_figures_are_formatted_briefly(shown: str, text: str) -> None:
     assert shown == text

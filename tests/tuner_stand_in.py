@@ -1,4 +1,4 @@
-"""A stand-in for an executor, deterministic and quick; run as a program it is a whole tuner that can be killed."""
+"""A stand-in executor, deterministic and quick; as a program a complete tuner that tests can kill."""
 
 import sys
 import time
@@ -26,24 +26,24 @@ REQUEST = Request(
     model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16, precision="fp32"),
     fix={"micro_batch": 2, "pp": 1, "reshard_after_forward": True, "offload": "none", "compile": False},
 )  # fmt: skip
-"""Of two hundred candidates, as all of them are ranked again after each trial."""
+"""A request with two hundred candidates, all of which are ranked after each trial."""
 
 SETTINGS = TrialSettings(steps=2)
 
 
 def truth(plan: Plan) -> Estimate:
-    """What the stand-in's world holds of a plan, whatever calibration it was proposed under."""
+    """The true estimate of a plan in the stand-in: uncalibrated."""
     columns = table([row_of(plan.candidate, plan.accumulation)])
     return price(plan.model, plan.cluster, plan.workload, columns, NEUTRAL).estimate(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
-    """Steps take ``slowness`` times what the uncalibrated model says, and 10 ms; from ``oom_bytes`` of peak on, memory runs out.
-    ``seen`` replaces figures of the measurement, ``crashes`` says which plans crash, and ``luck`` multiplies the seconds of the
-    trial in a folder. Each step is told when it is done.
+    """Steps take ``slowness`` times the uncalibrated estimate plus 10 ms; peaks from ``oom_bytes`` on are out of memory.
+    ``seen`` replaces figures of the measurement, ``crashes`` selects plans that crash, and ``luck`` multiplies the seconds of the
+    trial in a folder. An event is sent after each step.
 
-    Leaves ``begun`` and ``ended`` in the folder of the trial; ``before`` is called in between.
+    Writes ``begun`` and ``ended`` in the trial's folder; ``before`` is called in between.
     """
 
     slowness: float = 1.0
@@ -81,14 +81,14 @@ class StandIn:
         """Any plan runs."""
 
 
-def company(study: Path, tuners: int) -> None:
-    """Returns when as many trials have begun, each tuner running one at a time."""
+def wait_for_tuners(study: Path, tuners: int) -> None:
+    """Waits until each tuner has started a trial."""
     while len([*study.rglob("begun")]) < tuners:
         time.sleep(0.01)
 
 
 if __name__ == "__main__":
     study, trials, trial_seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    executor = StandIn(trial_seconds=trial_seconds, before=lambda _: company(study, int(sys.argv[5])))
+    executor = StandIn(trial_seconds=trial_seconds, before=lambda _: wait_for_tuners(study, int(sys.argv[5])))
     deck, limits = load_deck(data_dir("cards")), Limits(trials=trials, confirm=0)
     tune(REQUEST, study=study, limits=limits, settings=SETTINGS, deck=deck, executor=executor, server=sys.argv[4])

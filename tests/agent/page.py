@@ -52,16 +52,16 @@ def _session(before: str) -> Iterator[str]:
 
 
 def _message(sign: str, message: dict[str, Any]) -> Iterator[str]:
-    text = dumps(_shown(message))
+    text = dumps(_abbreviated(message))
     yield from _wrapped(f"{sign} {text}" if len(text) <= SHOWN_CHARACTERS else f"{sign} {text[:SHOWN_CHARACTERS]} ...")
 
 
-def _shown(value: Any) -> Any:
+def _abbreviated(value: Any) -> Any:
     """A value with the first items of long lists, and without texts that are repeated in the message or vary in length."""
     if isinstance(value, dict):
-        return {key: "..." if key in LEFT_OUT else _shown(item) for key, item in value.items()}
+        return {key: "..." if key in LEFT_OUT else _abbreviated(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [*map(_shown, value[:SHOWN_ITEMS]), *(["..."] if len(value) > SHOWN_ITEMS else [])]
+        return [*map(_abbreviated, value[:SHOWN_ITEMS]), *(["..."] if len(value) > SHOWN_ITEMS else [])]
     return value
 
 

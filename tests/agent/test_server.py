@@ -59,14 +59,14 @@ def test_a_stdio_client_uses_tools_resources_and_prompts(workspace: Path) -> Non
             assert "8b {x} on 8xH100" in filled.messages[0].content.text
             with pytest.raises(MCPError, match="invalid_arguments"):
                 await client.get_prompt("choose_a_layout", {"model": "8b"})
-            await together(client, ("FSDP-001", "FSDP-002", "TP-001", "PP-001"))
+            await check_concurrent_calls(client, ("FSDP-001", "FSDP-002", "TP-001", "PP-001"))
 
     anyio.run(talk)
     log = (workspace / ".strategist" / "audit.jsonl").read_text()
     assert log.count('"tool": "plan"') == 2
 
 
-async def together(client: Client, cards: tuple[str, ...]) -> None:
+async def check_concurrent_calls(client: Client, cards: tuple[str, ...]) -> None:
     """Checks that concurrent calls are all answered."""
     found: dict[str, str] = {}
 

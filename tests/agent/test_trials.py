@@ -115,15 +115,15 @@ def test_a_tuning_of_an_existing_study_counts_only_its_real_trials(workspace: Pa
 
 
 @pytest.fixture
-def settled(workspace: Path) -> Workspace:
+def agent_workspace(workspace: Path) -> Workspace:
     return Workspace.at(workspace)
 
 
-def test_run_settings_resolve_paths_within_the_workspace(settled: Workspace) -> None:
-    found = run_settings(settled, {"steps": 20, "data": "tokens.bin", "learning_rate_schedule": "constant"})
-    assert found == TrialSettings(steps=20, data=str(settled.root / "tokens.bin"))
-    training = run_settings(settled, {"total_steps": 100, "save": "out", "learning_rate_schedule": "cosine"})
-    assert (training.save, training.wall_timeout_seconds) == (str(settled.root / "out"), None)
+def test_run_settings_resolve_paths_within_the_workspace(agent_workspace: Workspace) -> None:
+    found = run_settings(agent_workspace, {"steps": 20, "data": "tokens.bin", "learning_rate_schedule": "constant"})
+    assert found == TrialSettings(steps=20, data=str(agent_workspace.root / "tokens.bin"))
+    training = run_settings(agent_workspace, {"total_steps": 100, "save": "out", "learning_rate_schedule": "cosine"})
+    assert (training.save, training.wall_timeout_seconds) == (str(agent_workspace.root / "out"), None)
 
 
 @pytest.mark.parametrize(
@@ -138,25 +138,25 @@ def test_run_settings_resolve_paths_within_the_workspace(settled: Workspace) -> 
         ({"keep": 0}, "must be at least 1"),
     ],
 )
-def test_invalid_run_settings_are_refused(settled: Workspace, settings: dict[str, Any], words: str) -> None:
+def test_invalid_run_settings_are_refused(agent_workspace: Workspace, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(StrategistError, match=words):
-        run_settings(settled, settings)
+        run_settings(agent_workspace, settings)
 
 
-def test_every_text_setting_is_a_known_word_or_a_checked_path(settled: Workspace) -> None:
+def test_every_text_setting_is_a_known_word_or_a_checked_path(agent_workspace: Workspace) -> None:
     """An unchecked path would let an agent leave the workspace."""
     with pytest.raises(StrategistError, match="sends figures to another machine"):
-        run_settings(settled, {"wandb": "project"})
+        run_settings(agent_workspace, {"wandb": "project"})
     for field in fields(TrialSettings):
         if field.name == "wandb":
             continue
         if field.type in (str, "str") and field.name not in TEXT_SETTINGS:
             with pytest.raises(StrategistError, match="outside the workspace"):
-                run_settings(settled, {field.name: "../outside", "total_steps": 1})
+                run_settings(agent_workspace, {field.name: "../outside", "total_steps": 1})
 
 
-def test_a_checkpoint_cannot_name_data_outside_the_workspace(settled: Workspace, tmp_path: Path) -> None:
-    step = settled.root / "out" / checkpoint.name_of(1)
+def test_a_checkpoint_cannot_name_data_outside_the_workspace(agent_workspace: Workspace, tmp_path: Path) -> None:
+    step = agent_workspace.root / "out" / checkpoint.name_of(1)
     step.mkdir(parents=True)
     training = Training(
         step=1, samples=2, settings=TrialSettings(data=str(tmp_path / "tokens.bin"), total_steps=1), model=api.model("tiny").shape,
@@ -164,10 +164,10 @@ def test_a_checkpoint_cannot_name_data_outside_the_workspace(settled: Workspace,
     )  # fmt: skip
     codec.save(training, step / checkpoint.DESCRIPTION)
     with pytest.raises(StrategistError, match="outside the workspace"):
-        run_settings(settled, {"resume": "out"})
-    inside = replace(training, settings=replace(training.settings, seed=7, data=str(settled.root / "tokens.bin")))
+        run_settings(agent_workspace, {"resume": "out"})
+    inside = replace(training, settings=replace(training.settings, seed=7, data=str(agent_workspace.root / "tokens.bin")))
     codec.save(inside, step / checkpoint.DESCRIPTION)
-    assert run_settings(settled, {"resume": "out"}).seed == 7
+    assert run_settings(agent_workspace, {"resume": "out"}).seed == 7
 
 
 @pytest.mark.torch

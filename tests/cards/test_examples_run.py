@@ -30,7 +30,7 @@ OF_LATER_TORCH = {
 """Examples that behave differently in torch 2.11, or in its CUDA build."""
 
 
-def marked(card: Card) -> Any:
+def parametrized(card: Card) -> Any:
     """A parameter with its marks."""
     marks = [] if card.id in IN_EVERY_RUN else [pytest.mark.full]
     if card.id in OF_LATER_TORCH and version("torch").startswith("2.11."):
@@ -38,7 +38,7 @@ def marked(card: Card) -> Any:
     return pytest.param(card, marks=marks)
 
 
-CARDS = [marked(card) for card in DECK.cards]
+CARDS = [parametrized(card) for card in DECK.cards]
 
 
 @pytest.fixture(scope="session")

@@ -77,14 +77,14 @@ def test_texts_in_answers_are_in_both_languages() -> None:
 
     def faulty(text: Text) -> bool:
         chinese = [bool(re.search("[\u4e00-\u9fff]", words)) for words in (text.en, text.zh)]
-        return not text.en or chinese != [False, True] or named(text.en) != named(text.zh)
+        return not text.en or chinese != [False, True] or numbers_and_names(text.en) != numbers_and_names(text.zh)
 
     text_of = list(texts())
     assert len(text_of) > len(DECK.cards)
     assert [(place, text) for place, text in text_of if faulty(text)] == []
 
 
-def named(words: str) -> set[str]:
+def numbers_and_names(words: str) -> set[str]:
     """The numbers in a text, and the names of settings and functions."""
     return set(re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+(?:_[A-Za-z0-9]+)+", words))
 
@@ -135,13 +135,13 @@ def test_examples_are_valid_python() -> None:
 def test_torch_symbols_of_sources_exist() -> None:
     references = {(found.symbol, found.parameter): found for found in look_up(sources(DECK.cards)).references}
 
-    def there(ref: SourceRef) -> bool:
+    def exists(ref: SourceRef) -> bool:
         found = references[ref.symbol, ref.parameter]
         lines = ref.lines and found.first_line and found.last_line
-        there = found.outcome is ReferenceOutcome.FOUND or (found.outcome is ReferenceOutcome.UNKNOWN and found.first_line)
-        return there and not (lines and (found.first_line > ref.lines[1] or found.last_line < ref.lines[0]))
+        exists = found.outcome is ReferenceOutcome.FOUND or (found.outcome is ReferenceOutcome.UNKNOWN and found.first_line)
+        return exists and not (lines and (found.first_line > ref.lines[1] or found.last_line < ref.lines[0]))
 
-    assert [(card.id, ref) for card in DECK.cards for ref in card.source_refs if ref.symbol and not there(ref)] == []
+    assert [(card.id, ref) for card in DECK.cards for ref in card.source_refs if ref.symbol and not exists(ref)] == []
 
 
 def test_interactions_name_cards_of_the_deck() -> None:

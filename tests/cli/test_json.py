@@ -44,7 +44,7 @@ def printed(arguments: list[str], capsys: Captured) -> str:
     return capsys.readouterr().out
 
 
-def shown(report: object, capsys: Captured) -> str:
+def rendered(report: object, capsys: Captured) -> str:
     capsys.readouterr()
     render.show(report)  # type: ignore[arg-type]
     return capsys.readouterr().out
@@ -54,8 +54,8 @@ def shown(report: object, capsys: Captured) -> str:
 def test_the_text_of_an_answer_is_rendered_from_its_json(request_options: list[str], words: str, capsys: Captured) -> None:
     arguments = ["plan", *request_options, "--cards", words]
     answer = codec.loads(Answer, printed([*arguments, "--json"], capsys))
-    assert shown(answer_summary(answer, ["--cards", words]), capsys) == printed(arguments, capsys)
-    assert shown(answer_report(answer), capsys) == printed([*arguments, "--explain"], capsys)
+    assert rendered(answer_summary(answer, ["--cards", words]), capsys) == printed(arguments, capsys)
+    assert rendered(answer_report(answer), capsys) == printed([*arguments, "--explain"], capsys)
     assert any("TEAM-7" in line for line in answer.not_as_shipped)
 
 
@@ -65,7 +65,7 @@ def test_the_text_of_explanations_and_why_not_is_rendered_from_json(tmp_path: Pa
     arguments = ["explain", file, "--cards", words]
     explanation = codec.loads(Explanation, printed([*arguments, "--json"], capsys))
     text = printed(arguments, capsys)
-    assert shown(explanation_report(explanation), capsys) == text
+    assert rendered(explanation_report(explanation), capsys) == text
 
     plan = codec.load(Plan, file)
     assert plan == answer.plans[0]
@@ -81,4 +81,4 @@ def test_the_text_of_explanations_and_why_not_is_rendered_from_json(tmp_path: Pa
 
     command = [*arguments, "--why-not", "compile=false"]
     alternative = codec.loads(WhyNot, printed([*command, "--json"], capsys))
-    assert shown(why_not_report(plan, alternative), capsys) == printed(command, capsys)
+    assert rendered(why_not_report(plan, alternative), capsys) == printed(command, capsys)

@@ -72,7 +72,7 @@ def test_all_parallel_tuners_end_with_the_command(number: signal.Signals, slurm:
     tuner.send_signal(number)
     tuner.communicate(timeout=100)
     wait_until(lambda: not processes_of(study))
-    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+    wait_until(lambda: not slurm.output_of("squeue", "--noheader"))
     if number == signal.SIGINT:
         assert {trial.state for trial in read(study).trials} <= {"queued", "finished"}
 

@@ -36,13 +36,13 @@ def plan(answered: Path, tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
 
 
-def shown(page: Path) -> str:
+def command_text(page: Path) -> str:
     """The command on the page that reproduces the plan."""
     return unescape(page.read_text(encoding="utf-8").partition("<code>")[2].partition("</code>")[0])
 
 
 def command(page: Path) -> list[str]:
-    return shlex.split(shown(page))
+    return shlex.split(command_text(page))
 
 
 def test_the_page_of_a_plan_contains_the_command_that_reproduces_the_plan(plan: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -93,7 +93,7 @@ def test_an_answer_without_a_plan_prints_one_error_line(plan: Path, tmp_path: Pa
 def test_the_page_of_a_study_contains_the_command_that_resumes_the_study(tmp_path: Path, capsys: Captured) -> None:
     study, page = tuned(tmp_path / "study", 2), tmp_path / "report.html"
     assert main(["report", str(study), "-o", str(page)]) == 0
-    further, best = map(shlex.split, shown(page).splitlines())
+    further, best = map(shlex.split, command_text(page).splitlines())
     assert further[:2] == ["strategist", "tune"]
     assert further[further.index("--study") + 1] == str(study)
     assert main([*best[1:4], str(page)]) == 0

@@ -137,7 +137,7 @@ def environment(folder: Path, *, configured: bool = False) -> dict[str, str]:
     return {**kept, **SECRETS, **ours, "PATH": path, "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
 
 
-def shown(text: bytes) -> set[str]:
+def secrets_in(text: bytes) -> set[str]:
     """Names of the secrets in a text."""
     return {name for name, secret in SECRETS.items() if secret.encode() in text}
 
@@ -147,15 +147,15 @@ def watch_processes(typed: Sequence[str]) -> Iterator[set[str]]:
     """Watches every process started meanwhile: its command line, and the environment of trial processes. Typed words do not
     count."""
     found, over = set[str](), threading.Event()
-    own, others = shown("\0".join(typed).encode()), set(Path("/proc").glob("[0-9]*"))
+    own, others = secrets_in("\0".join(typed).encode()), set(Path("/proc").glob("[0-9]*"))
 
     def poll() -> None:
         while not over.wait(0.02):
             for place in {*Path("/proc").glob("[0-9]*")} - others:
-                found.update(f"{name} in a command line" for name in shown(_read(place / "cmdline")) - own)
+                found.update(f"{name} in a command line" for name in secrets_in(_read(place / "cmdline")) - own)
                 variables = _read(place / "environ")
                 if f"{TAG}=".encode() in variables:
-                    found.update(f"{name} in the environment of a trial" for name in shown(variables) - LAUNCHERS)
+                    found.update(f"{name} in the environment of a trial" for name in secrets_in(variables) - LAUNCHERS)
 
     thread = threading.Thread(target=poll)
     thread.start()
@@ -191,10 +191,10 @@ def test_no_secret_appears_in_output_files_or_processes(tmp_path: Path, chaos: C
         codes.append(done.returncode)
         assert b"Traceback" not in done.stderr, (words, done.stderr)
         leaks |= {f"{words}: {item}" for item in found}
-        leaks |= {f"{words}: {name} was printed" for name in shown(done.stdout + done.stderr)}
+        leaks |= {f"{words}: {name} was printed" for name in secrets_in(done.stdout + done.stderr)}
     for path in tmp_path.rglob("*"):
         if path.is_file() and given.get(path) != path.read_bytes():
-            leaks |= {f"{path}: {name}" for name in shown(path.read_bytes())}
+            leaks |= {f"{path}: {name}" for name in secrets_in(path.read_bytes())}
     assert leaks == set()
     if chaos.weekly:
         assert any("'PATH'" in path.read_text(errors="replace") for path in tmp_path.rglob("rank-0.log")), (
@@ -230,5 +230,5 @@ def test_refusals_of_the_agent_server_do_not_contain_its_token(tmp_path: Path, c
         process.send_signal(signal.SIGTERM)
         received += b"".join(process.communicate(timeout=30))
     assert set(answers) <= {401, 403}
-    assert shown(received) == set()
-    chaos.found(f"{len(shown(received))} of {len(tokens)} refusals contain its token")
+    assert secrets_in(received) == set()
+    chaos.found(f"{len(secrets_in(received))} of {len(tokens)} refusals contain its token")

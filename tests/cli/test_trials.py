@@ -183,7 +183,7 @@ def test_a_killed_tuning_loses_and_repeats_no_trial(tmp_path: Path, server: str)
 
     for reached in (
         lambda: processes.tagged(f"{study.resolve()}."),  # ranks of the first trial are there
-        lambda: any(row.outcome for row in trials()),  # it has just been recorded
+        lambda: any(row.outcome for row in trials()),  # the first trial has just been recorded
         lambda: any((study / "trials").glob("2-*/plan.json")),
     ):
         tuner = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -160,7 +160,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[TuneEvent]:
     return received
 
 
-def drawn(events: list[TuneEvent], width: int, height: int) -> list[str]:
+def view_lines(events: list[TuneEvent], width: int, height: int) -> list[str]:
     """The view's lines after the events, on a screen of that size."""
     view, out = TuningView("studies/mine"), io.StringIO()
     for event in events:
@@ -173,14 +173,14 @@ def drawn(events: list[TuneEvent], width: int, height: int) -> list[str]:
 def test_the_view_fits_any_screen(events: list[TuneEvent]) -> None:
     sizes = [(40, 10), (80, 24), (120, 30), (200, 50)]
     for place, (width, height) in zip(range(1, len(events) + 1, 5), cycle(sizes), strict=False):
-        lines = drawn(events[:place], width, height)
+        lines = view_lines(events[:place], width, height)
         assert max(map(len, lines)) <= width
         if height >= 24:
             assert len(lines) <= height
 
 
 def test_the_last_trials_that_fit_are_shown(events: list[TuneEvent]) -> None:
-    lines = drawn(events, 80, 20)
+    lines = view_lines(events, 80, 20)
     heading = next(place for place, line in enumerate(lines) if line.startswith("Trials"))
     numbers = [int(line.split()[0].removesuffix("*")) for line in lines[heading + 2 :]]
     assert numbers == list(range(10 - len(numbers), 10))
@@ -191,7 +191,7 @@ def test_the_last_trials_that_fit_are_shown(events: list[TuneEvent]) -> None:
 
 
 def test_a_wide_screen_shows_all_columns(events: list[TuneEvent]) -> None:
-    lines = drawn(events, 200, 50)
+    lines = view_lines(events, 200, 50)
     heading = lines.index("Trials")
     assert lines[heading + 1].split() == ["#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by"]
     assert "oom" in lines[heading + 3].split()
@@ -199,18 +199,20 @@ def test_a_wide_screen_shows_all_columns(events: list[TuneEvent]) -> None:
 
 
 def test_the_view_shows_the_best_predictions_calibration_and_limits(events: list[TuneEvent]) -> None:
-    text = " ".join(" ".join(drawn(events, 200, 50)).split())
+    text = " ".join(" ".join(view_lines(events, 200, 50)).split())
     assert re.search(r"best trial \d+: [^;]+ tokens/s, [^;]+ MiB; (the cost model's first choice|.* ahead of trial 1)", text)
     assert re.search(r"predictions off by \S+% in the median, \S+% without what was learned; latest( \S+%){6} ", text)
     assert re.search(r"learned .*compute x1 -> x", text)
     assert re.search(r"9 of 9 trials spent \d of 600 minutes, \S+ of 500 device hours", text)
     command_line = max(place for place, event in enumerate(events, 1) if event.expected_gain is not None)
-    assert re.search(r"expected +the search hopes to gain .*% with its next trial", "\n".join(drawn(events[:command_line], 80, 24)))
-    first = " ".join(drawn(events[:1], 80, 24))
+    assert re.search(
+        r"expected +the search hopes to gain .*% with its next trial", "\n".join(view_lines(events[:command_line], 80, 24))
+    )
+    first = " ".join(view_lines(events[:1], 80, 24))
     assert "Choosing what to try next" in first
     assert "no trial ended well yet" in first
     started = next(place for place, event in enumerate(events, 1) if event.event_type is EventType.STARTED)
-    assert "Trial 1 of 9  starting" in drawn(events[:started], 80, 24)
+    assert "Trial 1 of 9  starting" in view_lines(events[:started], 80, 24)
 
 
 def test_trials_of_other_tuners_are_shown_while_waiting(tmp_path: Path) -> None:
@@ -230,11 +232,11 @@ def test_trials_of_other_tuners_are_shown_while_waiting(tmp_path: Path) -> None:
         limits = Limits(trials=6, confirm=0)
         tune(REQUEST, study=tmp_path, limits=limits, settings=SETTINGS, deck=DECK, executor=StandIn(), on_event=take)
     moved = next(place for place, event in enumerate(received, 1) if event.event_type is EventType.MOVED)
-    lines = drawn(received[:moved], 80, 24)
+    lines = view_lines(received[:moved], 80, 24)
     assert lines[2].startswith("Trial 6 of 6  measure, step 1")
     assert [line.partition(":")[0] for line in lines[4:7]] == [
         "Trial 2, of another tuner", "Trial 3, of another tuner", "and 2 more of other tuners",
     ]  # fmt: skip
     waiting = [place for place, event in enumerate(received, 1) if event.event_type is EventType.WAITING]
-    assert drawn(received[: waiting[0]], 80, 24)[2] == "Waiting  for trials of other tuners"
-    assert "6 of 6 trials" in "".join(drawn(received, 80, 24))
+    assert view_lines(received[: waiting[0]], 80, 24)[2] == "Waiting  for trials of other tuners"
+    assert "6 of 6 trials" in "".join(view_lines(received, 80, 24))

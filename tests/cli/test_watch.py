@@ -23,7 +23,7 @@ from strategist.tuner import study as studies
 COMMAND = (sys.executable, "-m", "strategist.cli.main")
 
 
-def drawn(study: studies.Study, width: int = 80, height: int = 24) -> list[str]:
+def view_lines(study: studies.Study, width: int = 80, height: int = 24) -> list[str]:
     """Lines of the view on a screen of that size."""
     view = StudyView()
     view.take(study, ())
@@ -58,7 +58,7 @@ def test_a_running_trial_is_shown_with_its_owner(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     *others, last = study.trials
     running = replace(last, state=TrialState.RUNNING.value, outcome=None, measurement=None, ended=None, owner="node-7:41")
-    text = drawn(replace(study, trials=(*others, running), status=studies.StudyStatus.RUNNING))
+    text = view_lines(replace(study, trials=(*others, running), status=studies.StudyStatus.RUNNING))
     assert re.match(r"Trial 3  for .* by node-7:41$", text[2]), text
     assert text[3].startswith("  predicted ")
     assert any(re.match(r"done +█+·+ 2 of 3 proposed$", line) for line in text)
@@ -68,16 +68,16 @@ def test_running_trials_beyond_the_screen_are_counted(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 3))
     (*_, last) = study.trials
     running = [replace(last, number=number, state=TrialState.RUNNING.value, measurement=None) for number in range(4, 11)]
-    text = drawn(replace(study, trials=(*study.trials, *running)), height=60)
+    text = view_lines(replace(study, trials=(*study.trials, *running)), height=60)
     assert "and 3 more" in text
-    short = drawn(study, height=12)
+    short = view_lines(study, height=12)
     assert len(short) <= 12
     assert "Trials  the last " in "\n".join(short)
 
 
 def test_a_study_without_a_successful_trial_is_shown(tmp_path: Path) -> None:
     study = studies.read(tuned(tmp_path / "study", 2, StandIn(outcome=Outcome.CRASH)))
-    text = "\n".join(drawn(study))
+    text = "\n".join(view_lines(study))
     assert "Nothing runs  finished" in text
     assert "no trial ended well yet" in text
     assert "predictions" not in text

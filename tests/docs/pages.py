@@ -27,7 +27,7 @@ FIRST, FOLDER = "docs/index.md", "README.md"
 """The site's first page, and the name of a folder's page."""
 
 
-def made() -> dict[str, str]:
+def generated() -> dict[str, str]:
     """Texts of the generated pages, by path."""
     return {GENERATED + path: text for path, text in reference.pages().items()}
 
@@ -35,7 +35,7 @@ def made() -> dict[str, str]:
 @cache
 def tokens(page: str) -> tuple[Token, ...]:
     """All Markdown tokens of a page, flattened."""
-    text = made()[page] if page.startswith(GENERATED) else (ROOT / page).read_text(encoding="utf-8")
+    text = generated()[page] if page.startswith(GENERATED) else (ROOT / page).read_text(encoding="utf-8")
     return tuple(_flat(MarkdownIt("commonmark").enable("table").parse(text)))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.lines import block_lines, calls, span_lines
-from docs.pages import GENERATED, PAGES, ROOT, blocks, made
+from docs.pages import GENERATED, PAGES, ROOT, blocks, generated
 from strategist.cli import request_options as request_options
 from strategist.cli.main import COMMANDS, main, whole_parser
 from strategist.cli.parser import UsageError
@@ -41,7 +41,7 @@ def test_every_line_of_a_block_is_a_command(page: str) -> None:
 
 
 def test_every_line_of_the_reference_is_a_command() -> None:
-    shown = [words for page in made() for words in block_lines(page)]
+    shown = [words for page in generated() for words in block_lines(page)]
     assert {words[0] for words in shown} == set(COMMANDS)
     assert_commands(shown)
 
@@ -56,7 +56,7 @@ def assert_commands(lines: list[list[str]]) -> None:
 
 @pytest.mark.parametrize("page", [*(page for page in PAGES if any(span_lines(page))), GENERATED])
 def test_every_command_in_a_sentence_exists(page: str) -> None:
-    for words in [words for one in (made() if page == GENERATED else [page]) for words in span_lines(one)]:
+    for words in [words for one in (generated() if page == GENERATED else [page]) for words in span_lines(one)]:
         named = [word for word in words if word != "..."]
         assert named[0].isupper() or not _wrong(named), words
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from docs.pages import FIRST, FOLDER, GENERATED, PAGES, ROOT, anchors, links, made, place, tokens
+from docs.pages import FIRST, FOLDER, GENERATED, PAGES, ROOT, anchors, generated, links, place, tokens
 
 ADDRESS = re.compile(r"(https?|mailto):")
-ALL = (*PAGES, *made())
+ALL = (*PAGES, *generated())
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_links_lead_to_existing_files_and_headings() -> None:
         for link in links(page):
             if not ADDRESS.match(link):
                 target, anchor = place(page, link), link.partition("#")[2]
-                if not (target in made() if target.startswith(GENERATED) else (ROOT / target).is_file()):
+                if not (target in generated() if target.startswith(GENERATED) else (ROOT / target).is_file()):
                     yield f"{link}: there is no {target}"
                 elif anchor and anchor not in anchors(target):
                     yield f"{link}: {target} has no such heading"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs import reference
-from docs.pages import FIRST, GENERATED, PAGES, ROOT, made
+from docs.pages import FIRST, GENERATED, PAGES, ROOT, generated
 
 pytestmark = [
     pytest.mark.full,
@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_built(site: Path) -> None:
-    assert [page for page in (*PAGES, *made()) if not (site / page).with_suffix(".html").is_file()] == []
+    assert [page for page in (*PAGES, *generated()) if not (site / page).with_suffix(".html").is_file()] == []
     assert f'href="{Path(FIRST).with_suffix(".html")}"' in (site / "index.html").read_text(encoding="utf-8")
     first = (site / FIRST).with_suffix(".html").read_text(encoding="utf-8")
     assert first.count('href="reference/commands/README.html"') == 2, "once among the contents, once on the page"

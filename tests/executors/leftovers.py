@@ -46,7 +46,7 @@ class Leftovers:
         with (self.folder / name).open("a") as file:
             file.write(f"{value}\n")
 
-    def strike(self, name: str) -> None:
+    def cause_fault(self, name: str) -> None:
         """Rank 1 has the fault and notes the time; rank 0 waits."""
         if self.rank == 1:
             self.note("fault-time", time.monotonic())

@@ -1,6 +1,6 @@
 """Stand-ins for torchrun and the runtime: each fault takes tenths of a second, without torch.
 
-``stand_in.py launch N RESTARTS COMMAND...`` starts N ranks as torchrun does: each in a session of its own; when one fails the
+``stand_in.py launch N RESTARTS COMMAND...`` starts N ranks as torchrun does: each in a new session; when one fails the
 others get SIGTERM, and all are restarted if restarts are left. ``stand_in.py rank FAULT PLAN --out FOLDER --settings
 FILE`` is a rank with that fault.
 """
@@ -118,7 +118,7 @@ class Rank(Leftovers):
         if name.startswith("false-record-") and phase == "measure":
             self.write_false_record(name.removeprefix("false-record-"))
         if when == phase:
-            self.strike(name)
+            self.cause_fault(name)
         getattr(self, f"{phase}_{name}".replace("-", "_"), lambda: None)()
 
     def write_false_record(self, kind: str) -> None:

@@ -53,7 +53,7 @@ def two(plan: Plan) -> Plan:
     return replace(plan, candidate=candidate, workload=workload, cluster=replace(plan.cluster, nodes=2, gpus_per_node=1))
 
 
-def left() -> dict[int, str]:
+def leftover_processes() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
@@ -69,7 +69,7 @@ def test_a_program_has_equal_losses_on_two_hosts_and_on_one(two: Plan, tmp_path:
     assert found["hosts"].losses == pytest.approx(found["here"].losses, rel=1e-5)
     assert len(found["hosts"].losses) == len(found["here"].losses) >= 3, "only the first host's steps count"
     assert (tmp_path / "hosts" / "host-1.log").exists()
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 def test_each_host_gets_its_node_rank_and_the_rendezvous_address(two: Plan, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_out_of_memory_on_another_host_is_detected(two: Plan, tmp_path: Path) ->
     measurement = executor(fails).execute(two, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OOM
     assert "Tried 2 GiB" in measurement.evidence.message
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.engine("torchrun --hosts")

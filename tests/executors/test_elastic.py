@@ -58,7 +58,7 @@ def test_the_new_plan_uses_whole_nodes(plan: Plan, deck):
     assert plan_for_fewer_devices(nodes, 7, deck=deck, backend=BACKEND).cluster.devices % 2 == 0
 
 
-def test_a_training_that_fits_no_longer_ends_in_one_error_line(plan: Plan, deck):
+def test_a_training_that_no_longer_fits_ends_in_one_error_line(plan: Plan, deck):
     small = replace(plan.cluster.device, memory_bytes=1000, usable_memory_bytes=1000)
     whole = on_devices(plan, 4)
     words = "3 devices left: of 4 there is no plan for them, nor for fewer: nothing that the cards allow fits the memory; resume"

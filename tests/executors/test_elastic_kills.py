@@ -61,9 +61,9 @@ class Killer(threading.Thread):
                 while not any(steps(Path(part)) for _, _, part in running()) and not self.over.wait(0.2):
                     pass
                 self.over.wait(self.chances.uniform(0.0, self.most_seconds))
-            self.strike(self.chances.choice(KINDS))
+            self.kill_processes(self.chances.choice(KINDS))
 
-    def strike(self, kind: str) -> None:
+    def kill_processes(self, kind: str) -> None:
         found = running()
         ranks = sorted({rank for role, rank, _ in found if role == "supervisor"})
         if not ranks:

@@ -63,7 +63,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def left() -> dict[int, str]:
+def leftover_processes() -> dict[int, str]:
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
 
@@ -72,7 +72,7 @@ def test_each_host_runs_the_same_number_of_ranks(plan: Plan, tmp_path: Path) -> 
     measurement = executor("well").execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.OK
     assert measurement.peak_memory_bytes == (1000, 1001)
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_fault_of_a_rank_on_another_host_is_reported(
 ) -> None:
     measurement = executor(fault).execute(plan, tmp_path / "trial", SETTINGS)
     assert (measurement.outcome, measurement.evidence.rank) == (outcome, rank)
-    assert left() == {}
+    assert leftover_processes() == {}
     assert list(temporary.iterdir()) == []
 
 
@@ -107,7 +107,7 @@ def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: P
     measurement = executor("well", shell).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "no route to two" in measurement.evidence.log_tail
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.full
@@ -115,7 +115,7 @@ def test_a_host_that_cannot_be_reached_is_infrastructure(plan: Plan, tmp_path: P
 def test_a_hung_trial_is_terminated_on_all_hosts(plan: Plan, tmp_path: Path) -> None:
     measurement = executor("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 TUNER = """
@@ -200,7 +200,7 @@ def test_pipeline_parallelism_across_hosts_beats_tensor_parallelism_as_predicted
     assert found["across"].step_seconds > 1.5 * found["inside"].step_seconds
     assert plans["across"].estimate.step_seconds > 1.5 * plans["inside"].estimate.step_seconds
     assert found["inside"].losses == pytest.approx(found["across"].losses, rel=1e-4)
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +232,8 @@ def test_slurm_runs_a_trial_in_its_own_allocation(fault: str, outcome: Outcome, 
     make, plan = by_slurm
     measurement = make(fault).execute(plan, tmp_path, SETTINGS)
     assert measurement.outcome is outcome, measurement.evidence
-    assert left() == {}
-    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+    assert leftover_processes() == {}
+    wait_until(lambda: not slurm.output_of("squeue", "--noheader"))
 
 
 @pytest.mark.full
@@ -268,7 +268,7 @@ def test_slurm_runs_an_external_program_on_each_node(by_slurm, tmp_path: Path) -
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert "on 0 of 2" in (tmp_path / "rank-0.log").read_text()
     assert "on 1 of 2" in (tmp_path / "host-1.log").read_text()
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.engine("slurm")
@@ -285,8 +285,8 @@ def test_a_hung_trial_and_its_slurm_job_are_terminated(by_slurm, slurm, tmp_path
     make, plan = by_slurm
     measurement = make("grandchild-and-hang").execute(plan, tmp_path, replace(SETTINGS, step_timeout_seconds=2.0))
     assert measurement.outcome is Outcome.TIMEOUT
-    assert left() == {}
-    wait_until(lambda: not slurm.asked("squeue", "--noheader"))
+    assert leftover_processes() == {}
+    wait_until(lambda: not slurm.output_of("squeue", "--noheader"))
 
 
 def test_invalid_slurm_options_are_refused_in_one_line(plan: Plan) -> None:

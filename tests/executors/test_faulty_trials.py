@@ -50,7 +50,7 @@ def noted(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text().split() if (folder / name).exists() else []
 
 
-def left(folder: Path) -> list[str]:
+def leftovers_of(folder: Path) -> list[str]:
     """Descriptions of everything that is left of the trial."""
     processes = [f"process {pid}" for pid, tag in tagged("").items() if f".{os.getpid()}." in tag]
     hidden = [f"process {pid}" for pid in noted(folder, "pids") if Path(f"/proc/{pid}").exists()]
@@ -71,8 +71,8 @@ def test_a_dead_rank_is_detected(execute: Execute, chaos: Chaos) -> None:
     for death, phase in chances.sample(cases, 2) if not chaos.weekly else cases * 4:
         measurement, folder = execute(f"{death}@{phase}")
         seconds.append(time.monotonic() - float(noted(folder, "fault-time")[0]))
-        if (measurement.outcome, measurement.evidence.rank) != (Outcome.CRASH, 1) or left(folder):
-            wrong.append((death, phase, measurement.outcome, measurement.evidence, left(folder)))
+        if (measurement.outcome, measurement.evidence.rank) != (Outcome.CRASH, 1) or leftovers_of(folder):
+            wrong.append((death, phase, measurement.outcome, measurement.evidence, leftovers_of(folder)))
     assert not wrong
     chaos.found(f"{len(seconds)} deaths of {len(DEATHS)} kinds in {len(PHASES)} phases, {len(wrong)} of a wrong class")
     chaos.found(f"stored {worst(seconds)} after (3 s asked)")
@@ -92,8 +92,8 @@ def test_a_hang_is_detected(execute: Execute, chaos: Chaos) -> None:
         since = begun + QUICK.init_timeout_seconds if phase == "init" else last_progress(folder) + QUICK.step_timeout_seconds
         late.append(time.monotonic() - since)
         why = "not ready in time" if phase == "init" else "no rank moved"  # not the deadline of the whole trial
-        if measurement.outcome is not Outcome.TIMEOUT or why not in measurement.evidence.message or left(folder):
-            with_errors.append((hang, phase, measurement.outcome, measurement.evidence, left(folder)))
+        if measurement.outcome is not Outcome.TIMEOUT or why not in measurement.evidence.message or leftovers_of(folder):
+            with_errors.append((hang, phase, measurement.outcome, measurement.evidence, leftovers_of(folder)))
     assert not with_errors
     chaos.found(f"{len(late)} hangs of {len(HANGS)} kinds, {len(with_errors)} missed")
     chaos.found(f"ended and swept {worst(late)} after the deadline (1 s asked)")
@@ -121,7 +121,7 @@ def test_a_failed_trial_leaves_nothing_behind(execute: Execute, chaos: Chaos) ->
     faults = [f"{name}@{chances.choice(PHASES[2:])}" for name in LEFTOVERS] + list(OTHERS)
     for fault in schedule(faults, trials, chances):
         measurement, folder = execute(fault, QUICK)
-        if found := left(folder):
+        if found := leftovers_of(folder):
             behind.append((fault, measurement.outcome, found))
     assert not behind
     chaos.found(f"{trials} trials with faults of {len(faults)} kinds")
@@ -168,8 +168,12 @@ def test_faults_of_real_ranks_are_classified(plan: Plan, tmp_path: Path, chaos: 
             expected = Outcome.TIMEOUT
             since = begun + GLOO_SETTINGS.init_timeout_seconds if fault == "missing" else last_progress(folder) + 2.0
             after["hang"].append(ended - since)
-        if measurement.outcome is not expected or (expected is Outcome.CRASH and measurement.evidence.rank != 1) or left(folder):
-            wrong.append((fault, measurement.outcome, measurement.evidence, left(folder)))
+        if (
+            measurement.outcome is not expected
+            or (expected is Outcome.CRASH and measurement.evidence.rank != 1)
+            or leftovers_of(folder)
+        ):
+            wrong.append((fault, measurement.outcome, measurement.evidence, leftovers_of(folder)))
     assert not wrong
     chaos.found(
         f"{len(faults)} trials, {len(wrong)} of a wrong class; {slow} with a rank ten times as slow, 0 terminated for slowness"
@@ -199,7 +203,7 @@ SETTLED = 5
 """Number of trials after which lazily imported modules are loaded."""
 
 
-def grown(run: Callable[[int], Measurement], trials: int) -> tuple[HeldResources, HeldResources]:
+def resources_before_and_after(run: Callable[[int], Measurement], trials: int) -> tuple[HeldResources, HeldResources]:
     """Resources held after the first few trials, and after the last; all trials must succeed."""
     for number in range(trials):
         if number == SETTLED:
@@ -217,7 +221,7 @@ def test_many_trials_in_a_row_leak_nothing(
 ) -> None:
     executor = LocalExecutor() if ranks == "runtime" else make_executor("well")
     settings, trials = TrialSettings(steps=4), chaos.size(2 * SETTLED, 500)
-    before, after = grown(lambda number: executor.execute(plan, tmp_path / f"{number}", settings), trials)
+    before, after = resources_before_and_after(lambda number: executor.execute(plan, tmp_path / f"{number}", settings), trials)
     assert after.memory_bytes - before.memory_bytes <= 20 * 2**20
     assert (after.descriptors, after.threads, after.processes) == (before.descriptors, before.threads, before.processes)
     chaos.found(

@@ -36,7 +36,7 @@ QUICK_STEP = replace(SETTINGS, step_timeout_seconds=1.5)
 MakeExecutor = Callable[..., LocalExecutor]
 
 
-def left() -> dict[int, str]:
+def leftover_processes() -> dict[int, str]:
     """Processes left of the trials that this process ran."""
     return {pid: tag for pid, tag in tagged("").items() if f".{os.getpid()}." in tag}
 
@@ -45,7 +45,7 @@ def left() -> dict[int, str]:
 def execute(make_executor: MakeExecutor, plan: Plan, tmp_path: Path) -> Callable[..., Measurement]:
     def run(fault: str, settings: TrialSettings = SETTINGS, **options: object) -> Measurement:
         measurement = make_executor(fault).execute(plan, tmp_path / "trial", settings, **options)
-        assert left() == {}
+        assert leftover_processes() == {}
         assert codec.load(Measurement, tmp_path / "trial" / "measurement.json") == measurement
         return measurement
 
@@ -192,12 +192,12 @@ def test_an_exception_while_waiting_ends_the_trial_and_propagates(
 ):
     def interrupt(progress: Progress) -> None:
         if progress.phase == "measure":
-            assert left()
+            assert leftover_processes()
             raise error
 
     with pytest.raises(error):
         make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, interrupt)
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_an_interruption_during_the_start_leaves_nothing(
             executor.execute(plan, tmp_path / "trial", SETTINGS)
     finally:
         sys.setprofile(None)
-    assert left() == {}
+    assert leftover_processes() == {}
     assert not places(os.getpid())
 
 
@@ -320,10 +320,10 @@ def test_a_killed_trial_supervisor_is_an_infrastructure_failure_and_leaves_nothi
 ):
     def kill_supervisor(progress: Progress) -> None:
         if progress.phase == "measure":
-            os.kill(min(left()), signal.SIGKILL)
+            os.kill(min(leftover_processes()), signal.SIGKILL)
 
     measurement = make_executor("grandchild-and-hang").execute(plan, tmp_path, SETTINGS, kill_supervisor)
-    assert left() == {}
+    assert leftover_processes() == {}
     assert measurement.outcome is Outcome.INFRASTRUCTURE
     assert "ended by signal 9" in measurement.evidence.message
 

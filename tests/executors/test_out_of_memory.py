@@ -11,7 +11,7 @@ import pytest
 from chaos import Chaos
 from executors.conftest import StandInEngine
 from executors.oom_rank import KINDS
-from executors.test_judge_trial import ENDING, recorded, silent, verdict, well
+from executors.test_judge_trial import ENDING, rank_without_record, recorded, successful_rank, verdict
 from strategist_runtime.process import is_out_of_memory
 
 from strategist.contract.measurement import Measurement, Outcome, TrialSettings
@@ -112,8 +112,8 @@ def test_every_kind_of_out_of_memory_is_detected(plan: Plan, tmp_path: Path, cha
         measurement = run(plan, tmp_path / f"{number}", kind)
         if measurement.outcome is not Outcome.OOM:
             with_errors.append((kind, measurement.outcome, measurement.evidence))
-    ends_without_record = [silent(1, code, log_tail=f"{line}\n") for line in OOM_MESSAGES for code in (1, -6)]
-    outcomes = [verdict(plan, FAILED, silent(0, -15), end).outcome for end in ends_without_record]
+    ends_without_record = [rank_without_record(1, code, log_tail=f"{line}\n") for line in OOM_MESSAGES for code in (1, -6)]
+    outcomes = [verdict(plan, FAILED, rank_without_record(0, -15), end).outcome for end in ends_without_record]
     with_errors += [outcome for outcome in outcomes if outcome is not Outcome.OOM]
     assert not with_errors
     chaos.found(f"{each * len(kinds)} trials of {len(kinds)} kinds and {len(outcomes)} logs of processes without a record")
@@ -152,10 +152,13 @@ def test_failures_that_only_mention_memory_are_not_out_of_memory(plan: Plan, cha
         name, _, message = line.partition(": ")
         thrown = {"RuntimeError": RuntimeError, "OSError": OSError, "ValueError": ValueError, "KeyError": KeyError}.get(name)
         outcome = Outcome.OOM if thrown and is_out_of_memory(thrown(message)) else Outcome.CRASH
-        ends = [recorded(1, outcome, line), *(silent(1, code, log_tail=f"Traceback\n{line}\n") for code in (1, -6, -9))]
+        ends = [
+            recorded(1, outcome, line),
+            *(rank_without_record(1, code, log_tail=f"Traceback\n{line}\n") for code in (1, -6, -9)),
+        ]
         for end in ends:
             count += 1
-            if verdict(plan, FAILED, silent(0, -15), end).outcome is not Outcome.CRASH:
+            if verdict(plan, FAILED, rank_without_record(0, -15), end).outcome is not Outcome.CRASH:
                 false.append((line, end))
     assert not false
     assert count >= 100
@@ -171,7 +174,7 @@ def test_memory_taken_by_other_processes_is_an_infrastructure_failure(
     monkeypatch.setattr(watch, "_floor", watch._before)
     assert watch.look() is host_memory.Deadline.CROWDED
     crowded = replace(FAILED, deadline=host_memory.Deadline.CROWDED, ended=frozenset())
-    measurement = verdict(plan, crowded, silent(0, -9), silent(1, -9))
+    measurement = verdict(plan, crowded, rank_without_record(0, -9), rank_without_record(1, -9))
     assert (measurement.outcome, "others had taken" in measurement.evidence.message) == (Outcome.INFRASTRUCTURE, True)
 
 
@@ -194,5 +197,5 @@ def test_oom_kills_are_counted_in_the_cgroup_of_this_process(tmp_path: Path) -> 
 
 def test_a_killed_data_loader_worker_is_out_of_memory_if_the_kernel_counts_an_oom_kill(plan: Plan) -> None:
     failed = recorded(1, Outcome.CRASH, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed.")
-    assert verdict(plan, FAILED, well(0), failed).outcome is Outcome.CRASH
-    assert verdict(plan, replace(FAILED, oom_kills=1), well(0), failed).outcome is Outcome.OOM
+    assert verdict(plan, FAILED, successful_rank(0), failed).outcome is Outcome.CRASH
+    assert verdict(plan, replace(FAILED, oom_kills=1), successful_rank(0), failed).outcome is Outcome.OOM

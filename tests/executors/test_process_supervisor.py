@@ -86,7 +86,7 @@ def test_a_command_does_not_outlive_its_supervisor(tmp_path: Path):
         time.sleep(0.01)
     supervisor.kill()
     supervisor.wait()
-    with suppress(OSError):  # it may be reaped between two looks
+    with suppress(OSError):  # the process may be reaped between two polls
         while Path(f"/proc/{pid}/cmdline").read_bytes():
             time.sleep(0.01)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from executors.conftest import wait_until
-from executors.test_engines import SETTINGS, STAND_IN, left
+from executors.test_engines import SETTINGS, STAND_IN, leftover_processes
 from ray_cluster import RAY, RayCluster, missing
 
 from strategist.contract import codec
@@ -85,7 +85,7 @@ def test_a_queued_trial_starts_when_the_tuner_that_holds_the_nodes_is_killed(by_
         found = executor("grandchild-and-hang").execute(plan, tmp_path / "next", replace(SETTINGS, step_timeout_seconds=1.0), see)
         assert found.outcome is Outcome.TIMEOUT, found.evidence
         assert {progress.elapsed_seconds for progress in queued} == {0.0}
-        assert left() == {}
+        assert leftover_processes() == {}
         assert not [tag for tag in tagged("").values() if f"{study}." in tag]
     finally:
         tuner.kill()
@@ -125,7 +125,7 @@ def test_an_external_program_runs_on_each_ray_node(by_ray, tmp_path: Path) -> No
     assert found.outcome is Outcome.OK, found.evidence
     assert "on 0 of 2" in (tmp_path / "rank-0.log").read_text()
     assert "on 1 of 2" in (tmp_path / "host-1.log").read_text()
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.full
@@ -133,7 +133,7 @@ def test_an_external_program_runs_on_each_ray_node(by_ray, tmp_path: Path) -> No
 def test_a_crash_names_its_rank(by_ray, tmp_path: Path) -> None:
     found = executor("raises").execute(by_ray, tmp_path, SETTINGS)
     assert (found.outcome, found.evidence.rank) == (Outcome.CRASH, 1), found.evidence
-    assert left() == {}
+    assert leftover_processes() == {}
 
 
 @pytest.mark.full

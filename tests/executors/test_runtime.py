@@ -20,13 +20,13 @@ pytestmark = pytest.mark.torch
 LONG = TrialSettings(steps=100_000, step_timeout_seconds=3.0)
 
 
-def left() -> list[int]:
+def leftover_processes() -> list[int]:
     return [pid for pid, tag in tagged("").items() if f".{os.getpid()}." in tag]
 
 
 def rank_process(rank: int) -> int:
     """The process of a rank, a child of its supervisor."""
-    for pid in left():
+    for pid in leftover_processes():
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         is_rank = b"strategist_runtime" in words and b"strategist.executors.process_supervisor" not in words
@@ -49,14 +49,14 @@ def signal_rank_1(number: int) -> Callable[[Progress], None]:
 
 def execute(plan: Plan, folder: Path, settings: TrialSettings, on_event: Callable[[Progress], None] | None = None) -> Measurement:
     measurement = LocalExecutor().execute(plan, folder, settings, on_event)
-    assert left() == []
+    assert leftover_processes() == []
     return measurement
 
 
 @pytest.mark.full
 def test_a_plan_runs_and_is_measured(plan: Plan, tmp_path: Path):
     seen = set[str]()
-    measurement = execute(plan, tmp_path, TrialSettings(steps=4), lambda _: seen.update(listening(set(left()))))
+    measurement = execute(plan, tmp_path, TrialSettings(steps=4), lambda _: seen.update(listening(set(leftover_processes()))))
     assert (measurement.outcome, measurement.evidence.message) == (Outcome.OK, "")
     assert (measurement.steps_measured, len(measurement.losses), len(measurement.peak_memory_bytes)) == (4, 7, 2)
     assert 0 < measurement.step_seconds < measurement.wall_seconds

@@ -26,7 +26,7 @@ def large(plan: Plan) -> Plan:
     return replace(plan, cluster=cluster, candidate=candidate, workload=workload).identified()
 
 
-def seen(plan: Plan, **changes: object) -> Measurement:
+def rank_measurement(plan: Plan, **changes: object) -> Measurement:
     """The rank's measurement: a step of 40 ms, profiled as 50 ms, of which 10 ms stand in for peers."""
     measurement = Measurement(
         plan_id=plan.id, kind=Kind.REAL, outcome=Outcome.OK, step_seconds=0.04, steps_measured=4, peak_memory_bytes=(1000,),
@@ -37,7 +37,7 @@ def seen(plan: Plan, **changes: object) -> Measurement:
 
 
 def test_the_step_is_the_sum_of_measured_and_modelled_parts(large: Plan) -> None:
-    found = shadow_measurement(seen(large), large, 5)
+    found = shadow_measurement(rank_measurement(large), large, 5)
     predicted = asdict(large.estimate.time)
     assert found.kind is Kind.SHADOW
     assert found.time is not None
@@ -52,14 +52,14 @@ def test_the_step_is_the_sum_of_measured_and_modelled_parts(large: Plan) -> None
 
 def test_the_bubble_scales_with_measured_computation(large: Plan) -> None:
     computing = sum(seconds for name, seconds in asdict(large.estimate.time).items() if name not in MODELLED_PARTS)
-    found = shadow_measurement(seen(large), large, 0)
+    found = shadow_measurement(rank_measurement(large), large, 0)
     assert found.time is not None
     assert found.time["bubble"] == pytest.approx(large.estimate.time.bubble * 0.032 / computing)
 
 
 def test_figures_that_need_peers_are_left_out(large: Plan) -> None:
     found = shadow_measurement(
-        seen(large, grad_norms=(2.0,), exposed_comm_ratio=0.1, bubble_ratio=0.1, rank_imbalance=0.0), large, 5
+        rank_measurement(large, grad_norms=(2.0,), exposed_comm_ratio=0.1, bubble_ratio=0.1, rank_imbalance=0.0), large, 5
     )
     assert (found.losses, found.grad_norms) == ((), ())
     assert (found.comm_ratio, found.exposed_comm_ratio, found.bubble_ratio, found.rank_imbalance) == (None,) * 4
@@ -69,7 +69,9 @@ def test_figures_that_need_peers_are_left_out(large: Plan) -> None:
 
 
 def test_a_failure_names_the_shadowed_rank(large: Plan) -> None:
-    oom = seen(large, outcome=Outcome.OOM, evidence=Evidence(message="no memory", rank=0, phase="build"), step_seconds=None)
+    oom = rank_measurement(
+        large, outcome=Outcome.OOM, evidence=Evidence(message="no memory", rank=0, phase="build"), step_seconds=None
+    )
     found = shadow_measurement(oom, large, 5)
     assert (found.kind, found.outcome, found.evidence.rank, found.evidence.phase) == (Kind.SHADOW, Outcome.OOM, 5, "build")
 

@@ -66,20 +66,20 @@ def _clash(site: Path) -> None:
 
 
 def _points(text: bytes) -> Callable[[Path], None]:
-    def made(site: Path) -> None:
+    def install_package(site: Path) -> None:
         install(site, "bad_cards", "bad = bad_cards.deck")
         (site / "bad_cards-1.0.dist-info" / "entry_points.txt").write_bytes(text)
 
-    return made
+    return install_package
 
 
 def _file(make: Callable[[Path], None]) -> Callable[[Path], None]:
-    def made(site: Path) -> None:
+    def install_package(site: Path) -> None:
         deck = install(site, "bad_cards", "bad = bad_cards.deck")
         (deck / "ACME-001.yaml").unlink()
         make(deck / "ACME-001.yaml")
 
-    return made
+    return install_package
 
 
 def _nothing_named(site: Path) -> None:

@@ -88,7 +88,9 @@ def missing() -> str:
     return "" if available() and shutil.which("unshare") else "namespaces with links need root and iproute2"
 
 
-def together(commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, seconds: float = 240) -> list[str]:
+def run_in_parallel(
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, seconds: float = 240
+) -> list[str]:
     """Runs commands in parallel; returns their outputs.
 
     Raises:

@@ -18,7 +18,7 @@ from ray_cluster import RayCluster
 from slurm_cluster import SlurmCluster
 
 from launch.launchers import LAUNCHERS, PACKAGES, PROBE
-from launch.nodes import Node, Nodes, together
+from launch.nodes import Node, Nodes, run_in_parallel
 from launch.pods import configs, pods
 from strategist.api import write_files
 from strategist.contract.knobs import Candidate, Knobs
@@ -143,12 +143,12 @@ class Start:
 def bash(start: Start, written: ExportedFiles) -> None:
     """Runs the start script on a node."""
     words = start.nodes.nodes[0].command(*written.command, *start.arguments)
-    together([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
+    run_in_parallel([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
 def hosts(start: Start, written: ExportedFiles) -> None:
     """Runs the script for hosts, with a remote shell."""
-    together([[*written.command, *start.arguments]], {**start.environment, "PROBE": str(start.notes)}, start.exported)
+    run_in_parallel([[*written.command, *start.arguments]], {**start.environment, "PROBE": str(start.notes)}, start.exported)
 
 
 def by_controllers(start: Start, written: ExportedFiles) -> None:
@@ -163,7 +163,7 @@ def by_controllers(start: Start, written: ExportedFiles) -> None:
         )
         for node, pod in zip(start.nodes.nodes, found, strict=True)
     ]
-    together(commands, {**start.environment, "PROBE": str(start.notes)}, start.folder)
+    run_in_parallel(commands, {**start.environment, "PROBE": str(start.notes)}, start.folder)
 
 
 def pod_names(written: ExportedFiles) -> list[tuple[str]]:
@@ -188,7 +188,7 @@ def batch(start: Start, written: ExportedFiles) -> None:
         "SLURM_JOB_ID": "17",
     }  # fmt: skip
     environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"
-    together([["bash", written.command[-1], *start.arguments]], environment, start.exported)
+    run_in_parallel([["bash", written.command[-1], *start.arguments]], environment, start.exported)
 
 
 def _tool(path: Path, lines: Sequence[str]) -> None:
@@ -205,7 +205,7 @@ def by_slurm(cluster: SlurmCluster) -> Callable[[Start, ExportedFiles], None]:
         done = subprocess.run(command, cwd=start.exported, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         number = done.stdout.strip()
-        while cluster.asked("squeue", "--noheader", f"--jobs={number}", "--states=all", "--format=%T").split()[:1] not in (
+        while cluster.output_of("squeue", "--noheader", f"--jobs={number}", "--states=all", "--format=%T").split()[:1] not in (
             [], ["COMPLETED"], ["FAILED"], ["CANCELLED"], ["NODE_FAIL"], ["TIMEOUT"],
         ):  # fmt: skip
             time.sleep(0.2)
@@ -231,7 +231,7 @@ def by_ray(cluster: RayCluster) -> Callable[[Start, ExportedFiles], None]:
         entry = shlex.split(job["spec"]["entrypoint"].replace("/plan/", f"{folder}/"))
         environment = {**start.environment, **variables, "PROBE": str(start.notes), "HOME": str(start.folder)}
         ray_job = {"runtime_env": {"env_vars": environment}}  # variables that a pod would have, and these nodes have not
-        together([entry], {**environment, "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(ray_job)}, start.folder)
+        run_in_parallel([entry], {**environment, "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(ray_job)}, start.folder)
 
     return enter
 

@@ -42,7 +42,7 @@ def test_an_exported_plan_trains_on_two_nodes(slurm: SlurmCluster, tmp_path: Pat
     environment = {**os.environ, **slurm.environment, "PATH": path, "OMP_NUM_THREADS": "1"}
     command = ["sbatch", "--parsable", "--output=job.log", "job.sbatch", "--steps", "3"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    while slurm.asked("squeue", "--noheader"):
+    while slurm.output_of("squeue", "--noheader"):
         time.sleep(0.2)
     log = (tmp_path / "job.log").read_text()
     assert log.count("step ") == 3, log

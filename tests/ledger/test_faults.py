@@ -12,7 +12,7 @@ import pytest
 from chaos import Chaos
 from ledger.refused import NUMBERS, OF_A_DISK, OF_A_NETWORK, Refusal
 from ledger.workers import start
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 
 from strategist.contract.measurement import Outcome
 from strategist.contract.study import TrialState
@@ -137,7 +137,7 @@ def resume(folder: Path, done: Done, server: str = "") -> None:
         assert [trial.state for trial in after.trials()] == [TrialState.FINISHED] * len(KEYS)
 
 
-@server_in_full
+@postgres_full_only
 @pytest.mark.chaos("The store", "a fault at the n-th call, n = 1, 2, 3, ... until all calls pass")
 def test_a_failing_call_loses_repeats_and_blocks_no_trial(tmp_path: Path, server: str, chaos: Chaos) -> None:
     calls, tried, faults, chance = 1, 0, 0, chaos.random()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chaos import Chaos
 from ledger.workers import Work, audit, busy_processors, enqueue, finish, kill_at_random, notes, run_workers, start
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 
 from strategist.contract.measurement import Outcome
 from strategist.ledger.ledger import Ledger
@@ -34,7 +34,7 @@ def test_sixteen_processes_claim_each_trial_exactly_once(tmp_path: Path, server:
 
 @pytest.mark.chaos("The store", "acknowledged results under kill -9 at random moments")
 @pytest.mark.parametrize("workers", [8, pytest.param(16, marks=pytest.mark.full)])
-@server_in_full
+@postgres_full_only
 def test_workers_killed_at_random_lose_no_acknowledged_result(tmp_path: Path, server: str, workers: int, chaos: Chaos) -> None:
     work = Work(folder=tmp_path, lease_seconds=1.0, trial_seconds=0.006, proposes=True)
     enqueue(tmp_path, server, workers)
@@ -87,7 +87,7 @@ class _Sleeper(Work):
         return True
 
 
-@server_in_full
+@postgres_full_only
 def test_a_worker_stopped_beyond_its_lease_is_fenced_and_continues(tmp_path: Path, server: str) -> None:
     enqueue(tmp_path, server, 1)
     sleeper = start(_Sleeper(folder=tmp_path, lease_seconds=0.5).run, "sleeper")
@@ -123,14 +123,14 @@ def test_eight_processes_create_one_study_together(tmp_path: Path, server: str) 
 
 def _create_forever(folder: Path, server: str) -> None:
     for index in range(10**6):
-        Ledger.open(folder / str(index), create=True, server=_own(server, folder, index)).close()
+        Ledger.open(folder / str(index), create=True, server=own_address(server, folder, index)).close()
 
 
-def _own(server: str, folder: Path, index: object) -> str:
+def own_address(server: str, folder: Path, index: object) -> str:
     return server and f"{server}-{folder.name}-{index}"
 
 
-@server_in_full
+@postgres_full_only
 def test_a_creator_killed_at_any_instant_leaves_a_usable_folder(tmp_path: Path, server: str) -> None:
     for round_number in range(10):
         creator = start(_create_forever, tmp_path / str(round_number), server)
@@ -138,5 +138,5 @@ def test_a_creator_killed_at_any_instant_leaves_a_usable_folder(tmp_path: Path, 
         creator.kill()
         creator.join()
     for folder in tmp_path.glob("*/*"):
-        with Ledger.open(folder, create=True, server=_own(server, folder.parent, folder.name)) as ledger:
+        with Ledger.open(folder, create=True, server=own_address(server, folder.parent, folder.name)) as ledger:
             assert ledger.enqueue("a", "{}", "") == 1

@@ -8,7 +8,7 @@ import pytest
 from chaos import Chaos
 from hypothesis import seed, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule, run_state_machine_as_test
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 
 from strategist.contract.measurement import Outcome
 from strategist.contract.study import TrialState
@@ -132,7 +132,7 @@ class LedgerMachine(RuleBasedStateMachine):
         type(self).compared += 1
 
 
-@server_in_full
+@postgres_full_only
 @pytest.mark.timeout(300)
 @pytest.mark.chaos("The store", "equality with a dictionary as a model, call for call")
 def test_any_sequence_of_calls_leaves_the_ledger_equal_to_the_model(server: str, chaos: Chaos) -> None:

@@ -27,7 +27,7 @@ LONG = 1000.0
 
 
 @pytest.fixture
-def own(postgres: PostgresServer) -> Iterator[PostgresServer]:
+def stoppable_server(postgres: PostgresServer) -> Iterator[PostgresServer]:
     """The server; a test may stop it, and it runs again for the next test."""
     yield postgres
     if not postgres.runs:
@@ -169,34 +169,34 @@ def test_an_older_study_is_migrated_once(tmp_path: Path, place: str, monkeypatch
         Ledger.open(tmp_path).close()
 
 
-def interrupted(own: PostgresServer, ledger: Ledger, act: Callable[[], object], how: str) -> object:
+def interrupted(stoppable_server: PostgresServer, ledger: Ledger, act: Callable[[], object], how: str) -> object:
     """The result of ``act``, which starts while the server is unreachable."""
     if how == "restarted":
-        own.stop()
+        stoppable_server.stop()
     else:
-        execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
+        execute_on(stoppable_server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
         return act()
     found: list[object] = []
     worker = threading.Thread(target=lambda: found.append(act()))
     worker.start()
-    own.start()
+    stoppable_server.start()
     worker.join()
     return found[0]
 
 
-def execute_on(own: PostgresServer, statement: str) -> None:
-    with psycopg.connect(own.address, autocommit=True) as connection:
+def execute_on(stoppable_server: PostgresServer, statement: str) -> None:
+    with psycopg.connect(stoppable_server.address, autocommit=True) as connection:
         connection.execute(statement)
 
 
 @pytest.mark.parametrize("how", [pytest.param("restarted", marks=pytest.mark.full), "cut off"])
-def test_ledger_calls_succeed_after_a_server_restart(tmp_path: Path, own: PostgresServer, how: str) -> None:
-    with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
-        assert interrupted(own, ledger, lambda: ledger.enqueue("a", "{}", ""), how) == 1
-        claim = interrupted(own, ledger, lambda: ledger.claim("w", LONG), how)
-        assert interrupted(own, ledger, lambda: ledger.renew(claim, LONG), how)
-        assert interrupted(own, ledger, lambda: ledger.finish(claim, Outcome.OK, '{"x": 1}'), how)
-        (trial,) = interrupted(own, ledger, ledger.trials, how)
+def test_ledger_calls_succeed_after_a_server_restart(tmp_path: Path, stoppable_server: PostgresServer, how: str) -> None:
+    with Ledger.open(tmp_path, create=True, server=stoppable_server.study()) as ledger:
+        assert interrupted(stoppable_server, ledger, lambda: ledger.enqueue("a", "{}", ""), how) == 1
+        claim = interrupted(stoppable_server, ledger, lambda: ledger.claim("w", LONG), how)
+        assert interrupted(stoppable_server, ledger, lambda: ledger.renew(claim, LONG), how)
+        assert interrupted(stoppable_server, ledger, lambda: ledger.finish(claim, Outcome.OK, '{"x": 1}'), how)
+        (trial,) = interrupted(stoppable_server, ledger, ledger.trials, how)
         assert (trial.outcome, trial.attempt) == (Outcome.OK, 1)
 
 
@@ -223,21 +223,25 @@ class Tuners:
 @pytest.mark.parametrize(
     "how", [pytest.param("restarted", marks=pytest.mark.full), "killed", pytest.param("cut off", marks=pytest.mark.full)]
 )
-def test_all_tuners_continue_after_a_server_restart(tmp_path: Path, own: PostgresServer, how: str, chaos: Chaos) -> None:
+def test_all_tuners_continue_after_a_server_restart(
+    tmp_path: Path, stoppable_server: PostgresServer, how: str, chaos: Chaos
+) -> None:
     chance, waits = chaos.random(), list[float]()
     work = Work(folder=tmp_path, lease_seconds=30.0, trial_seconds=0.02, proposes=True)
     tuners = Tuners(work=work, names=tuple(f"w{index}" for index in range(chaos.size(4, 8))))
-    enqueue(tmp_path, own.study(), len(tuners.names))
+    enqueue(tmp_path, stoppable_server.study(), len(tuners.names))
     processes = [start(work.run, name) for name in tuners.names]
     try:
         tuners.seconds_until_all_progress(processes)
         for _ in range(chaos.size(1, 10)):
             if how == "cut off":
-                execute_on(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'")
+                execute_on(
+                    stoppable_server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strategist'"
+                )
             else:
-                own.stop(signal.SIGKILL if how == "killed" else signal.SIGQUIT)
+                stoppable_server.stop(signal.SIGKILL if how == "killed" else signal.SIGQUIT)
                 time.sleep(chance.uniform(0.0, chaos.size(1, 3)))
-                own.start()
+                stoppable_server.start()
             waits.append(tuners.seconds_until_all_progress(processes))
     finally:
         for process in processes:
@@ -256,17 +260,17 @@ def test_all_tuners_continue_after_a_server_restart(tmp_path: Path, own: Postgre
 
 
 def test_a_server_that_stays_away_is_reported_in_one_line_and_then_at_once(
-    tmp_path: Path, own: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stoppable_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.5)
-    with Ledger.open(tmp_path, create=True, server=own.study()) as ledger:
-        own.stop()
+    with Ledger.open(tmp_path, create=True, server=stoppable_server.study()) as ledger:
+        stoppable_server.stop()
         for _ in range(2):
             with pytest.raises(FileError, match="cannot be reached: ") as caught:
                 ledger.claim("w", LONG)
             assert "\n" not in str(caught.value)
             monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 3600.0)  # the second call does not wait
-        own.start()
+        stoppable_server.start()
         assert ledger.enqueue("a", "{}", "") == 1
 
 

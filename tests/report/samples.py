@@ -64,7 +64,7 @@ ANSWER = Answer(
 )  # fmt: skip
 
 
-def look(report: RenderableType, width: int = 100, *, terminal: bool = False) -> str:
+def rendered(report: RenderableType, width: int = 100, *, terminal: bool = False) -> str:
     """The text of a report on a console of this width."""
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, highlight=False, emoji=False, force_terminal=terminal)

@@ -10,7 +10,7 @@ from strategist.accuracy.measure import Accuracy
 from strategist.contract import codec
 from strategist.report.accuracy import accuracy_document, accuracy_report
 from tests.report.published import LAYOUTS, with_errors, write
-from tests.report.samples import look
+from tests.report.samples import rendered
 
 ASKED = {
     "name", "rows_used", "rows_skipped", "step_time_mape", "step_time_median_ape", "step_time_bias", "spearman", "top1_regret",
@@ -61,7 +61,7 @@ def test_the_worst_predictions_come_first_with_file_and_line(tmp_path: Path) -> 
     assert (first["row_id"], first["file"], first["line"]) == ("tp2", "sweep", 3)
     assert first["ratio"] == pytest.approx(0.25)
     assert (second["row_id"], second["predicted"] / second["published"]) == ("tp4", pytest.approx(2.0))
-    text = " ".join(look(accuracy_report(found, 1)).split())
+    text = " ".join(rendered(accuracy_report(found, 1)).split())
     assert "dp_shard 4, tp 2" in text
     assert "0.25 times (tp2, sweep.csv:3)" in text
     assert "tp4, sweep.csv" not in text
@@ -73,7 +73,7 @@ def test_out_of_memory_verdicts_are_counted(tmp_path: Path) -> None:
     found = api.accuracy(write(tmp_path, "memory", rows))
     assert accuracy_json(found)["sources"][0]["oom_confusion"] == {"hits": 1, "misses": 1, "false_alarms": 1, "passes": 1}
     assert accuracy_json(found)["overall"]["oom_f1"] == pytest.approx(0.5)
-    lines = look(accuracy_report(found)).split("Out of memory")[1].splitlines()
+    lines = rendered(accuracy_report(found)).split("Out of memory")[1].splitlines()
     assert lines[1].split() == ["hits", "misses", "false", "alarms", "passes"]
     assert lines[2].split() == ["memory", "1", "1", "1", "1"]
 
@@ -81,7 +81,7 @@ def test_out_of_memory_verdicts_are_counted(tmp_path: Path) -> None:
 def test_the_text_fits_80_columns_and_counts_skipped_rows(tmp_path: Path) -> None:
     name = "a_source_with_quite_a_long_name_of_many_words"
     rows = [*LAYOUTS, {"gpu": "Cray-1"}, {"seq_len": ""}, {"seq_len": ""}]
-    text = look(accuracy_report(api.accuracy(write(tmp_path, name, rows)), 3), 80)
+    text = rendered(accuracy_report(api.accuracy(write(tmp_path, name, rows)), 3), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "4 rows of 1 sources, 3 skipped" in text
     assert text.index("2: batch size or sequence length is not stated") < text.index("1: no profile describes its GPU")

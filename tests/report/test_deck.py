@@ -5,13 +5,13 @@ from strategist.cards.reader import read_card
 from strategist.files.yaml_file import parse
 from strategist.paths import data_dir
 from strategist.report.deck import card_report, cards_report, deck_report, flow_report, profiles_report
-from tests.report.samples import look
+from tests.report.samples import rendered
 
 DECK = load_deck(data_dir("cards"))
 
 
 def test_every_shipped_card_is_listed() -> None:
-    text = look(cards_report(DECK.cards), 80)
+    text = rendered(cards_report(DECK.cards), 80)
     for card in DECK.cards:
         assert card.id in text
     assert "…" not in text
@@ -19,7 +19,7 @@ def test_every_shipped_card_is_listed() -> None:
 
 def test_every_shipped_card_is_shown_completely() -> None:
     for card in DECK.cards:
-        text = " ".join(look(card_report(card), 300).split())
+        text = " ".join(rendered(card_report(card), 300).split())
         assert str(card.intent) in text
         for policy in card.policies:
             assert policy.id in text
@@ -32,15 +32,15 @@ def test_every_shipped_card_is_shown_completely() -> None:
 
 
 def test_cases_are_shown_with_given_and_expected_values() -> None:
-    text = " ".join(look(card_report(DECK.card("FSDP-001")), 300).split())
+    text = " ".join(rendered(card_report(DECK.card("FSDP-001")), 300).split())
     assert "1. dp_shard = 8, reshard_after_forward = false, model.parameter_bytes = 65 GB" in text
     assert "proposes reshard_after_forward = false" in text
 
 
 def test_flows_are_listed_and_shown_completely() -> None:
     assert DECK.flow is not None
-    assert DECK.flow.id in look(deck_report(DECK), 80)
-    text = " ".join(look(flow_report(DECK.flow), 300).split())
+    assert DECK.flow.id in rendered(deck_report(DECK), 80)
+    text = " ".join(rendered(flow_report(DECK.flow), 300).split())
     places = [text.index(f"{number}. {step.title}") for number, step in enumerate(DECK.flow.steps, 1)]
     assert places == sorted(places)
     for step in DECK.flow.steps:
@@ -51,10 +51,10 @@ def test_flows_are_listed_and_shown_completely() -> None:
 
 def test_a_card_of_free_text_is_called_advice() -> None:
     card = read_card(parse("StrategyCard: {id: A-1, module: tp, intent: Why, policies: [Do it well.]}"))
-    assert "advice" in look(cards_report([card]), 80)
-    assert "advice: Do it well." in look(card_report(card), 80)
+    assert "advice" in rendered(cards_report([card]), 80)
+    assert "advice: Do it well." in rendered(card_report(card), 80)
 
 
 def test_profiles_are_listed_by_kind() -> None:
-    text = look(profiles_report({"models": ("a", "b"), "devices": ("c",)}))
+    text = rendered(profiles_report({"models": ("a", "b"), "devices": ("c",)}))
     assert text.split() == ["models", "a,", "b", "devices", "c"]

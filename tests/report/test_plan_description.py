@@ -17,7 +17,7 @@ from strategist.report.plan import plan_report, ranking
 from strategist.report.plan_description import OPTION_WORDS, described_parts
 from strategist.report.setting_text import change_words, recompute_words
 from strategist.units import show_seconds
-from tests.report.samples import ANSWER, OTHER, PLAN, look, plan_with
+from tests.report.samples import ANSWER, OTHER, PLAN, plan_with, rendered
 
 PLAIN = Candidate(layout=Layout(), knobs=Knobs())
 EVERYTHING = Candidate(
@@ -136,11 +136,11 @@ def test_the_line_of_a_plan_names_its_precision() -> None:
 
 def test_plans_that_differ_only_in_compile_are_distinguished() -> None:
     plans = [plan_with(Layout(dp_shard=8), compile=on, float8="rowwise") for on in (True, False)]
-    table = look(ranking(plans), 200)
+    table = rendered(ranking(plans), 200)
     assert "compile true" in table
     assert "compile false" in table
     assert "float8" not in table
-    text = look(answer_report(replace(ANSWER, plans=tuple(plans))), 200)
+    text = rendered(answer_report(replace(ANSWER, plans=tuple(plans))), 200)
     assert "linears in float8 with a scale per row" in text
 
 
@@ -155,4 +155,4 @@ def test_saved_operations_of_selective_recomputation_are_described() -> None:
 
 def test_the_step_interval_is_that_of_the_estimate() -> None:
     plan = replace(PLAN, estimate=replace(PLAN.estimate, step_seconds_range=(1.25, 7.5)))
-    assert f"interval {show_seconds(1.25)} to {show_seconds(7.5)}" in " ".join(look(plan_report(plan)).split())
+    assert f"interval {show_seconds(1.25)} to {show_seconds(7.5)}" in " ".join(rendered(plan_report(plan)).split())

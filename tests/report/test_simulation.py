@@ -5,7 +5,7 @@ from strategist.contract.rank_observation import Moment, Traffic
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
 from strategist.report.simulation import SECTIONS, simulation_report
 from strategist.units import GIB
-from tests.report.samples import PLAN, look
+from tests.report.samples import PLAN, rendered
 
 
 def rank(number: int) -> SimulatedRank:
@@ -21,7 +21,7 @@ FOUND = Simulation(plan_id=PLAN.id, capacity_bytes=64.0 * GIB, predicted=PLAN.es
 
 
 def test_a_simulation_of_many_ranks_fits_a_screen() -> None:
-    lines = look(simulation_report(PLAN, FOUND), 80).splitlines()
+    lines = rendered(simulation_report(PLAN, FOUND), 80).splitlines()
     assert lines[0].startswith("Its tensors fit: at most 32.0 of 64.0 GiB, on rank 31.")
     assert len(lines) <= 40
     assert "the 8 fullest of 32" in "".join(lines)
@@ -30,7 +30,7 @@ def test_a_simulation_of_many_ranks_fits_a_screen() -> None:
 
 def test_sections_of_a_simulation_are_shown_by_name() -> None:
     assert tuple(SECTIONS) == simulate.SECTIONS
-    text = look(simulation_report(PLAN, FOUND, ("ranks", "modules")), 80)
+    text = rendered(simulation_report(PLAN, FOUND, ("ranks", "modules")), 80)
     assert "By module" in text
     assert "fullest of" not in text
     assert "Collectives" not in text

@@ -12,7 +12,7 @@ from strategist.contract.simulation import Proof, Verdict
 from strategist.contract.workload import Workload
 from strategist.profiles.models import resolve_model
 from strategist.report.summary import answer_summary, bound_by, fit_words, fix_options
-from tests.report.samples import ANSWER, ESTIMATE, PLAN, look, plan_with
+from tests.report.samples import ANSWER, ESTIMATE, PLAN, plan_with, rendered
 
 LINES, COLUMNS = 40, 80
 SURE = replace(PLAN, estimate=replace(ESTIMATE, fit_confidence=0.97))
@@ -32,7 +32,7 @@ REQUESTS = [
 @pytest.mark.parametrize("given", REQUESTS, ids=lambda given: f"{given.model} on {given.gpus}")
 def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: Request) -> None:
     answer = strategist.plan(given)
-    lines = look(answer_summary(answer), COLUMNS).splitlines()
+    lines = rendered(answer_summary(answer), COLUMNS).splitlines()
     rows = sum(max(1, -(-len(line.rstrip()) // COLUMNS)) for line in lines)  # a terminal wraps a command
     assert rows <= LINES
     for plan in answer.plans[:1]:
@@ -43,7 +43,7 @@ def test_a_summary_fits_a_screen_and_its_fix_option_gives_the_same_plan(given: R
 
 def test_a_summary_without_plans_has_the_command_of_the_nearest_alternative() -> None:
     answer = strategist.plan(Request(model="70b", gpus="1x24GB", fix={"offload": "none"}))
-    words_of_next = look(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
+    words_of_next = rendered(answer_summary(answer), COLUMNS).partition("\nNext")[2].split()
     gpus, flags = answer.alternatives[0].flags[1], answer.alternatives[0].flags[2:]
     assert answer.alternatives[0].flags[0] == "--gpus"
     assert words_of_next.count("--gpus") == 2  # once more for the request itself, with --explain
@@ -73,16 +73,16 @@ def test_a_step_is_bound_by_its_largest_part() -> None:
 def test_alternatives_supported_by_a_back_end_come_first() -> None:
     other = ANSWER.alternatives[0]
     unsupported = replace(other, title="A back end is missing", plan=replace(PLAN, backends=()))
-    text = look(answer_summary(replace(ANSWER, alternatives=(unsupported, other))), COLUMNS)
+    text = rendered(answer_summary(replace(ANSWER, alternatives=(unsupported, other))), COLUMNS)
     assert text.index("LoRA adapters") < text.index("A back end is missing")
     assert "no back end yet" in text
 
 
 def test_the_expert_column_is_shown_only_for_moe_models() -> None:
-    assert " EP " not in look(answer_summary(ANSWER), COLUMNS)
+    assert " EP " not in rendered(answer_summary(ANSWER), COLUMNS)
     sparse = plan_with(Layout(dp_shard=8, ep=4))
     moe = resolve_model("mixtral-8x7b").shape
-    assert " EP " in look(answer_summary(replace(ANSWER, plans=(replace(sparse, model=moe),))), COLUMNS)
+    assert " EP " in rendered(answer_summary(replace(ANSWER, plans=(replace(sparse, model=moe),))), COLUMNS)
 
 
 def test_the_repr_of_an_answer_is_short() -> None:
@@ -93,23 +93,23 @@ def test_the_repr_of_an_answer_is_short() -> None:
 def test_an_export_is_suggested_only_if_the_format_supports_the_plan() -> None:
     export = "strategist export plan.json --to pytorch -o job/"
     able = replace(ANSWER, plans=(replace(PLAN, backends=("native", "pytorch")),))
-    assert export in look(answer_summary(able), COLUMNS)
+    assert export in rendered(answer_summary(able), COLUMNS)
     plain = plan_with(Layout(dp_shard=8), reduce_dtype="bf16", no_sync=True)
-    unable = look(answer_summary(replace(ANSWER, plans=(plain,))), COLUMNS)
+    unable = rendered(answer_summary(replace(ANSWER, plans=(plain,))), COLUMNS)
     assert export not in unable
     assert "--to pytorch --job-output job/" in unable
     quantized = replace(ANSWER, plans=(replace(plain, workload=replace(plain.workload, train="qlora")),))
-    assert "--to axolotl --job-output job/" in look(answer_summary(quantized), COLUMNS)
+    assert "--to axolotl --job-output job/" in rendered(answer_summary(quantized), COLUMNS)
     able_on_nodes = replace(able.plans[0], cluster=replace(PLAN.cluster, nodes=2))
-    assert "--to pytorch --job slurm -o job/" in look(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
+    assert "--to pytorch --job slurm -o job/" in rendered(answer_summary(replace(able, plans=(able_on_nodes,))), COLUMNS)
 
 
 def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
     """accelerate supports DeepSeek-V3, but no layout of these plans: with --to accelerate nothing fits."""
     given = Request(model="deepseek-v3", gpus="32x8xH100")
-    assert "--to torchtitan --job slurm" in look(answer_summary(strategist.plan(given)), COLUMNS)
+    assert "--to torchtitan --job slurm" in rendered(answer_summary(strategist.plan(given)), COLUMNS)
     assert strategist.plan(replace(given, backend="torchtitan"), top=1).plans
-    text = look(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
+    text = rendered(answer_summary(replace(ANSWER, plans=(plan_with(Layout(pp=8), offload="streamed"),))), COLUMNS)
     assert "--show backends  # what each framework can run" in text
     assert "--to" not in text
 
@@ -117,13 +117,13 @@ def test_an_export_without_a_supported_plan_is_not_suggested() -> None:
 def test_next_commands_repeat_the_request() -> None:
     """An option that an alternative changes appears once; options besides the request are repeated."""
     answer = strategist.plan(Request(model="8b", gpus="8xH100", workload=Workload(seq_len=2**20, global_batch=4)))
-    lines = look(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
+    lines = rendered(answer_summary(answer, ["--cards", "mine"]), COLUMNS).partition("\nNext")[2].split("\n")
     assert lines[1].strip() == "strategist plan --model 8b --gpus 8xH100 --seq-len 262144 --global-batch 16 --cards mine"
     assert lines[2].strip().endswith("--seq-len 1048576 --global-batch 4 --cards mine --explain")
 
 
 def test_the_verdict_is_printed_once() -> None:
-    text = look(answer_summary(replace(ANSWER, verdict="It fits. 8 bytes each.", plans=(SURE,))), COLUMNS)
+    text = rendered(answer_summary(replace(ANSWER, verdict="It fits. 8 bytes each.", plans=(SURE,))), COLUMNS)
     assert "Fits: " in text
     assert "It fits" not in text
     assert "8 bytes each." in text
@@ -131,11 +131,11 @@ def test_the_verdict_is_printed_once() -> None:
 
 def test_a_plan_too_large_in_simulation_is_not_reported_to_fit() -> None:
     proofs = (Proof(verdict=Verdict.TOO_LARGE), Proof(verdict=Verdict.TOO_LARGE))
-    assert "Fits:" not in look(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
-    assert "Fits:" in look(answer_summary(replace(ANSWER, plans=(SURE, SURE))), COLUMNS)
+    assert "Fits:" not in rendered(answer_summary(replace(ANSWER, plans=(SURE, SURE), proofs=proofs)), COLUMNS)
+    assert "Fits:" in rendered(answer_summary(replace(ANSWER, plans=(SURE, SURE))), COLUMNS)
 
 
 def test_the_lora_rank_is_shown_for_qlora() -> None:
-    text = look(answer_summary(strategist.plan(REQUESTS[0])), COLUMNS)
+    text = rendered(answer_summary(strategist.plan(REQUESTS[0])), COLUMNS)
     assert "QLoRA (4-bit base weights), adapters of rank 16" in text
     assert "90% interval" in text

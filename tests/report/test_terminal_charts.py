@@ -12,12 +12,12 @@ from strategist import api
 from strategist.contract.report import PlanReport, Span, Timeline
 from strategist.report.terminal_charts import CELLS, LINES, candidates, funnel, mesh, plan_charts, ranks, study_charts, timeline
 from tests.report.page.reports import pipeline, streamed
-from tests.report.samples import look
+from tests.report.samples import rendered
 
 
 @pytest.mark.parametrize("made", [pipeline, streamed], ids=["simulated", "streamed"])
 def test_charts_of_a_plan_fit_80_columns(made: Callable[[], PlanReport]) -> None:
-    text = look(plan_charts(made()), 80)
+    text = rendered(plan_charts(made()), 80)
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for title in ("Memory by rank", "Time of a step", "Mesh", "Timeline", "Candidates", "Funnel"):
         assert f"\n{title}" in text
@@ -50,17 +50,17 @@ def test_terminal_tables_show_the_figures_of_the_page() -> None:
     report = pipeline()
     space = report.space
     assert space is not None
-    text = look(funnel(space))
+    text = rendered(funnel(space))
     assert re.search(rf"all candidates .* {space.candidates:,}\n", text)
     assert text.rstrip().endswith(f"{space.feasible:,}")
-    assert [line.split()[0] for line in look(mesh(report.mesh)).splitlines()[1:]] == ["pp", "dp_shard", "tp"]
-    assert len(look(ranks(report.ranks, report.plan.estimate.capacity_bytes)).splitlines()) == len(report.ranks) + 1
+    assert [line.split()[0] for line in rendered(mesh(report.mesh)).splitlines()[1:]] == ["pp", "dp_shard", "tp"]
+    assert len(rendered(ranks(report.ranks, report.plan.estimate.capacity_bytes)).splitlines()) == len(report.ranks) + 1
 
 
 def test_charts_of_a_study_show_trials_and_influence(tmp_path: Path) -> None:
     report = api.study_report(tuned(tmp_path / "study", 4))
-    text = look(study_charts(report), 80)
+    text = rendered(study_charts(report), 80)
     (best,) = (trial for trial in report.trials if trial.best)
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
-    assert "Influence" not in look(study_charts(replace(report, trials=(), influences=())))
+    assert "Influence" not in rendered(study_charts(replace(report, trials=(), influences=())))

@@ -8,7 +8,7 @@ from strategist.report.summary import answer_summary
 from strategist.report.text_blocks import FoldingTable, bar, columns, pairs
 from strategist.report.trial import trial_report
 from tests.contract.samples import MEASUREMENT
-from tests.report.samples import ANSWER, PLAN, look
+from tests.report.samples import ANSWER, PLAN, rendered
 
 TITLES = ("DP/FSDP", "TP", "PP", "CP", "activation checkpoint", "micro-batch", "offload", "tokens/s", "MFU", "bound by")
 
@@ -16,12 +16,12 @@ TITLES = ("DP/FSDP", "TP", "PP", "CP", "activation checkpoint", "micro-batch", "
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     shown = Group(answer_summary(ANSWER), answer_report(ANSWER), trial_report(PLAN, MEASUREMENT))
-    wide = [line for line in look(shown, width).splitlines() if len(line.rstrip()) > width]
+    wide = [line for line in rendered(shown, width).splitlines() if len(line.rstrip()) > width]
     assert all(line.startswith(("  strategist ", "  --fix ")) for line in wide)  # commands are not wrapped
 
 
 def test_a_table_wider_than_the_terminal_becomes_a_list() -> None:
-    narrow = " ".join(look(answer_summary(ANSWER), 40).split())
+    narrow = " ".join(rendered(answer_summary(ANSWER), 40).split())
     assert all(f"{title}: " in narrow for title in TITLES)
     assert "#1 DP/FSDP: 1/8, TP: 1" in narrow
 
@@ -29,17 +29,17 @@ def test_a_table_wider_than_the_terminal_becomes_a_list() -> None:
 def test_a_list_keeps_names_and_figures_without_bars() -> None:
     table = columns("", "", "size of the part", left=[""])
     table.add_row("gathered parameters", bar(0.5), "1.5 GiB")
-    assert " ".join(look(table, 40).split()) == "- gathered parameters, size of the part: 1.5 GiB"
-    assert "█" in look(table, 80)
+    assert " ".join(rendered(table, 40).split()) == "- gathered parameters, size of the part: 1.5 GiB"
+    assert "█" in rendered(table, 80)
 
 
 def test_pairs_keep_a_column_of_names_if_there_is_room() -> None:
     rows = pairs([("peak memory", "11.9 GiB of 77.9 GiB a device, fits with 99% probability")])
-    assert look(rows, 40).startswith("peak memory  11.9 GiB of 77.9 GiB")
-    assert "- a name of more than half the line, " in look(pairs([("a name of more than half the line", "a long text")]), 40)
+    assert rendered(rows, 40).startswith("peak memory  11.9 GiB of 77.9 GiB")
+    assert "- a name of more than half the line, " in rendered(pairs([("a name of more than half the line", "a long text")]), 40)
 
 
 def test_a_folded_table_that_is_still_too_wide_becomes_a_list() -> None:
     row = {"#": "1", "settings": "dp_shard 2, micro-batch 8x1", "outcome": "out of memory", "expected": "40 ms", "by": "search"}
-    text = " ".join(look(FoldingTable(rows=[row], into="settings", folds=("by",)), 30).split())
+    text = " ".join(rendered(FoldingTable(rows=[row], into="settings", folds=("by",)), 30).split())
     assert "#1 settings: dp_shard 2, micro-batch 8x1, outcome: out of memory, expected: 40 ms, by: search" in text

@@ -11,7 +11,7 @@ from strategist.contract.rank_observation import Moment, Traffic
 from strategist.report.trial import OUTCOME_WORDS, SECTIONS, trial_report
 from strategist.units import GIB
 from tests.contract.samples import MEASUREMENT
-from tests.report.samples import PLAN, look
+from tests.report.samples import PLAN, rendered
 
 OK = replace(
     MEASUREMENT, step_seconds=95.0, step_seconds_spread=0.03, tokens_per_second=2758.0, mfu=0.206, comm_ratio=None,
@@ -26,7 +26,7 @@ def line(text: str, name: str) -> list[str]:
 
 
 def test_each_figure_is_next_to_its_prediction() -> None:
-    text = look(trial_report(PLAN, OK))
+    text = rendered(trial_report(PLAN, OK))
     assert line(text, "step time") == ["step", "time", "47.5", "s", "95", "s", "2.00"]
     assert line(text, "tokens/s")[-3:] == ["5,516", "2,758", "0.50"]
     assert line(text, "peak memory allocated")[-3:] == ["12.0", "GiB", "0.68"]  # reserved memory is not measured here
@@ -36,9 +36,9 @@ def test_each_figure_is_next_to_its_prediction() -> None:
 
 
 def test_a_cpu_trial_has_a_note_on_its_comm_ratio() -> None:
-    assert GLOO_NOTE[:40] in look(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
-    assert GLOO_NOTE[:40] not in look(trial_report(CPU_PLAN, OK))
-    assert GLOO_NOTE[:40] not in look(trial_report(PLAN, OK))
+    assert GLOO_NOTE[:40] in rendered(trial_report(CPU_PLAN, replace(OK, comm_ratio=0.3)))
+    assert GLOO_NOTE[:40] not in rendered(trial_report(CPU_PLAN, OK))
+    assert GLOO_NOTE[:40] not in rendered(trial_report(PLAN, OK))
 
 
 def test_measured_parts_of_a_step_are_next_to_predicted_parts() -> None:
@@ -50,7 +50,7 @@ def test_measured_parts_of_a_step_are_next_to_predicted_parts() -> None:
         peak_reserved_bytes=(10 * GIB, 13 * GIB),
     )  # fmt: skip
     assert tuple(SECTIONS) == RUN_SECTIONS
-    text = look(trial_report(PLAN, seen, tuple(SECTIONS)))
+    text = rendered(trial_report(PLAN, seen, tuple(SECTIONS)))
     assert line(text, "DP communication")[-4:][-3:] == ["30", "s", "30%"]
     assert "none of these" not in text
     assert "first to last: 2.0%, 18%" in text
@@ -61,7 +61,7 @@ def test_measured_parts_of_a_step_are_next_to_predicted_parts() -> None:
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
 def test_a_failure_names_rank_phase_and_message(outcome: Outcome) -> None:
     evidence = Evidence(message="rank 3 asked for 9 GiB", rank=3, phase="warm-up", log_tail="first\n[last] line")
-    text = look(trial_report(PLAN, replace(OK, outcome=outcome, evidence=evidence)))
+    text = rendered(trial_report(PLAN, replace(OK, outcome=outcome, evidence=evidence)))
     assert OUTCOME_WORDS[outcome] in text.replace("\n", " ")
     assert "rank 3, phase warm-up" in text
     assert "rank 3 asked for 9 GiB" in text
@@ -71,17 +71,17 @@ def test_a_failure_names_rank_phase_and_message(outcome: Outcome) -> None:
 
 def test_notes_and_reserved_memory_of_a_program_are_shown() -> None:
     measured = replace(OK, notes=("Steps are timed by its lines.",), peak_memory_bytes=(), peak_reserved_bytes=(3 * 2**30,))
-    text = " ".join(look(trial_report(CPU_PLAN, measured)).split())
+    text = " ".join(rendered(trial_report(CPU_PLAN, measured)).split())
     assert "Steps are timed by its lines." in text
     assert "peak memory reserved" in text
     assert "3.0 GiB" in text
-    assert "peak memory reserved" not in look(trial_report(CPU_PLAN, OK))
+    assert "peak memory reserved" not in rendered(trial_report(CPU_PLAN, OK))
 
 
 def test_a_run_fits_a_screen_with_every_part_of_its_time() -> None:
     time = {part.name: 1.0 for part in fields(TimeParts)} | {"data": 1.0, "other": 1.0, "world_communication": 1.0}
     seen = replace(OK, profiled_step_seconds=20.0, time=time, traffic=(GATHERS,) * 20, comm_ratio=0.3)
-    text = look(trial_report(CPU_PLAN, seen), 80)
+    text = rendered(trial_report(CPU_PLAN, seen), 80)
     assert len(text.splitlines()) <= 40 - 2  # two lines for the output folder follow
     assert "all_gather" not in text
-    assert "all_gather" in look(trial_report(CPU_PLAN, seen, ("collectives",)), 80)
+    assert "all_gather" in rendered(trial_report(CPU_PLAN, seen, ("collectives",)), 80)

@@ -12,7 +12,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.report.tuning import SECTIONS, tuning_report
 from strategist.search.tuning_result import Errors, TrialResult, TuningResult
 from tests.contract.samples import MEASUREMENT
-from tests.report.samples import OTHER, PLAN, look
+from tests.report.samples import OTHER, PLAN, rendered
 
 OK = replace(MEASUREMENT, step_seconds=95.0, tokens_per_second=12_758.0)
 BEST = TrialResult(number=1, proposed_by="search", plan=PLAN, measurement=OK)
@@ -37,7 +37,7 @@ RESULT = TuningResult(
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
-    lines = look(tuning_report(RESULT, ("trials",)), width).splitlines()
+    lines = rendered(tuning_report(RESULT, ("trials",)), width).splitlines()
     first = next(line for line in lines if line.strip().startswith("1*"))
     assert "dp_shard" in first
     for figure in ("ok", "47.5 s", "95 s", "12,758", "33 B", "search"):
@@ -50,11 +50,11 @@ def test_the_table_of_trials_keeps_settings_and_figures(width: int) -> None:
 
 def test_a_wider_step_interval_is_shown() -> None:
     wider = replace(RESULT, calibration_after=Calibration(step_range=(0.5, 4.0), trials=3))
-    assert "x0.6 to x1.8 -> x0.5 to x4" in look(tuning_report(wider, ("calibration",)), 120)
+    assert "x0.6 to x1.8 -> x0.5 to x4" in rendered(tuning_report(wider, ("calibration",)), 120)
 
 
 def test_the_report_shows_calibration_and_evidence() -> None:
-    text = " ".join(look(tuning_report(RESULT, tuple(SECTIONS)), 120).split())
+    text = " ".join(rendered(tuning_report(RESULT, tuple(SECTIONS)), 120).split())
     assert "before calibration 1 94% 17%" in text
     assert "left out of the fit 0 - -" in text
     assert "communication x1 -> x1.53" in text
@@ -63,7 +63,7 @@ def test_the_report_shows_calibration_and_evidence() -> None:
 
 
 def test_a_tuning_without_trials_or_evidence_shows_a_message() -> None:
-    text = look(tuning_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
+    text = rendered(tuning_report(replace(RESULT, best=None, evidence=()), tuple(SECTIONS)), 120)
     assert "No trial ended well" in text
     assert "nothing was confirmed or contradicted" in text
 
@@ -71,7 +71,7 @@ def test_a_tuning_without_trials_or_evidence_shows_a_message() -> None:
 def test_the_report_starts_with_the_best_trial_and_fits_a_screen() -> None:
     assert tuple(SECTIONS) == tune.SECTIONS
     many = replace(RESULT, trials=(*RESULT.trials, *(replace(BEST, number=number) for number in range(4, 60))))
-    lines = look(tuning_report(many), 80).splitlines()
+    lines = rendered(tuning_report(many), 80).splitlines()
     assert lines[0].startswith("Best: trial 1, 12,758 tokens/s, step 95 s, peak memory 33 B")
     assert len(lines) <= 40
     assert "54 more trials: --show trials" in "".join(lines)
@@ -80,6 +80,6 @@ def test_the_report_starts_with_the_best_trial_and_fits_a_screen() -> None:
 
 
 def test_a_report_without_a_best_trial_counts_outcomes() -> None:
-    lost = look(tuning_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
+    lost = rendered(tuning_report(replace(RESULT, best=None, trials=RESULT.trials[1:])), 80)
     assert lost.startswith("No best trial: 1 infrastructure, 1 lost.")
     assert "best-plan.json" not in lost

@@ -103,24 +103,26 @@ def test_the_back_end_any_refuses_nothing():
     assert load_backend("any").refusals(candidate, samples.MODEL, Workload(), facts(device="tpu")) == ()
 
 
-def together():
+def backend_with_combinations():
     return read_backend(yaml_file.parse(TOGETHER, "small.yaml"))
 
 
 def test_an_unsupported_combination_is_one_line_with_its_values():
     candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(offload="streamed"))
     lora = Workload(train="lora")
-    (text,) = together().refusals(candidate, samples.MODEL, lora, facts(lora, "cpu"))
+    (text,) = backend_with_combinations().refusals(candidate, samples.MODEL, lora, facts(lora, "cpu"))
     assert text == "small cannot run offload streamed, train lora: adapters do not travel; choose train full"
-    assert together().refusals(candidate, samples.MODEL, FP32, facts(device="cpu")) == ()
+    assert backend_with_combinations().refusals(candidate, samples.MODEL, FP32, facts(device="cpu")) == ()
 
 
 def test_a_setting_is_checked_only_by_combinations_that_name_it():
     ring = {**facts(replace(FP32, train="lora")), "layout.cp": 2, "knobs.offload": "streamed"}
-    assert not together().takes("options.cp_attention", "sdpa", ring)
-    assert together().takes("options.cp_attention", "flex", ring)  # the other refusal does not depend on the kernel
-    assert together().takes("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
-    assert together().takes("options.pin_memory", True, ring)
+    assert not backend_with_combinations().takes("options.cp_attention", "sdpa", ring)
+    assert backend_with_combinations().takes(
+        "options.cp_attention", "flex", ring
+    )  # the other refusal does not depend on the kernel
+    assert backend_with_combinations().takes("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
+    assert backend_with_combinations().takes("options.pin_memory", True, ring)
 
 
 def test_unknown_options_are_not_refused():
@@ -129,8 +131,8 @@ def test_unknown_options_are_not_refused():
     bare = Columns(
         values={name: column for name, column in rows.values.items() if not name.startswith("options.")}, categories=rows.categories
     )
-    assert not together().refused(facts(), bare).any()
-    assert together().refused({**facts(), "options.cp_attention": "sdpa"}, bare).tolist() == [False, True]
+    assert not backend_with_combinations().refused(facts(), bare).any()
+    assert backend_with_combinations().refused({**facts(), "options.cp_attention": "sdpa"}, bare).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def policy(name: str, effect: str, when: str = "") -> str:
     return f"    - id: {name}\n" + (f"      when: {when}\n" if when else "") + f"      {effect}\n      because: for {name}\n"
 
 
-def kept(deck: Deck, facts: dict[str, Any] | None = None, fixed: frozenset[str] = frozenset()) -> list[tuple[int, str]]:
+def allowed_rows(deck: Deck, facts: dict[str, Any] | None = None, fixed: frozenset[str] = frozenset()) -> list[tuple[int, str]]:
     allowed = judge(deck, facts or {}, columns(), fixed).allowed
     return [row for row, allow in zip(ROWS, allowed, strict=True) if allow]
 
@@ -59,22 +59,22 @@ def kept(deck: Deck, facts: dict[str, Any] | None = None, fixed: frozenset[str] 
     ],
 )
 def test_policies_drop_candidates_of_a_table(effect: str, when: str, left: list[tuple[int, str]]) -> None:
-    assert kept(card("A-1", policy("p", effect, when)), {"model.layers": 9}) == left
+    assert allowed_rows(card("A-1", policy("p", effect, when)), {"model.layers": 9}) == left
 
 
 def test_a_policy_without_known_preconditions_does_not_act() -> None:
     law = policy("p", "forbid: candidate")
-    assert kept(card("A-1", law, "[{when: layout.tp > 1}, words]")) == ROWS[:3]
-    assert kept(card("A-1", law, "[{when: cluster.nodes > 1}]")) == ROWS
-    assert kept(card("A-1", law, "[{when: layout.tp > 1}, {when: knobs.recompute == 'full'}]")) == [*ROWS[:5], *ROWS[6:8]]
+    assert allowed_rows(card("A-1", law, "[{when: layout.tp > 1}, words]")) == ROWS[:3]
+    assert allowed_rows(card("A-1", law, "[{when: cluster.nodes > 1}]")) == ROWS
+    assert allowed_rows(card("A-1", law, "[{when: layout.tp > 1}, {when: knobs.recompute == 'full'}]")) == [*ROWS[:5], *ROWS[6:8]]
 
 
 def test_a_fixed_setting_overrides_defaults_but_not_laws() -> None:
     deck = card("A-1", policy("default", "set: {tp: 1, recompute: none}"))
-    assert kept(deck) == [(1, "none")]
-    assert kept(deck, fixed=frozenset({"tp"})) == [(1, "none"), (2, "none"), (4, "none")]
-    assert kept(deck, fixed=frozenset({"layout.tp", "knobs.recompute"})) == ROWS
-    assert kept(card("A-1", policy("law", "require: {tp: 1}")), fixed=frozenset({"tp"})) == ROWS[:3]
+    assert allowed_rows(deck) == [(1, "none")]
+    assert allowed_rows(deck, fixed=frozenset({"tp"})) == [(1, "none"), (2, "none"), (4, "none")]
+    assert allowed_rows(deck, fixed=frozenset({"layout.tp", "knobs.recompute"})) == ROWS
+    assert allowed_rows(card("A-1", policy("law", "require: {tp: 1}")), fixed=frozenset({"tp"})) == ROWS[:3]
 
 
 def test_a_default_that_leaves_no_candidate_is_skipped() -> None:
@@ -111,7 +111,7 @@ def test_preferences_within_a_precondition_do_not_penalise_other_candidates() ->
 
 def test_observe_policies_drop_no_candidate() -> None:
     rule = "    - id: p\n      phase: observe\n      when: layout.tp > 1\n      try: {tp: 1}\n"
-    assert kept(card("A-1", rule)) == ROWS
+    assert allowed_rows(card("A-1", rule)) == ROWS
 
 
 def named_reasons(deck: Deck, row: dict[str, Any], facts: dict[str, Any] | None = None) -> list[tuple[str, str]]:

@@ -63,7 +63,7 @@ def finished(plan: Plan, slowness: float) -> TrialRow:
     )  # fmt: skip
 
 
-def look(folder: Path, considered: Path, times: int) -> dict[str, object]:
+def measure_cost(folder: Path, considered: Path, times: int) -> dict[str, object]:
     """CPU seconds for opening the study and for each of ``times`` proposals, the number of trials read, and the peak memory."""
     begun = time.process_time()
     with Ledger.open(folder) as ledger:
@@ -93,4 +93,4 @@ def _measured(row: TrialRow) -> Measurement | None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(look(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(measure_cost(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))

@@ -42,7 +42,7 @@ def served(storage: str) -> Iterator[Callable[[str], bytes]]:
             server.shutdown()
 
 
-def named(pairs: list[dict[str, Any]], name: str, value: str) -> dict[str, Any]:
+def pairs_as_dict(pairs: list[dict[str, Any]], name: str, value: str) -> dict[str, Any]:
     return {pair[name]: pair[value] for pair in pairs}
 
 
@@ -64,7 +64,10 @@ def test_the_dashboard_shows_trials_values_settings_and_figures(tmp_path: Path) 
     assert sorted(trial["number"] for trial in found["best_trials"]) == [number - 1 for number in study.front]
     for shown, trial in zip(found["trials"][1:], study.finished[1:], strict=True):
         assert shown["values"] == [trial.measurement.step_seconds, max(trial.measurement.peak_memory_bytes)]
-        assert named(shown["params"], "name", "param_external_value")["layout.pp"] == str(trial.plan.candidate.layout.pp)
-        assert json.loads(named(shown["user_attrs"], "key", "value")["tokens_per_second"]) == trial.measurement.tokens_per_second
+        assert pairs_as_dict(shown["params"], "name", "param_external_value")["layout.pp"] == str(trial.plan.candidate.layout.pp)
+        assert (
+            json.loads(pairs_as_dict(shown["user_attrs"], "key", "value")["tokens_per_second"])
+            == trial.measurement.tokens_per_second
+        )
     assert all("layout.pp" in {item["name"] for item in of_one} for of_one in influences["param_importances"])
     assert b"<html" in page

@@ -8,7 +8,7 @@ from typing import Any
 
 import optuna
 import pytest
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 from tuner_stand_in import SETTINGS, StandIn, truth
 
 from strategist.contract import codec
@@ -149,7 +149,7 @@ def test_the_nearest_trial_is_named_if_all_violate_constraints(run, tmp_path: Pa
     assert not (tmp_path / "study/best-plan.json").exists()
 
 
-@server_in_full
+@postgres_full_only
 def test_a_study_keeps_its_goals(run, tmp_path: Path, server: str) -> None:
     goals = replace(BOTH, headroom=0.25)
     first = run(1, goals, server=server)

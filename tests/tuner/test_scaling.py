@@ -19,7 +19,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.report.scaling import scaling_plot, scaling_report
 from strategist.tuner.scaling import DATA_AXIS, GIVEN, PLANNED, scale, scaled_plans
-from tests.report.samples import look
+from tests.report.samples import rendered
 
 DECK = api.load_cards()
 WORKLOAD = Workload(seq_len=64, global_batch=8)
@@ -95,7 +95,7 @@ def test_efficiency_is_relative_to_the_smallest_number_of_devices(tmp_path: Path
 def test_a_failed_run_has_its_reason_and_the_next_is_the_baseline(tmp_path: Path) -> None:
     found = scaled(SHARDED, (1, 2, 4), tmp_path, broken=1)
     assert [(point.outcome, point.efficiency) for point in found.points[:2]] == [(Outcome.OOM, None), (Outcome.OK, 1.0)]
-    assert "oom: no memory left" in " ".join(look(scaling_report(found)).split())
+    assert "oom: no memory left" in " ".join(rendered(scaling_report(found)).split())
 
 
 def test_the_plot_shows_each_count_and_the_ideal(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer, server_in_full
+from postgres_server import PostgresServer, postgres_full_only
 from tuner_stand_in import StandIn
 
 from strategist.contract import codec
@@ -33,7 +33,7 @@ def test_a_study_has_its_trials_and_the_best(folder: Path) -> None:
     assert codec.loads(Study, codec.dumps(study)) == study
 
 
-@server_in_full
+@postgres_full_only
 def test_the_status_of_a_study_follows_its_leases(tmp_path: Path, server: str) -> None:
     study = tuned(tmp_path / "study", 1, server=server)
     with Ledger.open(study) as ledger:

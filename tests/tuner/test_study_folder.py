@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 
 from strategist.contract.measurement import Outcome
 from strategist.contract.study import TrialState
@@ -13,7 +13,7 @@ from strategist.tuner.study_folder import owner, release_abandoned
 from tuner.studies import tuned
 
 
-@server_in_full
+@postgres_full_only
 def test_only_trials_of_dead_processes_of_this_machine_are_released(tmp_path: Path, server: str) -> None:
     program = "from strategist.tuner.study_folder import owner; print(owner())"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()

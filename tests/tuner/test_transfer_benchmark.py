@@ -6,7 +6,7 @@ from itertools import permutations
 import jsonschema
 import pytest
 from accuracy.test_sweep import OTHER_FILES, run
-from report.samples import look
+from report.samples import rendered
 
 from strategist.accuracy.case import Case
 from strategist.accuracy.sweep import grouped, priced_by
@@ -43,7 +43,7 @@ def test_every_pair_of_sweeps_that_differ_in_one_property_is_searched(cases: lis
     assert {(item.changed, item.near) for item in found.transfers} == {("GPUs", True)}
     assert found.saved[0].pairs == 2
     jsonschema.validate(json.loads(codec.dumps(found)), schema_of("transfer"))
-    assert "GPUs, little" in look(transfer_report(found), width=120)
+    assert "GPUs, little" in rendered(transfer_report(found), width=120)
 
 
 def test_trials_of_another_sweep_save_trials(cases: list[Case]) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from postgres_server import server_in_full
-from report.samples import look
+from postgres_server import postgres_full_only
+from report.samples import rendered
 from tuner_stand_in import SETTINGS, StandIn
 
 from strategist.contract.measurement import Kind, Measurement, Outcome
@@ -57,7 +57,7 @@ def warmed(tmp_path: Path) -> Warmed:
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study on four devices."""
     return tuned(tmp_path_factory.mktemp("there") / "study", 2, Stalling())
 
@@ -65,15 +65,15 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "request_here", [pytest.param(LARGER, id="larger"), pytest.param(ANOTHER_DEVICE, id="another device", marks=pytest.mark.full)]
 )
-def test_a_candidate_slow_in_the_source_study_is_not_tried_first(warmed: Warmed, there: Path, request_here: Request) -> None:
-    cold, warm = warmed(1, request=request_here, study="cold"), warmed(1, there, request=request_here)
+def test_a_candidate_slow_in_the_source_study_is_not_tried_first(warmed: Warmed, source_study: Path, request_here: Request) -> None:
+    cold, warm = warmed(1, request=request_here, study="cold"), warmed(1, source_study, request=request_here)
     assert replicates(cold.trials[0].plan)
     assert not replicates(warm.trials[0].plan)
 
 
 @pytest.mark.full
-def test_own_trials_outweigh_the_warm_start(warmed: Warmed, there: Path) -> None:
-    cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(5, there, executor=StandIn())
+def test_own_trials_outweigh_the_warm_start(warmed: Warmed, source_study: Path) -> None:
+    cold, warm = warmed(1, study="cold", executor=StandIn()), warmed(5, source_study, executor=StandIn())
     assert warm.best.plan.candidate == cold.best.plan.candidate
 
 
@@ -87,19 +87,19 @@ def test_a_uniform_slowdown_of_the_source_study_has_no_effect(warmed: Warmed, tm
 
 @pytest.mark.full
 def test_a_study_keeps_a_copy_of_its_warm_start(warmed: Warmed, tmp_path: Path, server: str) -> None:
-    there = tuned(tmp_path / "there", 2, Stalling())
-    whole = warmed(3, there, study="whole")
-    first = warmed(1, there, server=server)
-    tuned(there, 3)  # the source study continues
-    second = warmed(2, there)
-    shutil.rmtree(there)
+    source_study = tuned(tmp_path / "there", 2, Stalling())
+    whole = warmed(3, source_study, study="whole")
+    first = warmed(1, source_study, server=server)
+    tuned(source_study, 3)  # the source study continues
+    second = warmed(2, source_study)
+    shutil.rmtree(source_study)
     third = warmed(3)
     plans = [trial.plan for trial in whole.trials]
     for result in (first, second, third):
         assert [trial.plan for trial in result.trials] == plans[: len(result.trials)]
     (source,) = read_study(tmp_path / "here").warmed_by
     assert (source.model, source.gpus, source.trials) == ("tiny", "4xcpu", 2)
-    assert "warmed by 2 trials of tiny on 4xcpu" in look(study_report(read_study(tmp_path / "here")))
+    assert "warmed by 2 trials of tiny on 4xcpu" in rendered(study_report(read_study(tmp_path / "here")))
 
 
 @pytest.mark.full
@@ -109,13 +109,13 @@ def test_failures_of_the_source_study_are_avoided(warmed: Warmed, tmp_path: Path
     assert not replicates(warmed(1, failing).trials[0].plan)
 
 
-def test_several_studies_can_warm_start_one_study(warmed: Warmed, there: Path, tmp_path: Path) -> None:
+def test_several_studies_can_warm_start_one_study(warmed: Warmed, source_study: Path, tmp_path: Path) -> None:
     other = tuned(tmp_path / "other", 1, request=replace(REQUEST, gpus="2xcpu"))
-    warmed(1, there, other, there)
+    warmed(1, source_study, other, source_study)
     assert {each.gpus for each in read_study(tmp_path / "here").warmed_by} == {"2xcpu", "4xcpu"}
 
 
-@server_in_full
+@postgres_full_only
 def test_a_study_cannot_warm_start_itself(warmed: Warmed, tmp_path: Path, server: str) -> None:
     warmed(1, server=server)
     with pytest.raises(InputError, match="is the study itself") as caught:
@@ -123,7 +123,7 @@ def test_a_study_cannot_warm_start_itself(warmed: Warmed, tmp_path: Path, server
     assert "\n" not in str(caught.value)
 
 
-def test_a_source_study_without_usable_trials_is_refused(there: Path, tmp_path: Path) -> None:
+def test_a_source_study_without_usable_trials_is_refused(source_study: Path, tmp_path: Path) -> None:
     new, lost, shadows = tmp_path / "new", tmp_path / "lost", Kind.SHADOW
     Ledger.open(new, create=True).close()
     with pytest.raises(InputError, match="5 trials failed alike"):
@@ -132,8 +132,8 @@ def test_a_source_study_without_usable_trials_is_refused(there: Path, tmp_path: 
         (tmp_path / "nowhere", Kind.REAL, "surrogate", "there is no study in this folder"),
         (new, Kind.REAL, "surrogate", "holds no request"),
         (lost, Kind.REAL, "surrogate", "holds no finished trial that says anything"),
-        (there, shadows, "surrogate", "holds real trials, this study shadow ones"),
-        (there, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
+        (source_study, shadows, "surrogate", "holds real trials, this study shadow ones"),
+        (source_study, Kind.REAL, "tpe", "--sampler tpe: takes in nothing of other studies"),
     ):
         with pytest.raises((InputError, FileError), match=message) as caught:
             read([place], kind, sampler)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ledger.workers import start
-from postgres_server import server_in_full
+from postgres_server import postgres_full_only
 from tuner_stand_in import StandIn
 
 from strategist.contract.study import StudyStatus
@@ -14,7 +14,7 @@ from strategist.tuner.watch import watch
 from tuner.studies import tuned
 
 
-@server_in_full
+@postgres_full_only
 def test_each_trial_of_another_process_is_reported_once(tmp_path: Path, server: str) -> None:
     study = tuned(tmp_path / "study", 1, server=server)
     (study / "result.json").unlink()

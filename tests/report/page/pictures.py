@@ -60,24 +60,24 @@ PICTURES = (
 )
 
 
-def taken(picture: Picture, shown: Browser, folder: Path) -> Image.Image:
+def screenshot(picture: Picture, session: Browser, folder: Path) -> Image.Image:
     """The screenshot in few colours; the page is written into ``folder``."""
     page = folder / f"{picture.name}.html"
     page.write_text(picture.page(), encoding="utf-8")
-    shown.screen(picture.width, HEIGHT, dark=picture.dark)
-    shown.open(page)
-    top, _ = shown.bounds(f"#{picture.first}")
-    bottom = shown.bounds(f"#{picture.last}")[1] if picture.last else top + HEIGHT
-    image = Image.open(BytesIO(shown.picture(top, picture.width, bottom - top))).convert("RGB")
+    session.screen(picture.width, HEIGHT, dark=picture.dark)
+    session.open(page)
+    top, _ = session.bounds(f"#{picture.first}")
+    bottom = session.bounds(f"#{picture.last}")[1] if picture.last else top + HEIGHT
+    image = Image.open(BytesIO(session.picture(top, picture.width, bottom - top))).convert("RGB")
     return image.quantize(COLOURS, dither=Image.Dither.NONE)
 
 
 def take(target: Path) -> None:
     """Writes all screenshots into a folder."""
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name, browser(Path(name)) as shown:
+    with tempfile.TemporaryDirectory() as name, browser(Path(name)) as session:
         for picture in PICTURES:
-            taken(picture, shown, Path(name)).save(target / f"{picture.name}.png", optimize=True)
+            screenshot(picture, session, Path(name)).save(target / f"{picture.name}.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from browser import Browser, browser, needs_browser
 from PIL import Image
 
-from tests.report.page.pictures import HEIGHT, PICTURES, Picture, taken
+from tests.report.page.pictures import HEIGHT, PICTURES, Picture, screenshot
 
 DOCS = Path(__file__).parents[3] / "docs"
 MOST_BYTES = 400_000
@@ -27,7 +27,7 @@ def check(picture: Picture, image: Image.Image) -> None:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
 
@@ -35,19 +35,19 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_a_new_screenshot_shows_the_report(picture: Picture, shown: Browser, tmp_path: Path) -> None:
-    check(picture, taken(picture, shown, tmp_path))
+def test_a_new_screenshot_shows_the_report(picture: Picture, session: Browser, tmp_path: Path) -> None:
+    check(picture, screenshot(picture, session, tmp_path))
 
 
 @pytest.mark.full
 @needs_browser
-def test_a_screenshot_of_an_empty_page_is_detected(shown: Browser, tmp_path: Path) -> None:
+def test_a_screenshot_of_an_empty_page_is_detected(session: Browser, tmp_path: Path) -> None:
     def empty() -> str:
         return "<!doctype html><section id=memory style='height:900px'>Memory</section>"
 
     picture = Picture(name="empty", page=empty, width=390, first="memory")
     with pytest.raises(AssertionError):
-        check(picture, taken(picture, shown, tmp_path))
+        check(picture, screenshot(picture, session, tmp_path))
 
 
 def test_the_screenshots_of_the_docs_are_complete_and_small() -> None:
