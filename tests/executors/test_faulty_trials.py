@@ -75,7 +75,7 @@ def test_a_dead_rank_is_detected(execute: Execute, chaos: Chaos) -> None:
             wrong.append((death, phase, measurement.outcome, measurement.evidence, leftovers_of(folder)))
     assert not wrong
     chaos.found(f"{len(seconds)} deaths of {len(DEATHS)} kinds in {len(PHASES)} phases, {len(wrong)} of a wrong class")
-    chaos.found(f"stored {worst(seconds)} after (3 s asked)")
+    chaos.found(f"stored {worst(seconds)} after (3 s allowed)")
 
 
 def worst(seconds: list[float]) -> str:
@@ -96,7 +96,7 @@ def test_a_hang_is_detected(execute: Execute, chaos: Chaos) -> None:
             with_errors.append((hang, phase, measurement.outcome, measurement.evidence, leftovers_of(folder)))
     assert not with_errors
     chaos.found(f"{len(late)} hangs of {len(HANGS)} kinds, {len(with_errors)} missed")
-    chaos.found(f"ended and swept {worst(late)} after the deadline (1 s asked)")
+    chaos.found(f"ended and swept {worst(late)} after the deadline (1 s allowed)")
 
 
 def last_progress(folder: Path) -> float:
@@ -178,8 +178,8 @@ def test_faults_of_real_ranks_are_classified(plan: Plan, tmp_path: Path, chaos: 
     chaos.found(
         f"{len(faults)} trials, {len(wrong)} of a wrong class; {slow} with a rank ten times as slow, 0 terminated for slowness"
     )
-    chaos.found(f"deaths stored {worst(after['death'])} after (3 s asked)")
-    chaos.found(f"hangs ended and swept {worst(after['hang'])} after their deadline (1 s asked)")
+    chaos.found(f"deaths stored {worst(after['death'])} after (3 s allowed)")
+    chaos.found(f"hangs ended and swept {worst(after['hang'])} after their deadline (1 s allowed)")
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def test_many_trials_in_a_row_leak_nothing(
     assert after.memory_bytes - before.memory_bytes <= 20 * 2**20
     assert (after.descriptors, after.threads, after.processes) == (before.descriptors, before.threads, before.processes)
     chaos.found(
-        f"{trials} trials of two processes: memory {(after.memory_bytes - before.memory_bytes) / 2**20:+.1f} MiB (20 asked)"
+        f"{trials} trials of two processes: memory {(after.memory_bytes - before.memory_bytes) / 2**20:+.1f} MiB (20 allowed)"
     )
     chaos.found(f"descriptors {after.descriptors - before.descriptors:+}, threads {after.threads - before.threads:+}")
     chaos.found(f"processes {after.processes - before.processes:+}")

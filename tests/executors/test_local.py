@@ -287,7 +287,7 @@ def test_a_killed_tuner_leaves_nothing_of_its_trial(start_tuner: Callable[[], Tu
         process.wait()
         wait_until(lambda study=study, process=process: not tagged(study) and not places(process.pid))
         seconds.append(time.monotonic() - killed)
-    chaos.found(f"{kills} kills, 0 processes and temporary folders left {max(seconds):.2f} s later (1 s asked)")
+    chaos.found(f"{kills} kills, 0 processes and temporary folders left {max(seconds):.2f} s later (1 s allowed)")
 
 
 @pytest.mark.chaos("Trials", "leftovers of a killed tuner and its supervisor are removed at the next start")

@@ -141,7 +141,7 @@ def test_a_trial_is_terminated_before_it_takes_the_last_memory(
         with least_memory() as least:
             assert run(plan, tmp_path / "whole", "machine").outcome is Outcome.OOM
         assert least[-1] > 2 * GIB
-        chaos.found(f"one with the floor of {FLOOR_BYTES / GIB:.0f} GiB: {least[-1] / GIB:.1f} GiB stayed free (2 GiB asked)")
+        chaos.found(f"one with the floor of {FLOOR_BYTES / GIB:.0f} GiB: {least[-1] / GIB:.1f} GiB stayed free (2 GiB required)")
 
 
 @pytest.mark.chaos("Trials", "failures that only mention memory are not classified as out of memory")

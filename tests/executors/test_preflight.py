@@ -179,4 +179,4 @@ def test_platform_faults_are_reported_before_the_first_trial(
     chaos.found(
         f"{len(names)} faults of a machine: {len(names) - len(wrong)} reported in one line with a next step, 0 trials started"
     )
-    chaos.found(f"{max(seconds):.1f} s at most (5 s asked)")
+    chaos.found(f"{max(seconds):.1f} s at most (5 s allowed)")

@@ -102,7 +102,7 @@ def test_hostile_documents_take_bounded_time_and_memory(chaos: Chaos, tmp_path: 
     slowest, largest = (max(costs, key=lambda name, part=part: costs[name][part]) for part in (0, 1))
     assert costs[largest][1] < 64e6, largest
     chaos.found(f"{len(costs)} documents, all refused; most memory {costs[largest][1] / 1e6:.0f} MB ({largest})")
-    chaos.found(f"slowest {costs[slowest][0] * 1000:.0f} ms of CPU ({slowest}; 250 asked)")
+    chaos.found(f"slowest {costs[slowest][0] * 1000:.0f} ms of CPU ({slowest}; 250 allowed)")
 
 
 def cost(read: Callable[[], object]) -> tuple[float, int]:

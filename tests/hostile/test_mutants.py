@@ -128,7 +128,7 @@ def check_mutants(
     chaos.found(
         f"{count:,} mutants, {accepted:,} of them accepted: {len(untyped)} errors without a type, {len(differing)} read differently"
     )
-    chaos.found(f"slowest {slowest * 1000:.0f} ms of CPU (250 asked)")
+    chaos.found(f"slowest {slowest * 1000:.0f} ms of CPU (250 allowed)")
 
 
 def same(left: Any, right: Any) -> bool:

@@ -255,7 +255,7 @@ def test_all_tuners_continue_after_a_server_restart(
     found = audit(tmp_path, set(tuners.names))
     assert (found.lost, found.doubled, found.stuck, found.not_retried) == (0, 0, 0, 0)
     assert found.given_up <= len(processes), "a trial was given up whose tuner lived"
-    chaos.found(f"{len(waits)} times: all continued within {max(waits):.1f} s of its return (5 s asked)")
+    chaos.found(f"{len(waits)} times: all continued within {max(waits):.1f} s of its return (5 s allowed)")
     chaos.found(f"{found.lost} lost of {found.acknowledged:,}, {found.doubled} done twice, {found.stuck} stuck")
 
 
