@@ -1,5 +1,4 @@
-"""Stands in for somebody else's trainer: takes flags, trains nothing, and talks like TorchTitan; misbehaves as it is told.
-
+"""Stand-in for an external trainer: takes flags, trains nothing, prints log lines like TorchTitan, and fails as requested.
 A step takes a few milliseconds, fewer with a larger micro-batch and with less tensor parallelism; memory grows with the
 micro-batch.
 """

@@ -1,4 +1,4 @@
-"""Finals: simulated pipelines in the first places, as sure as if all had been simulated."""
+"""Simulated reranking: pipelines in the first places are simulated, with the same result as simulating all."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def ranking(asked: Situation) -> Ranking:
     )  # fmt: skip
 
 
-def simulated_step(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
+def reranked_ranking(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
     request = asked.request
     return reranked(
         before,
@@ -43,7 +43,7 @@ def simulated_step(asked: Situation, before: Ranking, places: int = 5) -> Rankin
 
 
 @pytest.mark.parametrize("request_", [NEEDS_PIPELINES, HAS_SOME])
-def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(request_: Request) -> None:
+def test_reranking_finds_the_same_best_plan_as_simulating_all(request_: Request) -> None:
     asked = situation(request_)
     before = ranking(asked)
     order, columns = before.order, before.columns
@@ -51,30 +51,30 @@ def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(requ
     found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
     priced = with_simulated(before.priced, found, pipes.tolist())
     every = order[in_order(priced, before.prefer, "throughput", order)]
-    after = simulated_step(asked, before)
+    after = reranked_ranking(asked, before)
     assert sorted(after.order.tolist()) == sorted(order.tolist())
     assert after.order[0] == every[0]
     assert after.priced.step_seconds[after.order[0]] == priced.step_seconds[every[0]]
 
 
-def test_only_time_of_pipelines_changes() -> None:
+def test_reranking_changes_only_the_time_of_pipelines() -> None:
     asked = situation(HAS_SOME)
     before = ranking(asked)
-    after = simulated_step(asked, before)
+    after = reranked_ranking(asked, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
     assert 0 < len(changed) <= MAX_SIMULATED
     assert (before.columns.values["layout.pp"][changed] > 1).all()
     assert (after.priced.peak_memory_bytes == before.priced.peak_memory_bytes).all()
 
 
-def test_without_pipelines_nothing_changes() -> None:
+def test_reranking_without_pipelines_keeps_the_order() -> None:
     asked = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
     before = ranking(asked)
-    assert simulated_step(asked, before).order.tolist() == before.order.tolist()
+    assert reranked_ranking(asked, before).order.tolist() == before.order.tolist()
 
 
-def test_the_memory_objective_keeps_its_order_of_memory() -> None:
+def test_reranking_keeps_the_smallest_peak_first_for_the_memory_objective() -> None:
     asked = situation(replace(NEEDS_PIPELINES, objective="memory"))
-    after = simulated_step(asked, ranking(asked), places=1)
+    after = reranked_ranking(asked, ranking(asked), places=1)
     memory = after.priced.peak_memory_bytes[after.order]
     assert memory[0] <= memory.min() * 1.04
