@@ -1,7 +1,7 @@
 """Lightning's own Trainer, built by exported scripts for two processors, and torch's FSDP2 as their modules apply it.
 
-``lightning.py check RANKS FILE...`` prints what each script made on so many ranks: a stand-in for the user's module, with two
-layers, is sharded in a process group without others. ``lightning.py names`` prints the keywords of the calls that are read.
+``lightning.py check RANKS FILE...`` prints the settings that each script creates on this many ranks: a stand-in for the user's
+module, with two layers, is sharded in a fake process group. ``lightning.py names`` prints the keywords of the calls that are read.
 """
 
 import inspect
@@ -27,7 +27,7 @@ REAL = lightning.Trainer
 
 
 class Layer(nn.Module):
-    """One of its layers, with the names of transformers' Llama."""
+    """A layer with the parameter names of transformers' Llama."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Model(lightning.LightningModule):
         self.embed_tokens, self.lm_head = nn.Embedding(256, 64), nn.Linear(64, 256, bias=False)
 
     def configure_model(self) -> None:
-        """Nothing of its own."""
+        """Does nothing."""
 
 
 class Data(lightning.LightningDataModule):
@@ -56,7 +56,7 @@ class Data(lightning.LightningDataModule):
 
 
 def trainer(**arguments: Any) -> Any:
-    """The real one, for two processors instead of the devices; its fit prepares the module only."""
+    """Lightning's Trainer for two CPU processes instead of the devices; its fit only prepares the module."""
     MADE.update({name: arguments[name] for name in ("devices", "num_nodes")})
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     made = REAL(**{**arguments, "accelerator": "cpu", "devices": 2 if arguments["devices"] > 1 else 1, "num_nodes": 1, **quiet})
@@ -71,7 +71,7 @@ def trainer(**arguments: Any) -> Any:
 
 
 def _prepare(module: Model, datamodule: Data) -> None:
-    """What the module's own hook does, on the mesh that the strategy would give it."""
+    """Runs the module's own hook on the mesh that the strategy would provide."""
     if "mesh" in MADE:
         module._device_mesh = dist.device_mesh.init_device_mesh(
             "cpu", (MADE["mesh"][0], MADE["mesh"][1]), mesh_dim_names=("data_parallel", "tensor_parallel")
@@ -94,7 +94,7 @@ def _prepare(module: Model, datamodule: Data) -> None:
 
 
 def check(ranks: int, path: str) -> dict[str, Any]:
-    """What a script makes."""
+    """The settings that a script creates."""
     MADE.clear()
     user = ModuleType("model")
     user.Model, user.Data = Model, Data  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def check(ranks: int, path: str) -> dict[str, Any]:
 
 
 def names() -> Iterator[str]:
-    """Keywords; what a strategy hands on to torch is torch's."""
+    """Keywords of the calls, including those that a strategy passes on to torch."""
     classes = {"Trainer": REAL, **{name: getattr(strategies, name) for name in STRATEGIES}}
     classes |= {"fully_shard": fully_shard, "MixedPrecisionPolicy": MixedPrecisionPolicy}
     for name, kind in classes.items():
@@ -124,8 +124,8 @@ def names() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "check":
+    command, *rest = sys.argv[1:]
+    if command == "check":
         print(json.dumps([check(int(rest[0]), path) for path in rest[1:]]))
     else:
         print(json.dumps(sorted(set(names()))))
