@@ -56,8 +56,8 @@ def test_throughput_error_is_below_30_percent(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_predicted_out_of_memory_equals_the_published_one(model: str) -> None:
-    said = {name: not item.fits for name, item in runs(model).items()}
-    assert said == {name: item.case.oom for name, item in runs(model).items()}
+    predicted_oom = {name: not item.fits for name, item in runs(model).items()}
+    assert predicted_oom == {name: item.case.oom for name, item in runs(model).items()}
 
 
 def test_without_peer_access_tp_is_slowest_and_streamed_offload_fastest() -> None:

@@ -87,7 +87,7 @@ def test_priced_kernel_time_matches_the_profiled_time_by_kind(device: str) -> No
 
 @pytest.mark.parametrize(("device", "least"), [("h200", 16), ("h100-sxm", 5)])
 def test_price_errors_of_our_own_gpu_trials_are_small(device: str, least: int) -> None:
-    """No fit saw these steps, except for the overhead beside the parts, on the H200. Memory is allocated memory.
+    """No fit saw these steps, except for the overhead outside the parts, on the H200. Memory is allocated memory.
     Offload is excluded on the H100: the machine had 16 cores of one socket, the profile assumes two sockets.
     """
     cases = [case for case in cases_of(gpu_trials(device), f"{device}.jsonl") if case.step_seconds]
@@ -136,5 +136,5 @@ def test_an_outlier_source_hardly_changes_the_shared_fit(foundry: list[Case]) ->
     apart = [replace(case.row, file="apart") for case in foundry]
     bad = [replace(case, row=row, step_seconds=3 * (case.step_seconds or 0.0)) for case, row in zip(foundry, apart, strict=True)]
     alone = refit(columns_of(good))[-1].calibration
-    beside = refit(columns_of([*good, *bad]))[-1].calibration
-    assert beside.compute == pytest.approx(alone.compute, rel=0.25)
+    with_outlier = refit(columns_of([*good, *bad]))[-1].calibration
+    assert with_outlier.compute == pytest.approx(alone.compute, rel=0.25)

@@ -37,8 +37,8 @@ def test_latent_attention_flops_use_key_and_value_widths() -> None:
     """Scores over 96 elements per head, weighted values over 48; the causal half of 2 FLOPs each."""
     found = work(LATENT).attention_flops[0]
     assert found == ALL * ALL * 16 * (96 + 48)
-    beside = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
-    assert beside == 6 * 16 * ALL * 16 * (96 + 48)
+    attention_flops = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
+    assert attention_flops == 6 * 16 * ALL * 16 * (96 + 48)
 
 
 def test_unfused_attention_computes_the_masked_half() -> None:

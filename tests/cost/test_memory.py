@@ -291,8 +291,8 @@ def test_shared_experts_are_sharded_by_etp() -> None:
     more = shared.layers * 3 * 1024 * 2048
     for etp, share in ((1, 1.0), (2, 0.5)):
         layout = Layout(dp_shard=4, tp=2, etp=etp)
-        beside, without = (estimate(layout, model).memory.parameters for model in (shared, EXPERTS))
-        assert beside - without == pytest.approx(4 * more * share / 4)
+        with_shared, without = (estimate(layout, model).memory.parameters for model in (shared, EXPERTS))
+        assert with_shared - without == pytest.approx(4 * more * share / 4)
 
 
 def test_eager_float8_saves_each_matmul_input_in_fp32() -> None:

@@ -189,7 +189,7 @@ def test_pipeline_stages_with_replicas_use_fsdp2_mixed_precision() -> None:
 @pytest.mark.parametrize(("schedule", "batches"), [("interleaved_1f1b", 4), ("looped_bfs", 4), ("looped_bfs", 16)])
 def test_stages_with_sequential_backward_passes_do_not_coexist_unsharded(schedule: str, batches: int) -> None:
     """The first of a rank's two stages runs its backward pass while all micro-batches' activations of both are saved, and only its
-    gradients and parameters are unsharded; the other runs after it, beside shards of the first one's gradients.
+    gradients and parameters are unsharded; the other runs after it, together with shards of the first one's gradients.
     """
     first, _ = memory_of_stages("fp32", schedule, batches, pp_virtual_stages=2, recompute="full")
     several, _ = memory_of_stages("fp32", "interleaved_1f1b", 16, pp_virtual_stages=2, recompute="full")

@@ -130,10 +130,10 @@ def test_copies_of_states_and_activations_share_the_host_link() -> None:
 
 def test_a_streamed_update_in_the_backward_pass_is_hidden_except_for_the_last_stage() -> None:
     """Eight devices have four layers each; the update of the last layer is exposed."""
-    after, beside = (priced(Layout(pp=8), optimizer_in_backward=beside, **STREAMED) for beside in (False, True))
-    assert beside.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
-    assert beside.time.bubble == after.time.bubble
-    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+    after, in_backward = (priced(Layout(pp=8), optimizer_in_backward=in_backward, **STREAMED) for in_backward in (False, True))
+    assert in_backward.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
+    assert in_backward.time.bubble == after.time.bubble
+    assert after.step_seconds - in_backward.step_seconds == pytest.approx(after.time.offload - in_backward.time.offload)
 
 
 def host_updates(
@@ -141,18 +141,18 @@ def host_updates(
 ) -> list[Estimate]:
     """Estimates with the host's update after the backward pass, and during it."""
     on = replace(situations.cluster(gpus_per_node=2, overlaps=overlaps), host_optimizer_bytes_per_second=rate)
-    both = ({**knobs, "optimizer_in_backward": beside} for beside in (False, True))
+    both = ({**knobs, "optimizer_in_backward": in_backward} for in_backward in (False, True))
     return [situations.estimate(TWO, workload=workload, on=on, offload="optimizer", **each) for each in both]
 
 
 def test_a_host_update_in_the_backward_pass_is_hidden_except_for_the_last_gradients() -> None:
     """Embedding and head are reduced last, and together."""
-    after, beside = host_updates(rate=1e13, micro_batch=16)
+    after, in_backward = host_updates(rate=1e13, micro_batch=16)
     model = situations.DENSE
     last = 2 * model.vocab_size * model.hidden_size / model.parameters
     assert last > 1 / model.layers
-    assert beside.time.offload == pytest.approx(last * after.time.offload, rel=0.01)
-    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+    assert in_backward.time.offload == pytest.approx(last * after.time.offload, rel=0.01)
+    assert after.step_seconds - in_backward.step_seconds == pytest.approx(after.time.offload - in_backward.time.offload)
 
 
 SCALING = 4 * COUNTED_SHARE * situations.DENSE.parameters
@@ -161,18 +161,19 @@ SCALING = 4 * COUNTED_SHARE * situations.DENSE.parameters
 
 def test_a_host_update_is_hidden_by_the_last_micro_batch_only() -> None:
     fewer, more = (
-        after.time.offload - beside.time.offload for after, beside in (host_updates(1e9, micro_batch=size) for size in (4, 8))
+        after.time.offload - in_backward.time.offload
+        for after, in_backward in (host_updates(1e9, micro_batch=size) for size in (4, 8))
     )
     assert more - SCALING / 1e9 == pytest.approx(2 * (fewer - SCALING / 1e9), rel=0.05)
 
 
 def test_without_overlap_a_host_update_is_not_hidden() -> None:
-    after, beside = host_updates(overlaps=False)
-    assert after.time.offload == pytest.approx(beside.time.offload + SCALING / 1e11)
+    after, in_backward = host_updates(overlaps=False)
+    assert after.time.offload == pytest.approx(in_backward.time.offload + SCALING / 1e11)
 
 
 def test_gradients_are_freed_during_the_backward_pass_only_without_accumulation() -> None:
     short = Workload(seq_len=16, global_batch=4)
     for size, freed in ((2, True), (1, False)):
-        after, beside = host_updates(workload=short, micro_batch=size)
-        assert (beside.memory.gradients < after.memory.gradients) == freed
+        after, in_backward = host_updates(workload=short, micro_batch=size)
+        assert (in_backward.memory.gradients < after.memory.gradients) == freed

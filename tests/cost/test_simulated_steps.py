@@ -18,7 +18,7 @@ from strategist.cost.price import price
 from strategist.cost.simulated_steps import STAGE_PARTS, Simulated, pipeline_of, simulated, streamed_round, with_simulated
 from strategist.expr.columns import Columns, row_of, table
 
-BARE = replace(DENSE, vocab_size=8, tied_embeddings=True)
+SMALL_VOCABULARY = replace(DENSE, vocab_size=8, tied_embeddings=True)
 """Embedding and head are negligible, so that all stages are equal."""
 
 QUICK = replace(INTRA, pair_bytes_per_second=1e18, latency_seconds=1e-15)
@@ -50,7 +50,7 @@ def closed_and_simulated(model: ModelShape, on: Cluster, *knobs: dict[str, Any],
 
 
 def test_with_equal_stages_and_fast_links_simulation_equals_the_closed_form() -> None:
-    for closed, found in closed_and_simulated(BARE, cluster(intra=QUICK), *EQUAL):
+    for closed, found in closed_and_simulated(SMALL_VOCABULARY, cluster(intra=QUICK), *EQUAL):
         assert found.step_seconds == pytest.approx(closed.step_seconds, rel=2e-3)
         assert found.time.bubble == pytest.approx(closed.time.bubble, rel=0.02)
         assert found.time.matmul == pytest.approx(closed.time.matmul, rel=1e-3)
@@ -84,9 +84,9 @@ def test_the_heads_matmul_runs_once_forward_and_once_per_gradient(train: str, pa
 
 
 def test_exposed_transfers_of_1f1b_are_close_to_the_closed_form() -> None:
-    closed, found = closed_and_simulated(BARE, cluster(intra=replace(INTRA, pair_bytes_per_second=2e10)), {"pp_schedule": "1f1b"})[
-        0
-    ]
+    closed, found = closed_and_simulated(
+        SMALL_VOCABULARY, cluster(intra=replace(INTRA, pair_bytes_per_second=2e10)), {"pp_schedule": "1f1b"}
+    )[0]
     assert found.time.pp_communication == pytest.approx(closed.time.pp_communication, rel=0.3)
 
 
@@ -125,6 +125,6 @@ def test_a_simulated_streamed_round_equals_its_price(global_batch: int) -> None:
     workload = replace(WORKLOAD, global_batch=global_batch)
     knobs = Knobs(offload="streamed", recompute="full", pp_schedule="gpipe", no_sync=True)
     columns = table([row_of(Candidate(layout=Layout(pp=8), knobs=knobs), global_batch)])
-    priced = price(BARE, cluster(), workload, columns).estimate(0)
-    found = streamed_round(BARE, cluster(), workload, columns, NEUTRAL)
+    priced = price(SMALL_VOCABULARY, cluster(), workload, columns).estimate(0)
+    found = streamed_round(SMALL_VOCABULARY, cluster(), workload, columns, NEUTRAL)
     assert float(found.timeline.step_seconds[0]) == pytest.approx(priced.step_seconds, rel=0.1)

@@ -189,17 +189,19 @@ LAYOUTS: tuple[tuple[Layout, dict[str, Any]], ...] = (
 
 
 @settings(max_examples=50)
-@given(case=st.sampled_from(LAYOUTS), speed=st.floats(0.05, 20), times=st.floats(1, 10), which=st.sampled_from(["intra", "inter"]))
-def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times: float, which: str) -> None:
+@given(
+    case=st.sampled_from(LAYOUTS), speed=st.floats(0.05, 20), times=st.floats(1, 10), link_name=st.sampled_from(["intra", "inter"])
+)
+def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times: float, link_name: str) -> None:
     layout, knobs = case
     links = {"intra": INTRA, "inter": INTER}
 
     def seconds(factor: float) -> float:
-        link = links[which]
+        link = links[link_name]
         faster = replace(
             link, bytes_per_second=link.bytes_per_second * factor, pair_bytes_per_second=link.pair_bytes_per_second * factor
         )  # fmt: skip
-        return estimate(layout, on=cluster(nodes=2, **{**links, which: faster}), **knobs).step_seconds
+        return estimate(layout, on=cluster(nodes=2, **{**links, link_name: faster}), **knobs).step_seconds
 
     assert seconds(speed * times) <= seconds(speed) * (1 + 1e-9)
 

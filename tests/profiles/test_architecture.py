@@ -11,7 +11,7 @@ def facts_of(gated=True, **data):
     return facts("config.json", data, layers=4, gated=gated)
 
 
-def test_what_is_not_config_is_what_transformers_takes():
+def test_details_absent_from_the_config_have_the_defaults_of_transformers():
     assert facts_of(model_type="llama") == {
         "norm_epsilon": 1e-6, "activation": "", "rope_scaling": None, "sliding_window": 0, "full_attention_every": 0,
     }  # fmt: skip

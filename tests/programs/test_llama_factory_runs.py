@@ -45,9 +45,9 @@ def test_llama_factory_trains_a_plan_on_two_ranks(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", os.pathsep.join((str(start.parent), str(Path(sys.executable).parent), os.environ["PATH"])))
     monkeypatch.setenv("CONFIG_FILE", str(tmp_path / "config.yaml"))
     plan, out = tmp_path / "plan.json", tmp_path / "run"
-    asked = ["--model", str(tmp_path / "model"), "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8", "--precision", "fp32"]
+    flags = ["--model", str(tmp_path / "model"), "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8", "--precision", "fp32"]
     fixed = [word for name in ("dp_replicate=2", "recompute=full") for word in ("--fix", name)]
-    assert main(["plan", *asked, *fixed, "--backend", "llama-factory", "-o", str(plan)]) == 0
+    assert main(["plan", *flags, *fixed, "--backend", "llama-factory", "-o", str(plan)]) == 0
     assert main(["run", str(plan), "--backend", "llama-factory", "--steps", "3", "--out", str(out)]) == 0
     measured = codec.load(Measurement, out / "measurement.json")
     assert measured.outcome is Outcome.OK, measured.evidence

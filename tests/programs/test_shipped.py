@@ -30,8 +30,8 @@ def test_each_program_builds_commands_for_its_plans(name: str, tmp_path: Path) -
     program = find_program(name)
     assert program is not None
     assert program.source.startswith("https://")
-    asked = situation(Request(model="llama3-8b", gpus="8xH100", backend=name))
-    plans = ranked(asked, deck=load_deck(data_dir("cards")), limit=20)
+    problem = situation(Request(model="llama3-8b", gpus="8xH100", backend=name))
+    plans = ranked(problem, deck=load_deck(data_dir("cards")), limit=20)
     assert len(plans) >= 2
     for plan in plans:
         assert name in plan.backends

@@ -20,11 +20,11 @@ def plan(step_seconds: float, peak: float = 400.0, preferences: int = 0, dp_shar
     return replace(PLAN, candidate=candidate, estimate=estimate, reasons=(PREFERENCE,) * preferences).identified()
 
 
-def measured(of: Plan, outcome: Outcome = Outcome.OK, step_seconds: float | None = 1.0, peak: int = 500) -> Measurement:
+def measured(plan: Plan, outcome: Outcome = Outcome.OK, step_seconds: float | None = 1.0, peak: int = 500) -> Measurement:
     """A measurement of a trial of the plan."""
     if outcome is not Outcome.OK:
-        return Measurement(plan_id=of.id, kind=Kind.REAL, outcome=outcome)
+        return Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome)
     return Measurement(
-        plan_id=of.id, kind=Kind.REAL, outcome=outcome, step_seconds=step_seconds, steps_measured=5,
-        tokens_per_second=of.workload.tokens_per_step / (step_seconds or 1.0), peak_memory_bytes=(peak,),
+        plan_id=plan.id, kind=Kind.REAL, outcome=outcome, step_seconds=step_seconds, steps_measured=5,
+        tokens_per_second=plan.workload.tokens_per_step / (step_seconds or 1.0), peak_memory_bytes=(peak,),
     )  # fmt: skip

@@ -43,12 +43,12 @@ def random_request(generator: np.random.Generator) -> Request:
 
 
 def ranking(request: Request, **how: Any) -> Ranking:
-    asked = situation(request)
+    problem = situation(request)
     stack = stack_of(request.backend)
-    facts = situation_facts(asked.model, asked.cluster, request.workload)
+    facts = situation_facts(problem.model, problem.cluster, request.workload)
     return rank(
-        asked.model, asked.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
-        calibration=factors(None, asked.cluster, stack), objective=request.objective, confidence=request.confidence,
+        problem.model, problem.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
+        calibration=factors(None, problem.cluster, stack), objective=request.objective, confidence=request.confidence,
         **({"stack": stack} if stack else {}), **how,
     )  # fmt: skip
 
@@ -97,8 +97,8 @@ def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: 
 def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 16)
     host = 256 * GIB
-    asked = Workload(global_batch=64)
-    request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=asked, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
+    workload = Workload(global_batch=64)
+    request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=workload, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
     whole, found = ranking(request), ranking(request, all_timed=False)
     assert len(whole.order) == len(found.order) == 0
     assert found.too_large == whole.too_large > found.columns.rows > 0

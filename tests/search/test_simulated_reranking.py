@@ -20,20 +20,20 @@ NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_b
 HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))
 
 
-def ranking(asked: Situation) -> Ranking:
-    request = asked.request
+def ranking(problem: Situation) -> Ranking:
+    request = problem.request
     return rank(
-        asked.model, asked.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
-        facts=situation_facts(asked.model, asked.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
+        problem.model, problem.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
+        facts=situation_facts(problem.model, problem.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
     )  # fmt: skip
 
 
-def reranked_ranking(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
-    request = asked.request
+def reranked_ranking(problem: Situation, before: Ranking, places: int = 5) -> Ranking:
+    request = problem.request
     return reranked(
         before,
-        asked.model,
-        asked.cluster,
+        problem.model,
+        problem.cluster,
         request.workload,
         calibration=NEUTRAL,
         objective=request.objective,
@@ -44,23 +44,23 @@ def reranked_ranking(asked: Situation, before: Ranking, places: int = 5) -> Rank
 
 @pytest.mark.parametrize("request_", [NEEDS_PIPELINES, HAS_SOME])
 def test_reranking_finds_the_same_best_plan_as_simulating_all(request_: Request) -> None:
-    asked = situation(request_)
-    before = ranking(asked)
+    problem = situation(request_)
+    before = ranking(problem)
     order, columns = before.order, before.columns
     pipes = order[:1024][columns.values["layout.pp"][order[:1024]] > 1][:MAX_SIMULATED]
-    found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
+    found = simulated(problem.model, problem.cluster, request_.workload, columns.take(pipes))
     priced = with_simulated(before.priced, found, pipes.tolist())
     every = order[in_order(priced, before.prefer, "throughput", order)]
-    after = reranked_ranking(asked, before)
+    after = reranked_ranking(problem, before)
     assert sorted(after.order.tolist()) == sorted(order.tolist())
     assert after.order[0] == every[0]
     assert after.priced.step_seconds[after.order[0]] == priced.step_seconds[every[0]]
 
 
 def test_reranking_changes_only_the_time_of_pipelines() -> None:
-    asked = situation(HAS_SOME)
-    before = ranking(asked)
-    after = reranked_ranking(asked, before)
+    problem = situation(HAS_SOME)
+    before = ranking(problem)
+    after = reranked_ranking(problem, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
     assert 0 < len(changed) <= MAX_SIMULATED
     assert (before.columns.values["layout.pp"][changed] > 1).all()
@@ -68,13 +68,13 @@ def test_reranking_changes_only_the_time_of_pipelines() -> None:
 
 
 def test_reranking_without_pipelines_keeps_the_order() -> None:
-    asked = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
-    before = ranking(asked)
-    assert reranked_ranking(asked, before).order.tolist() == before.order.tolist()
+    problem = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
+    before = ranking(problem)
+    assert reranked_ranking(problem, before).order.tolist() == before.order.tolist()
 
 
 def test_reranking_keeps_the_smallest_peak_first_for_the_memory_objective() -> None:
-    asked = situation(replace(NEEDS_PIPELINES, objective="memory"))
-    after = reranked_ranking(asked, ranking(asked), places=1)
+    problem = situation(replace(NEEDS_PIPELINES, objective="memory"))
+    after = reranked_ranking(problem, ranking(problem), places=1)
     memory = after.priced.peak_memory_bytes[after.order]
     assert memory[0] <= memory.min() * 1.04

@@ -109,7 +109,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize(
-    ("model", "nodes", "cut"),
+    ("model", "nodes", "limits_name"),
     [
         (MODEL, 2, "schedules"),
         (MODEL, 1, "memory"),
@@ -118,9 +118,9 @@ CUTS = {
         *(pytest.param(EXPERTS, *rest, marks=pytest.mark.full) for rest in product((1, 2), ("schedules", "memory"))),
     ],
 )
-def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape, nodes: int, cut: str) -> None:
+def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape, nodes: int, limits_name: str) -> None:
     on = cluster(nodes, 4 // nodes)
-    backend = Backend(name=cut, limits=CUTS[cut])
+    backend = Backend(name=limits_name, limits=CUTS[limits_name])
     grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1, 2, 4), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
     every = (
         Candidate(layout=layout, knobs=Knobs(**dict(zip(grid, row, strict=True))))
@@ -212,7 +212,7 @@ def test_streamed_offload_uses_all_devices_as_stages_and_full_recomputation() ->
     assert {(one.layout.pp, one.knobs.recompute, one.knobs.pp_schedule) for one in streamed} == {(4, "full", "gpipe")}
 
 
-def test_streamed_stages_are_updated_in_backward_the_backward_pass_whatever_the_micro_batches() -> None:
+def test_streamed_stages_may_update_in_the_backward_pass_with_any_number_of_micro_batches() -> None:
     in_backward = candidates(
         MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True}, allow=("async_optimizer_step",))
     )
@@ -221,7 +221,7 @@ def test_streamed_stages_are_updated_in_backward_the_backward_pass_whatever_the_
     assert not any(one.violations(MODEL, SMALL, 4) for one in in_backward)
 
 
-def test_hosts_update_in_backward_the_backward_pass_whatever_the_micro_batches() -> None:
+def test_host_updates_in_the_backward_pass_allow_any_number_of_micro_batches() -> None:
     in_backward = candidates(
         MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True, "recompute": "full"})
     )

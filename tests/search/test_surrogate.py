@@ -151,8 +151,8 @@ def test_another_studys_influence_decays_with_the_difference_of_contexts():
     def transferred_mean(devices: int, device: str = "A") -> float:
         here = replace(HERE, contexts=(Context(device="A", doublings=(3.0,)),))
         other = other_study(ObservedCandidate(place=0, value=14.0), ObservedCandidate(place=1, value=7.0))
-        of = (Context(device=device, doublings=(float(devices),)),)
-        return fit_surrogate(here, [], [replace(other, known=replace(other.known, contexts=of))]).mean[0]
+        contexts = (Context(device=device, doublings=(float(devices),)),)
+        return fit_surrogate(here, [], [replace(other, known=replace(other.known, contexts=contexts))]).mean[0]
 
     assert transferred_mean(3) > transferred_mean(4) > transferred_mean(6) > transferred_mean(9) > 0
     assert transferred_mean(3) > transferred_mean(3, "B") > transferred_mean(5)
