@@ -1,1 +1,1 @@
-"""Published rows read, priced and compared."""
+"""Tests of the cost model's accuracy on published measurements."""

@@ -1,4 +1,4 @@
-"""Rows of the shipped measurements, and rows made up for one word."""
+"""Rows of the shipped measurements, and made-up rows for single columns."""
 
 from functools import cache
 from typing import Any
@@ -16,12 +16,12 @@ def rows(stem: str) -> tuple[Row, ...]:
 
 
 def row(stem: str, row_id: str) -> Row:
-    """The row of a shipped file that its source, or whoever wrote it out, calls so."""
+    """The row of a shipped file with this id."""
     return next(item for item in rows(stem) if item.row_id == row_id)
 
 
 def made(**cells: Any) -> Row:
-    """A complete row of a plain run on 8 H100, with other cells where given."""
+    """A complete row of a plain run on 8 H100; given cells replace those."""
     plain: dict[str, Any] = {
         "file": "made", "line": 2, "model": "Llama 3 8B", "gpu": "H100", "n_gpus": 8, "tp": 1, "pp": 1, "dp_shard": 8,
         "dp_replicate": 1,

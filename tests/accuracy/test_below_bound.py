@@ -1,4 +1,4 @@
-"""No published step is shorter than the least that physics allows."""
+"""No published step is shorter than the lower bound of its candidate."""
 
 import pytest
 
@@ -8,15 +8,15 @@ from strategist.bound.lower import lower_bound
 from tests.accuracy.published import FOLDER
 
 EXPECTED = {
-    ("64xH100-SXM", "GPT-OSS-120B"),  # probably its experts were shared out over ranks; the row says ZeRO-3 alone
+    ("64xH100-SXM", "GPT-OSS-120B"),  # probably with expert parallelism; the row states ZeRO-3 only
     ("1xA6000", "Llama 3(.1) 8B"),  # probably shorter samples than the row's sequence length
-    ("256xA100-80GB", "GPT 18.4B"),  # 9 % below: gradients travel in 2 bytes there, where the bound takes 4
+    ("256xA100-80GB", "GPT 18.4B"),  # 9 % below: that run reduces gradients in 2 bytes, the bound assumes 4
 }
-"""Devices and models of rows of which we take wrongly what they leave unsaid."""
+"""Devices and models of rows for which a default is wrong that their source does not state."""
 
 
 @pytest.mark.full
-def test_no_published_step_is_shorter_than_its_bound() -> None:
+def test_no_published_step_time_is_below_its_lower_bound() -> None:
     cases, _ = read_cases(read_rows(FOLDER))
     timed = [(case, lower_bound(case.model, case.cluster, case.workload, case.candidate, case.stack)) for case in cases]
     below = {

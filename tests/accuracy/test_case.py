@@ -1,4 +1,4 @@
-"""Cases: what is priced, with what was measured."""
+"""Cases: a published row as a candidate that can be priced, with its measurement."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from strategist.units import GIB
 from tests.accuracy.published import FOLDER, made, row, rows
 
 
-def test_a_published_step_is_taken_as_it_is():
+def test_a_published_step_time_is_used_unchanged():
     found = case_of(row("vtrain_ground_truth", "vt-multi-1"))
     assert found.step_seconds == 3.5665
     assert found.accumulation == 1
@@ -18,18 +18,18 @@ def test_a_published_step_is_taken_as_it_is():
     assert found.stack.name == "megatron-deepspeed"
 
 
-def test_tokens_a_second_and_gpu_become_a_step():
+def test_step_time_follows_from_tokens_per_second_per_gpu():
     case = case_of(made(step_time_s=None, tokens_per_s_per_gpu=4096.0))
     assert case.step_seconds == pytest.approx(16 * 4096 / (4096 * 8))
 
 
-def test_a_share_of_the_peak_becomes_a_step():
+def test_step_time_follows_from_mfu():
     case = case_of(made(step_time_s=None, mfu=0.5))
     flops = model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
     assert case.step_seconds == pytest.approx(flops / (0.5 * case.cluster.device.peak("bf16") * 8))
 
 
-def test_flops_that_count_what_is_computed_again_are_more_than_the_models():
+def test_hardware_flops_include_recomputation_and_model_flops_do_not():
     cells = {"step_time_s": None, "tflops_per_gpu": 400.0, "ac_mode": "full"}
     model = case_of(made(**cells)).step_seconds
     hardware = case_of(made(**cells, notes="HFU 57 %, recompute FLOPs counted")).step_seconds
@@ -38,15 +38,17 @@ def test_flops_that_count_what_is_computed_again_are_more_than_the_models():
     assert megatron == pytest.approx(4 / 3 * model, rel=0.01)  # the vocabulary is padded
 
 
-def test_a_heading_that_contradicts_its_column_says_how_many_sequences_ran() -> None:
-    """18B with 2048 sequences of 2048 tokens in 130 s would need twice what eight A100 can do; with 512 it is what is published."""
+def test_the_global_batch_of_a_heading_overrides_a_contradicting_column() -> None:
+    """An 18B model with 2048 sequences of 2048 tokens in 130 s would need twice the peak of eight A100; 512 sequences give the
+    published rate.
+    """
     case = case_of(row("bigscience_bloom", "bs-59"))
     assert case.workload.global_batch == 512
-    again = 4 / 3 * model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
-    assert again / case.step_seconds / 8 == pytest.approx(143.48e12, rel=0.06)
+    hardware_flops = 4 / 3 * model_flops_per_token(case.model, case.workload) * case.workload.tokens_per_step
+    assert hardware_flops / case.step_seconds / 8 == pytest.approx(143.48e12, rel=0.06)
 
 
-def test_a_guessed_batch_has_a_throughput_but_no_step():
+def test_a_guessed_batch_keeps_throughput_but_drops_the_step_time():
     guessed = {"micro_batch": None, "global_batch": None}
     assert case_of(made(**guessed, oom=None, peak_mem_gib=40.0)).step_seconds is None
     assert case_of(made(**guessed, step_time_s=None, tokens_per_s_per_gpu=1000.0)).step_seconds is not None
@@ -63,13 +65,13 @@ def test_a_guessed_batch_has_a_throughput_but_no_step():
         ({}, True),
     ],
 )
-def test_what_a_figure_of_memory_counts(cells, reserved):
+def test_memory_kind_is_allocated_or_reserved(cells, reserved):
     found = case_of(made(peak_mem_gib=40.0, **cells))
     assert found.reserved is reserved
     assert found.peak_memory_bytes == 40 * GIB
 
 
-def test_a_figure_may_be_one_stages():
+def test_peak_memory_may_belong_to_the_first_last_or_fullest_stage():
     golden = next(item for item in rows("megatron_lm_golden_values") if item.pp == 4 and item.n_gpus and "STALE" not in item.notes)
     assert case_of(golden).stage == "last"
     ends = {case_of(item).stage for item in rows("galvatron_memory_profiles") if item.pp == 2}
@@ -80,17 +82,17 @@ def test_a_figure_may_be_one_stages():
     assert between.peak_memory_bytes is None
 
 
-def test_a_verdict_is_the_columns_unless_nothing_ran():
+def test_oom_is_the_columns_value_unless_the_figures_are_analytic():
     assert case_of(made()).oom is False
     assert case_of(made(oom=1, step_time_s=None)).oom is True
     assert case_of(made(oom=0, notes="peak_mem left empty because the numbers look analytic")).oom is None
 
 
-def test_rows_of_a_sweep_differ_in_their_layout_alone():
+def test_rows_of_a_sweep_share_everything_but_layout_and_knobs():
     sweep = case_of(made()).sweep
     assert case_of(made(dp_shard=4, tp=2, micro_batch=2, ac_mode="full")).sweep == sweep
-    for other in ({"seq_len": 2048}, {"global_batch": 32}, {"gpu": "A100"}, {"notes": "LoRA"}, {"file": "other"}):
-        assert case_of(made(**other)).sweep != sweep
+    for change in ({"seq_len": 2048}, {"global_batch": 32}, {"gpu": "A100"}, {"notes": "LoRA"}, {"file": "other"}):
+        assert case_of(made(**change)).sweep != sweep
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_rows_of_a_sweep_differ_in_their_layout_alone():
         ({"step_time_s": None, "oom": None}, Skip.MEASURED_NOTHING),
     ],
 )
-def test_what_cannot_be_compared_is_skipped_with_its_reason(cells, reason):
+def test_incomparable_rows_are_skipped_with_a_reason(cells, reason):
     with pytest.raises(Skipped) as skipped:
         case_of(made(**cells))
     assert skipped.value.reason is reason
@@ -115,8 +117,8 @@ def test_what_cannot_be_compared_is_skipped_with_its_reason(cells, reason):
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.csv")), ids=lambda path: path.stem)
-def test_nine_tenths_of_the_rows_that_say_all_are_used_of_every_source(path):
-    """Of rows with a whole layout, model and batch that neither their source nor their reader doubts; the reach is 85 %."""
+def test_at_least_90_percent_of_fully_stated_rows_of_each_source_are_used(path):
+    """Of rows with a complete layout, model and batch that are not flagged as doubtful."""
     stated = [item for item in read_rows(path) if item.layout_is_stated]
     skipped = []
     for item in stated:
@@ -138,7 +140,7 @@ def test_nine_tenths_of_the_rows_that_say_all_are_used_of_every_source(path):
         "ARGS: multi-latent-attention=True num-layers=x moe-layer-freq=([0]*99",
     ],
 )  # fmt: skip
-def test_notes_that_make_no_sense_never_break_anything(notes):
+def test_nonsensical_notes_cause_no_error(notes):
     shapes = ({}, {"model": "MoE x", "layers": 2, "hidden": 64, "heads": 2, "experts": 4}, {"tp": None})
     for cells in shapes:
         try:

@@ -1,4 +1,4 @@
-"""Accuracy of a set of published rows."""
+"""Accuracy of a set of published rows: used and skipped rows, groups, means."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_rows_are_counted_as_used_or_skipped_with_a_reason():
     ]
 
 
-def test_the_same_rows_are_grouped_by_device_and_family():
+def test_groups_by_device_and_by_family_cover_all_rows():
     found = accuracy(EXCERPT)
     assert sum(item.rows_used for item in found.devices) == found.overall.rows_used
     assert sum(item.rows_skipped for item in found.families) == found.overall.rows_skipped
@@ -42,7 +42,7 @@ def test_the_mean_of_sources_counts_each_source_once():
     assert found.mean_of_sources.step_time_mape != pytest.approx(found.overall.step_time_mape)
 
 
-def test_predictions_do_not_depend_on_the_rows_beside_them():
+def test_predictions_are_independent_of_other_rows_in_the_batch():
     cases, _ = read_cases(EXCERPT)
     together = price_cases(cases)
     for case, seen in zip(cases, together, strict=True):
@@ -53,11 +53,11 @@ def test_predictions_do_not_depend_on_the_rows_beside_them():
         assert alone.fits == seen.fits
 
 
-def test_allocated_memory_is_compared_without_what_the_allocator_holds():
+def test_allocated_memory_excludes_the_allocators_reserve():
     reserved, allocated = price_cases(read_cases([made(peak_mem_gib=40.0, mem_kind=kind) for kind in ("reserved", "allocated")])[0])
     assert allocated.peak_memory_bytes < reserved.peak_memory_bytes
 
 
-def test_a_row_against_the_laws_of_the_contract_is_left_out_by_name():
+def test_an_invalid_row_is_skipped_as_impossible():
     (left,) = read_cases([made(precision="bf17")])[1]
     assert left.reason is Skip.IMPOSSIBLE

@@ -1,4 +1,4 @@
-"""Refit: rows that a truth made give it back, and a handful of them shrinks the error on the rest."""
+"""Refit: fits recover known factors, and a few rows reduce the error on the rest."""
 
 from dataclasses import replace
 from math import inf
@@ -34,15 +34,15 @@ def foundry() -> list[Case]:
     return [case for case in cases if case.cluster.device.name == "A100-80GB"][:60]
 
 
-def slowed(cases: list[Case], truth: Calibration) -> list[Case]:
-    """The cases as if ``truth`` were how things are."""
+def with_true_calibration(cases: list[Case], truth: Calibration) -> list[Case]:
+    """The cases with the step times that ``truth`` predicts."""
     seconds = columns_of(cases).seconds(truth).tolist()
     return [replace(case, step_seconds=step) for case, step in zip(cases, seconds, strict=True)]
 
 
 @pytest.mark.full
-def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
-    found = {item.stack: item for item in refit(columns_of(slowed(foundry, Calibration(compute=1.6))))}
+def test_refit_recovers_a_compute_factor(foundry: list[Case]) -> None:
+    found = {item.stack: item for item in refit(columns_of(with_true_calibration(foundry, Calibration(compute=1.6))))}
     assert set(found) == {ANY_STACK, "any torch", "llm-foundry"}
     own = found["llm-foundry"]
     assert own.devices == ("A100-80GB",)
@@ -50,8 +50,8 @@ def test_a_stack_that_computes_slower_is_found(foundry: list[Case]) -> None:
     assert own.noise < 0.03
 
 
-def trials(device: str) -> list[Record]:
-    """Our own on a device, as its profile is today."""
+def gpu_trials(device: str) -> list[Record]:
+    """Our own trials on a device, with the device's current profile."""
     records = history.read(MEASUREMENTS / f"{device}.jsonl").records
     return [
         replace(record, plan=replace(record.plan, cluster=replace(record.plan.cluster, device=load_device(device)[0])))
@@ -59,10 +59,9 @@ def trials(device: str) -> list[Record]:
     ]
 
 
-def test_plans_are_priced_by_what_trials_on_gpus_show_of_kernels_and_beside_them() -> None:
-    """Elementwise kernels take what their bytes take at the rate of the device's profile; no plan counts on matmuls above its
-    curve."""
-    shown = [*trials("h200"), *trials("h100-sxm")]
+def test_native_factors_come_from_our_own_gpu_trials() -> None:
+    """Elementwise kernels take their bytes at the profile's rate; no plan assumes matmuls above the profile's curve."""
+    shown = [*gpu_trials("h200"), *gpu_trials("h100-sxm")]
     found, published = native(shipped().fits, shown), next(item for item in shipped().fits if item.stack == "torchtitan")
     factors = found.calibration
     assert factors.compute == 1.0
@@ -73,9 +72,9 @@ def test_plans_are_priced_by_what_trials_on_gpus_show_of_kernels_and_beside_them
 
 
 @pytest.mark.parametrize("device", ["h200", "h100-sxm"])
-def test_kernels_of_each_kind_take_what_is_priced(device: str) -> None:
-    """Of plans whose states lie on the device. Matmuls of a short step run at clocks that no hours hold, by a quarter at most."""
-    timed = [each for each in trials(device) if each.measurement.time and each.plan.candidate.knobs.offload == "none"]
+def test_priced_kernel_time_matches_the_profiled_time_by_kind(device: str) -> None:
+    """For plans without offload. Matmuls of a short step run at higher clocks than sustained ones, by a quarter at most."""
+    timed = [each for each in gpu_trials(device) if each.measurement.time and each.plan.candidate.knobs.offload == "none"]
     for part, least, most in (("matmul", 1.0, 1.3), ("attention", 0.85, 1.05), ("memory_bound", 0.75, 1.1)):
         shares = []
         for record in timed:
@@ -87,12 +86,11 @@ def test_kernels_of_each_kind_take_what_is_priced(device: str) -> None:
 
 
 @pytest.mark.parametrize(("device", "least"), [("h200", 16), ("h100-sxm", 5)])
-def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran(device: str, least: int) -> None:
-    """No fit saw these steps: only what they take beside their parts, on the H200. Memory is what was allocated.
-
-    What hosts update is left out on the H100: 16 cores of one were there, where two sockets are assumed.
+def test_price_errors_of_our_own_gpu_trials_are_small(device: str, least: int) -> None:
+    """No fit saw these steps, except for the overhead outside the parts, on the H200. Memory is allocated memory.
+    Offload is excluded on the H100: the machine had 16 cores of one socket, the profile assumes two sockets.
     """
-    cases = [case for case in cases_of(trials(device), f"{device}.jsonl") if case.step_seconds]
+    cases = [case for case in cases_of(gpu_trials(device), f"{device}.jsonl") if case.step_seconds]
     found = price_cases(cases)
     errors = [
         abs(item.step_seconds / (item.case.step_seconds or inf) - 1)
@@ -102,28 +100,28 @@ def test_plans_that_ran_on_a_gpu_are_priced_as_they_ran(device: str, least: int)
     assert len(errors) >= least
     assert median(errors) < 0.1
     assert max(errors) < 0.15
-    held = [abs((item.peak_memory_bytes or 0) / (item.case.peak_memory_bytes or inf) - 1) for item in found]
-    assert median(held) < 0.005
-    assert max(held) < 0.1
+    memory_errors = [abs((item.peak_memory_bytes or 0) / (item.case.peak_memory_bytes or inf) - 1) for item in found]
+    assert median(memory_errors) < 0.005
+    assert max(memory_errors) < 0.1
 
 
-def test_too_few_rows_fit_nothing(foundry: list[Case]) -> None:
+def test_too_few_rows_give_no_fit(foundry: list[Case]) -> None:
     assert refit(columns_of(foundry[: MIN_ROWS - 1])) == ()
 
 
-def test_a_handful_of_rows_shrinks_the_error_on_the_rest(foundry: list[Case]) -> None:
-    [found] = few_shot_errors(slowed(foundry[::2], Calibration(compute=2.5, launch=2.0)), shots=(0, 10))
+def test_ten_rows_reduce_the_error_on_the_remaining_rows(foundry: list[Case]) -> None:
+    [found] = few_shot_errors(with_true_calibration(foundry[::2], Calibration(compute=2.5, launch=2.0)), shots=(0, 10))
     assert found.rows == 30
     assert found.mape[10] < 0.3 * found.mape[0]
 
 
-def test_judged_steps_come_with_a_range_around_them(foundry: list[Case]) -> None:
+def test_predicted_steps_lie_inside_their_interval(foundry: list[Case]) -> None:
     for item in price_cases(foundry[:5]):
         assert item.interval is not None
         assert item.interval[0] < item.step_seconds < item.interval[1]
 
 
-def test_memory_is_spread_as_far_as_rows_show() -> None:
+def test_memory_spread_grows_with_the_error_of_the_rows() -> None:
     cases, _ = read_cases(read_rows(PUBLISHED / "torchtitan_2024_2025.csv"))
     spreads = memory_spreads(cases)
     assert set(spreads) == {"torchtitan", "any torch", ANY_STACK}
@@ -132,11 +130,11 @@ def test_memory_is_spread_as_far_as_rows_show() -> None:
 
 
 @pytest.mark.full
-def test_a_source_that_no_fit_explains_moves_others_little(foundry: list[Case]) -> None:
-    """Its steps take three times as long as all of their parts."""
-    good = slowed(foundry, Calibration(compute=1.3))
+def test_an_outlier_source_hardly_changes_the_shared_fit(foundry: list[Case]) -> None:
+    """Steps of the outlier source take three times the sum of their parts."""
+    good = with_true_calibration(foundry, Calibration(compute=1.3))
     apart = [replace(case.row, file="apart") for case in foundry]
     bad = [replace(case, row=row, step_seconds=3 * (case.step_seconds or 0.0)) for case, row in zip(foundry, apart, strict=True)]
     alone = refit(columns_of(good))[-1].calibration
-    beside = refit(columns_of([*good, *bad]))[-1].calibration
-    assert beside.compute == pytest.approx(alone.compute, rel=0.25)
+    with_outlier = refit(columns_of([*good, *bad]))[-1].calibration
+    assert with_outlier.compute == pytest.approx(alone.compute, rel=0.25)

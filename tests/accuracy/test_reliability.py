@@ -1,4 +1,4 @@
-"""Reliability: runs counted by the predicted probability that they fit."""
+"""Reliability diagram: runs counted by their predicted probability of fitting into memory."""
 
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ from strategist.accuracy.reliability import reliability
 from tests.accuracy.published import made
 
 
-def judged(confidence: float, *, oom: bool | None, file: str = "one") -> PricedCase:
+def priced(confidence: float, *, oom: bool | None, file: str = "one") -> PricedCase:
     case = replace(case_of(made(file=file, step_time_s=1.0)), oom=oom)
     return PricedCase(case=case, step_seconds=1.0, peak_memory_bytes=1.0, fit_confidence=confidence)
 
 
-def test_runs_are_counted_in_the_range_of_their_probability() -> None:
-    runs = [judged(0.9, oom=False), judged(0.9, oom=False), judged(0.9, oom=True), judged(0.9, oom=True, file="two")]
-    found = reliability([*runs, judged(1.0, oom=False), judged(0.05, oom=True), judged(0.9, oom=None)])
+def test_runs_are_counted_in_the_bin_of_their_fit_probability() -> None:
+    runs = [priced(0.9, oom=False), priced(0.9, oom=False), priced(0.9, oom=True), priced(0.9, oom=True, file="two")]
+    found = reliability([*runs, priced(1.0, oom=False), priced(0.05, oom=True), priced(0.9, oom=None)])
     by_low = {item.low: item for item in found}
     assert by_low[0.85].rows == 4
     assert by_low[0.85].ran == 0.5

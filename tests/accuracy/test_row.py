@@ -1,4 +1,4 @@
-"""Published rows as they stand in their files."""
+"""Published rows as read from their CSV files."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from tests.accuracy.published import FOLDER, made, row, rows
 HEADER = "source,row_id,model,gpu,n_gpus,tp,pp,dp_shard,micro_batch,step_time_s,oom,notes\n"
 
 
-def written(folder, text):
+def csv_file(folder, text):
     file = folder / "some.csv"
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def test_every_shipped_file_is_read_and_listed_with_its_licence():
+def test_every_shipped_file_is_listed_with_its_licence():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     files = sorted(path.name for path in FOLDER.glob("*.csv"))
     listed = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ") and ".csv" in line]
@@ -27,7 +27,7 @@ def test_every_shipped_file_is_read_and_listed_with_its_licence():
             assert any(licence in line for licence in ("Apache-2.0", "MIT", "BSD-3-Clause"))
 
 
-def test_cells_become_numbers_and_empty_ones_unknown():
+def test_cells_become_numbers_and_empty_cells_none():
     found = row("vtrain_ground_truth", "vt-multi-1")
     assert (found.tp, found.pp, found.n_gpus, found.seq_len, found.global_batch) == (1, 1, 64, 2048, 512)
     assert isinstance(found.hidden, int)
@@ -37,16 +37,16 @@ def test_cells_become_numbers_and_empty_ones_unknown():
     assert found.file == "vtrain_ground_truth"
 
 
-def test_a_number_with_a_point_is_whole_where_a_whole_one_belongs(tmp_path):
-    (found,) = read_rows(written(tmp_path, HEADER + "s,r,m,H100,8.0,1,1,8,,1.5,0.0,n\n"))
+def test_integral_decimals_are_read_as_integers(tmp_path):
+    (found,) = read_rows(csv_file(tmp_path, HEADER + "s,r,m,H100,8.0,1,1,8,,1.5,0.0,n\n"))
     assert found == Row(
         file="some", line=2, source="s", row_id="r", model="m", gpu="H100", n_gpus=8, tp=1, pp=1, dp_shard=8, step_time_s=1.5,
         oom=0, notes="n",
     )  # fmt: skip
 
 
-def test_a_byte_order_mark_and_unknown_columns_do_no_harm(tmp_path):
-    file = written(tmp_path, "﻿" + HEADER.replace("notes", "notes,colour") + 's,r,m,H100,8,1,1,8,,,,"a, b",red\n')
+def test_byte_order_marks_and_unknown_columns_are_ignored(tmp_path):
+    file = csv_file(tmp_path, "﻿" + HEADER.replace("notes", "notes,colour") + 's,r,m,H100,8,1,1,8,,,,"a, b",red\n')
     assert read_rows(file)[0].notes == "a, b"
 
 
@@ -62,13 +62,13 @@ def test_a_byte_order_mark_and_unknown_columns_do_no_harm(tmp_path):
         (HEADER + "s,r,m,H100,8,1,1,8,inf,,,\n", "micro_batch 'inf' must be a whole number"),
     ],
 )
-def test_a_malformed_file_is_one_line_that_names_the_place(tmp_path, text, words):
+def test_malformed_cells_raise_a_one_line_error_with_their_place(tmp_path, text, words):
     with pytest.raises(FileError, match=words) as error:
-        read_rows(written(tmp_path, text))
+        read_rows(csv_file(tmp_path, text))
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_text_or_not_there_is_one_line(tmp_path):
+def test_binary_missing_and_empty_inputs_raise_an_input_error(tmp_path):
     (tmp_path / "bytes.csv").write_bytes(b"model\xff\xfe\x00,gpu\n")
     for path in (tmp_path / "bytes.csv", tmp_path / "nothing.csv"):
         with pytest.raises(FileError):
@@ -78,27 +78,27 @@ def test_what_is_no_text_or_not_there_is_one_line(tmp_path):
         read_rows(tmp_path / "empty")
 
 
-def test_a_folder_is_read_file_by_file(tmp_path):
+def test_files_of_a_folder_are_read_in_order_of_their_names(tmp_path):
     for name in ("b", "a"):
         (tmp_path / f"{name}.csv").write_text(HEADER + "s,r,m,H100,8,1,1,8,,,,\n")
     assert [item.file for item in read_rows(tmp_path)] == ["a", "b"]
 
 
-def test_quoted_settings_are_those_after_the_word_that_announces_them():
+def test_settings_are_read_after_the_args_marker_only():
     assert made(notes="TP=2 of the text; step_time = 3").settings == {}
-    told = row("megatron_lm_golden_values", next(r.row_id for r in rows("megatron_lm_golden_values") if "swiglu=True" in r.notes))
-    assert told.settings["swiglu"] == "True"
-    assert told.settings["num_layers"] == str(told.layers)
+    quoted = row("megatron_lm_golden_values", next(r.row_id for r in rows("megatron_lm_golden_values") if "swiglu=True" in r.notes))
+    assert quoted.settings["swiglu"] == "True"
+    assert quoted.settings["num_layers"] == str(quoted.layers)
 
 
 @pytest.mark.parametrize("cell", ["n_gpus", "tp", "pp", "layers", "hidden", "seq_len"])
-def test_a_layout_is_stated_when_no_cell_that_it_needs_is_empty(cell):
+def test_a_layout_is_stated_only_if_all_required_cells_are_filled(cell):
     whole = {"layers": 32, "hidden": 4096}
     assert made(**whole).layout_is_stated
     assert not made(**{**whole, cell: None}).layout_is_stated
 
 
-def test_one_of_replicas_and_shards_and_one_batch_are_enough():
+def test_one_data_parallel_degree_and_one_batch_size_are_enough():
     shape = {"layers": 32, "hidden": 4096}
     assert made(**shape, dp_replicate=None, micro_batch=None).layout_is_stated
     assert not made(**shape, dp_replicate=None, dp_shard=None).layout_is_stated

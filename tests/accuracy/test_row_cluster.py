@@ -1,4 +1,4 @@
-"""Where published rows ran."""
+"""Clusters of published rows."""
 
 import pytest
 
@@ -15,41 +15,41 @@ def test_a_row_runs_on_the_profile_of_its_gpu():
     assert cluster.device.memory_bytes == 80 * GIB
 
 
-def test_memory_tells_boards_of_one_name_apart():
+def test_memory_distinguishes_variants_of_a_gpu():
     assert cluster_of(made(gpu="A100", gpu_mem_gb=40)).device.name == "A100-40GB"
     assert cluster_of(made(gpu="A100", gpu_mem_gb=80)).device.name == "A100-80GB"
 
 
-def test_nodes_are_as_large_as_stated_and_divide_the_gpus():
+def test_node_size_is_the_stated_one_reduced_to_divide_the_gpus():
     assert cluster_of(made(n_gpus=64, gpus_per_node=4)).nodes == 16
     assert cluster_of(made(n_gpus=64)).nodes == 8
     assert cluster_of(made(n_gpus=3, gpus_per_node=8)).nodes == 1
     assert cluster_of(made(n_gpus=12, gpus_per_node=8)).gpus_per_node == 6
 
 
-def test_a_rack_of_nvlink_reaches_over_its_hosts():
+def test_a_gb200_nvlink_domain_spans_hosts():
     assert cluster_of(made(gpu="GB200", n_gpus=8, gpus_per_node=4)).nodes == 1
 
 
-def test_the_gpus_follow_from_the_degrees_where_they_are_not_stated():
+def test_unstated_gpu_count_is_the_product_of_the_degrees():
     assert cluster_of(made(n_gpus=None, tp=2, pp=4, dp_shard=4)).devices == 32
 
 
-def test_a_measured_link_wins_over_the_profile():
+def test_a_measured_link_overrides_the_profile():
     nvlink = cluster_of(row("mli_2x3090ti", "gpt2m-meg-dp2-nvlink"))
     pcie = cluster_of(row("mli_2x3090ti", "gpt2m-meg-dp2-pcie"))
     assert nvlink.intra.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 52.8e9)
     assert pcie.intra.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 6.2e9)
 
 
-def test_a_network_is_the_nodes_unless_it_is_each_gpus_own():
+def test_network_bandwidth_is_per_node_unless_stated_per_gpu():
     shared = cluster_of(made(n_gpus=64, interconnect_inter="800 Gb/s RDMA")).inter
     own = cluster_of(made(n_gpus=64, interconnect_inter="RDMA 400 Gb/s per GPU")).inter
     assert shared.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 100e9 / 8)
     assert own.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 50e9)
 
 
-def test_another_fabric_than_the_boxs_own_is_believed():
+def test_a_stated_fabric_overrides_the_profile_only_if_it_differs():
     usual = load_device("rtx4090")[1].intra
     assert cluster_of(made(gpu="RTX 4090", interconnect_intra="PCIe 4.0 x16 (no NVLink)")).intra == usual
     assert cluster_of(made(gpu="H100", interconnect_intra="PCIe")).intra.fabric == "pcie"
@@ -61,8 +61,8 @@ def test_a_gpu_without_a_profile_is_skipped():
     assert skipped.value.reason is Skip.NO_DEVICE
 
 
-def test_a_network_is_each_host_s_unless_it_is_just_one_usual_port():
-    """An H100's own is 400 Gb/s; GB200 hosts have four GPUs, whatever their rack joins."""
+def test_a_rate_equal_to_one_port_of_the_profile_is_per_gpu():
+    """An H100's port has 400 Gb/s; GB200 hosts have four GPUs, whatever the size of their NVLink domain."""
     for text, line in (
         ("RoCE 400 Gbps", 50e9),
         ("400 Gb/s per GPU", 50e9),

@@ -40,7 +40,7 @@ def workload(**cells):
          Layout(tp=8, pp=2, dp_replicate=1, dp_shard=4)),
     ],
 )  # fmt: skip
-def test_layouts(cells, layout):
+def test_layout_from_degrees_and_zero_stage(cells, layout):
     found = made(**cells)
     assert layout_of(found, found.n_gpus) == layout
 
@@ -54,7 +54,7 @@ def test_layouts(cells, layout):
         {"n_gpus": None, "dp_shard": None, "dp_replicate": None},
     ],
 )
-def test_degrees_that_are_not_stated_or_do_not_make_up_the_gpus_are_skipped(cells):
+def test_unstated_degrees_or_a_product_other_than_the_gpus_are_skipped(cells):
     with pytest.raises(Skipped) as skipped:
         layout_of(made(**cells), 8)
     assert skipped.value.reason is Skip.NO_LAYOUT
@@ -76,12 +76,12 @@ def test_degrees_that_are_not_stated_or_do_not_make_up_the_gpus_are_skipped(cell
         (Layout(pp=4, dp_shard=2), {"micro_batch": None, "global_batch": 64, "notes": "default at 9d = pp degree"}, (8, 64, 4)),
     ],
 )  # fmt: skip
-def test_batches(layout, cells, expected):
+def test_batch_and_accumulation_from_cells_and_notes(layout, cells, expected):
     found = batch_of(made(**cells), layout, 8)
     assert (found.micro, found.whole, found.accumulation) == expected
 
 
-def test_a_sequence_length_may_stand_in_the_notes_and_is_then_a_guess():
+def test_a_sequence_length_from_the_notes_is_a_guess_without_step_time():
     found = batch_of(made(seq_len=None, notes="seq_len not stated here (script default 4096)"), Layout(dp_shard=8), 8)
     assert (found.seq_len, found.stated) == (4096, False)
     guessed = case_of(made(seq_len=None, notes="seq_len not stated here (script default 4096)"))
@@ -97,17 +97,17 @@ def test_a_sequence_length_may_stand_in_the_notes_and_is_then_a_guess():
         {"tp": None, "global_batch": None, "micro_batch": None},
     ],
 )
-def test_batches_that_are_not_stated_or_too_small_are_skipped(cells):
+def test_unstated_or_too_small_batches_are_skipped(cells):
     with pytest.raises(Skipped) as skipped:
         batch_of(made(**cells), Layout(dp_shard=8), 8)
     assert skipped.value.reason is Skip.NO_BATCH
 
 
-def test_layers_dealt_over_gpus_take_one_micro_batch_at_a_time():
-    dealt = next(item for item in rows("ms_swift") if "device_map" in item.notes and item.n_gpus == 2)
-    case = case_of(dealt)
+def test_device_map_is_a_pipeline_with_one_micro_batch_at_a_time():
+    with_device_map = next(item for item in rows("ms_swift") if "device_map" in item.notes and item.n_gpus == 2)
+    case = case_of(with_device_map)
     assert case.candidate.layout == Layout(pp=2)
-    assert (case.accumulation, case.workload.global_batch) == (1, dealt.micro_batch)
+    assert (case.accumulation, case.workload.global_batch) == (1, with_device_map.micro_batch)
 
 
 @pytest.mark.parametrize(
@@ -123,18 +123,18 @@ def test_layers_dealt_over_gpus_take_one_micro_batch_at_a_time():
         ({"optimizer": "adamw (bf16 m/v states, bf16 master)"}, "bf16-true"),
     ],
 )
-def test_precision(cells, precision):
+def test_precision_from_cells_notes_and_device(cells, precision):
     assert workload(**cells).precision == precision
 
 
-def test_a_sources_name_is_not_what_is_trained():
+def test_the_train_mode_does_not_come_from_the_sources_name():
     trains = {
         row_id: case_of(row("fsdp_qlora_24gb", row_id)).workload.train for row_id in ("3090-7b-qlora-512-b1", "3090-7b-lora-512-b1")
     }
     assert trains == {"3090-7b-qlora-512-b1": "qlora", "3090-7b-lora-512-b1": "lora"}
 
 
-def test_the_rank_of_adapters_is_stated_or_follows_from_what_is_trained():
+def test_lora_rank_is_stated_or_follows_from_the_trainable_parameters():
     assert workload(notes="LoRA rank 8 SFT; lora rank 2").lora_rank == 2
     stated = workload(notes="LoRA rank 8 SFT")
     assert (stated.train, stated.lora_rank) == ("lora", 8)
@@ -142,14 +142,14 @@ def test_the_rank_of_adapters_is_stated_or_follows_from_what_is_trained():
     assert (few.lora_rank, many.lora_rank) == (2, 16)
 
 
-def test_the_optimizer_is_the_columns_else_the_notes():
+def test_the_optimizer_comes_from_its_column_then_from_the_notes():
     assert workload(optimizer="AdamW8bit").optimizer == "adamw8bit"
     assert workload(optimizer="adamw", notes="as with 8-bit AdamW").optimizer == "adamw"
     assert workload(notes="recipe uses PagedAdamW8bit").optimizer == "adamw8bit"
     assert workload(**GPT, notes="ARGS: num-layers=8 optimizer=muon").optimizer == "muon"
 
 
-def test_kernels_follow_the_column_then_the_notes_then_the_framework():
+def test_attention_kernels_come_from_column_notes_or_framework():
     assert stack(source="Megatron-LM (2021)").attention == "unfused"
     assert stack(source="Megatron-LM (2021)", flash_attention="1").attention == "flash"
     assert stack(flash_attention="none (Megatron fused softmax)").attention == "unfused"
@@ -157,13 +157,13 @@ def test_kernels_follow_the_column_then_the_notes_then_the_framework():
     assert stack(flash_attention="flash", notes="transformer-impl=local").attention == "flash"
 
 
-def test_scores_that_are_made_again_are_not_kept():
-    again = {"source": "Megatron-LM (2021)", "ac_mode": "megatron_selective"}
-    assert (stack(**again).attention, knobs(**again).recompute) == ("flash", "none")
+def test_selective_recomputation_of_core_attention_saves_no_scores():
+    selective = {"source": "Megatron-LM (2021)", "ac_mode": "megatron_selective"}
+    assert (stack(**selective).attention, knobs(**selective).recompute) == ("flash", "none")
     assert knobs(ac_mode="megatron_selective", notes="recompute_modules=['moe_act', 'layernorm']").recompute == "selective"
 
 
-def test_gradients_are_kept_as_the_framework_does_unless_the_row_says_otherwise():
+def test_gradient_dtype_is_the_frameworks_unless_the_row_states_another():
     assert stack(source="DeepSpeed").gradient_bytes == 2
     assert knobs(source="DeepSpeed").reduce_dtype == "bf16"
     assert stack(source="DeepSpeed", notes="fp32 unsharded grad accumulation").gradient_bytes == 4
@@ -172,12 +172,12 @@ def test_gradients_are_kept_as_the_framework_does_unless_the_row_says_otherwise(
     assert (case_of(half).stack.gradient_bytes, case_of(half).candidate.knobs.reduce_dtype) == (4, "bf16")
 
 
-def test_a_device_that_only_newer_releases_know_dates_the_framework():
+def test_b200_implies_a_2025_release_of_torchtitan():
     assert stack(source="torchtitan", notes="8xB200").name == "torchtitan-2025"
     assert stack(source="torchtitan", notes="8xH100").name == "torchtitan"
 
 
-def test_a_framework_may_add_in_fp32_what_it_keeps_in_half_precision_and_gather_its_logits():
+def test_settings_of_the_aleph_alpha_sweep():
     sweep = {"source": "Efficient parallelization layouts (arXiv 2311.05610)", "tp": 2, "dp_shard": 4, "zero_stage": 1}
     assert stack(**sweep).gradient_bytes == 2
     found = knobs(**sweep)
@@ -189,7 +189,7 @@ def test_a_framework_may_add_in_fp32_what_it_keeps_in_half_precision_and_gather_
     assert knobs(**sweep, ac_mode="every_layer").recompute == "full"
 
 
-def test_a_loss_is_taken_in_the_pieces_that_a_row_states_or_its_framework_has():
+def test_loss_chunks_come_from_the_row_or_the_framework():
     assert (stack().loss.chunks, stack().loss.chunk_tokens) == (1, 0)
     assert (stack(source="torchtune README").loss.chunks, stack(source="torchtune README").loss.kept_logit_bytes) == (8, 2)
     assert stack(notes="other flags: --lmhead-chunks=4").loss.chunks == 4
@@ -200,14 +200,14 @@ def test_a_loss_is_taken_in_the_pieces_that_a_row_states_or_its_framework_has():
     assert (fused.fused, fused.chunk_tokens) == (True, 256)  # 8192 tokens / ceil(128256 / 4096), to a power of two
 
 
-def test_zero_stages_differ_in_the_lives_of_parameters_and_gradients():
-    lives = {stage: knobs(zero_stage=stage) for stage in (1, 2, 3)}
-    assert [lives[stage].reshard_after_forward for stage in (1, 2, 3)] == [False, False, True]
-    assert [lives[stage].no_sync for stage in (1, 2, 3)] == [True, False, False]
+def test_zero_stages_set_resharding_and_no_sync():
+    by_stage = {stage: knobs(zero_stage=stage) for stage in (1, 2, 3)}
+    assert [by_stage[stage].reshard_after_forward for stage in (1, 2, 3)] == [False, False, True]
+    assert [by_stage[stage].no_sync for stage in (1, 2, 3)] == [True, False, False]
     assert knobs(notes="no_sync on all but the last accumulation step").no_sync
 
 
-def test_the_sequence_is_split_where_the_row_or_its_framework_says_so():
+def test_sequence_parallelism_comes_from_the_row_or_the_framework():
     wide = {"tp": 8, "dp_shard": 1, "zero_stage": 1}
     assert knobs(**wide, source="nanotron").sequence_parallel
     assert not knobs(**wide, source="nanotron", sp=0).sequence_parallel
@@ -225,12 +225,12 @@ def test_the_sequence_is_split_where_the_row_or_its_framework_says_so():
         ({"schedule": "zero bubble V"}, ("zbv_zero_bubble", 2)),
     ],
 )
-def test_schedules(cells, schedule):
+def test_pipeline_schedule_and_virtual_stages_from_cells(cells, schedule):
     found = knobs(pp=4, dp_shard=2, zero_stage=1, **cells)
     assert (found.pp_schedule, found.pp_virtual_stages) == schedule
 
 
-def test_what_frameworks_do_where_nobody_says():
+def test_unstated_recomputation_is_the_frameworks_default():
     assert knobs(source="torchtitan").recompute == "selective"
     assert knobs(source="torchtune").recompute == "full"
     assert knobs(source="torchtune", ac_mode="none").recompute == "none"
@@ -248,7 +248,7 @@ def test_techniques_of_a_shipped_row():
     assert case_of(row("pytorch_torchtune_torchao", "tt-flags-9")).workload.train == "qlora"
 
 
-def test_modules_that_the_notes_list_refine_what_is_computed_again():
+def test_recompute_modules_in_the_notes_refine_recomputation():
     def listed(modules):
         return knobs(ac_mode="megatron_selective", notes=f"recompute_modules=[{modules}]").recompute
 
@@ -262,30 +262,30 @@ def test_float8_by_recipe():
     assert knobs().float8 == "none"
 
 
-def test_graphs_are_those_that_the_recipe_names_else_the_release_s():
+def test_cuda_graphs_come_from_the_recipe_or_the_release():
     assert stack(notes="container 26.04; cuda_graph=full_iteration/[]").graphs == "step"
     assert stack(notes="container 26.06; cuda_graph=transformer_engine/['attn']").graphs == "layers"
     assert stack(notes="container 26.08; cuda_graph=None/[]").graphs == "none"
     assert [stack(notes=f"container {release}; task pretrain").graphs for release in ("26.04", "26.08")] == ["none", "step"]
 
 
-def test_adapters_named_in_the_model_alone_are_adapters():
+def test_lora_in_the_models_name_or_row_id_sets_the_train_mode():
     assert workload(model="Llama 2 70B (LoRA r=16, qkv+proj; base frozen)").train == "lora"
     assert workload(row_id="x_nemo-llama2_70b_lora").train == "lora"
 
 
-def test_interleaved_stages_have_two_layers_each_where_nothing_is_said():
-    """Llama 3 8B has 32 layers; torchtitan deals two stages to a rank."""
+def test_unstated_virtual_stages_of_interleaved_schedules():
+    """Llama 3 8B has 32 layers. Stages have two layers by default; torchtitan assigns two stages to each rank."""
     cells = {"pp": 4, "dp_shard": 2, "zero_stage": 1, "layers": 32, "schedule": "interleaved 1F1B"}
-    told = knobs(**cells, source="NeMo")
-    assert (told.pp_schedule, told.pp_virtual_stages) == ("interleaved_1f1b", 4)
+    nemo = knobs(**cells, source="NeMo")
+    assert (nemo.pp_schedule, nemo.pp_virtual_stages) == ("interleaved_1f1b", 4)
     assert knobs(**cells, source="torchtitan").pp_virtual_stages == 2
     assert knobs(**cells, vpp=8).pp_virtual_stages == 8
     overlapped = {**cells, "schedule": "", "source": "Megatron-LM README", "notes": "all overlap features (PP overlap)"}
     assert knobs(**overlapped).pp_virtual_stages == 4
 
 
-def test_what_long_sequences_need_is_read():
+def test_activation_offload_and_tiled_mlp_are_read_from_the_notes():
     cells = {"cp": 8, "dp_shard": 1, "seq_len": 2**20, "global_batch": 1, "ac_mode": "full"}
     notes = "chunked NLL loss; gradient-checkpoint offload to host"
     assert knobs(**cells, notes=notes).activation_offload

@@ -1,4 +1,4 @@
-"""Stacks of published rows: what their flags and sources say of memory."""
+"""Stacks of published rows: memory traits from their flags and sources."""
 
 import pytest
 
@@ -23,34 +23,35 @@ LLMQ = {
         ("fp8", "recompute: recompute-ffn", 3.0 / 11.5),
     ],
 )
-def test_parts_that_llm_q_makes_again_leave_the_rest_saved(precision, notes, share):
-    """In hidden sizes of 1024, of which keys and values are half and a feed-forward's inner tensors 4: outputs of matmuls
-    are 3 + 0.5 + 8."""
+def test_llmq_recompute_flags_set_the_share_of_saved_matmul_outputs(precision, notes, share):
+    """In units of the hidden size of 1024: keys and values are half, the feed-forward's inner tensors 4; outputs of matmuls are 3 +
+    0.5 + 8.
+    """
     found = case_of(made(**LLMQ, precision=precision, notes=notes)).stack
     assert found.memory_traits.selective_matmuls == pytest.approx(share)
 
 
-def test_master_weights_in_host_memory_leave_what_is_computed_with():
-    def held(row_id):
+def test_llmq_offload_flags_set_offload_and_resharding():
+    def offload_settings(row_id):
         found = case_of(row("llmq_consumer_gpus", row_id))
         knobs = found.candidate.knobs
         return knobs.offload, knobs.reshard_after_forward, knobs.activation_offload, found.stack.memory_traits.gradients_on_host
 
-    assert held("llmq-4090x1-3B-fp8") == ("all", False, False, "never")  # float8 copies of all weights
-    assert held("llmq-4090x1-7B-bf16") == ("all", True, True, "never")  # two layers at a time
-    assert held("llmq-4090x1-14B-bf16") == ("all", True, True, "all")
-    assert held("llmq-H100x1-14B-bf16") == ("optimizer", False, False, "never")  # the master copy is the only one
-    assert held("llmq-Pro6000x1-14B-bf16")[0] == "optimizer"
+    assert offload_settings("llmq-4090x1-3B-fp8") == ("all", False, False, "never")  # float8 copies of all weights
+    assert offload_settings("llmq-4090x1-7B-bf16") == ("all", True, True, "never")  # two layers at a time
+    assert offload_settings("llmq-4090x1-14B-bf16") == ("all", True, True, "all")
+    assert offload_settings("llmq-H100x1-14B-bf16") == ("optimizer", False, False, "never")  # the master copy is the only one
+    assert offload_settings("llmq-Pro6000x1-14B-bf16")[0] == "optimizer"
 
 
-def test_weights_and_gradients_are_sharded_each_by_itself():
+def test_llmq_shards_weights_and_gradients_separately():
     both = case_of(made(**LLMQ, zero_stage=0, notes="flags: --shard-weights --shard-gradients")).candidate.knobs
     weights = case_of(made(**LLMQ, zero_stage=None, notes="flags: --shard-weights")).candidate.knobs
     assert (both.reshard_after_forward, both.no_sync) == (True, False)
     assert (weights.reshard_after_forward, weights.no_sync) == (True, True)
 
 
-def test_mlperf_s_frozen_base_is_in_float8_with_adapters_on_attention():
+def test_mlperf_lora_has_a_float8_base_and_adapters_on_attention():
     found = case_of(row("mlperf_training_41_50", "mlperf50-NVIDIA-nyx_n1_ngc25.04_nemo-llama2_70b_lora"))
     assert (found.stack.adapters, found.stack.memory_traits.frozen_bytes, found.stack.memory_traits.float8_activations) == (
         "attention",
@@ -62,7 +63,7 @@ def test_mlperf_s_frozen_base_is_in_float8_with_adapters_on_attention():
     assert (other.memory_traits.frozen_bytes, other.memory_traits.float8_activations, other.gradient_bytes) == (2.0, False, 2.0)
 
 
-def test_nemo_shards_its_optimizer_and_takes_one_sequence_where_nothing_is_said():
+def test_nemo_defaults_to_a_sharded_optimizer_and_micro_batch_one():
     found = case_of(row("nvidia_nemo", "long-h100-32k-cp")).candidate
     assert (found.layout.dp_replicate, found.layout.dp_shard, found.knobs.micro_batch) == (1, 8, 1)
     tuned = case_of(row("nvidia_nemo", "4c73f7-sft-LLAMA2-7B-8"))
@@ -70,7 +71,7 @@ def test_nemo_shards_its_optimizer_and_takes_one_sequence_where_nothing_is_said(
     assert case_of(made(zero_stage=None, dp_shard=None, dp_replicate=None)).candidate.layout.dp_replicate == 8
 
 
-def test_layers_whose_activations_are_offloaded_are_counted():
+def test_the_number_of_layers_with_offloaded_activations_is_read():
     assert case_of(made(notes="cpu_offloading_num_layers=40, cuda_graph=None/None")).stack.memory_traits.layers_away == 40
     assert case_of(made(notes="cpu_offloading_num_layers=None")).stack.memory_traits.layers_away == 0
 

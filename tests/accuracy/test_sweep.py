@@ -1,4 +1,4 @@
-"""Sweeps, priced as if none of their runs had ever been seen."""
+"""Sweeps, priced without their own measurements."""
 
 from dataclasses import replace
 
@@ -33,28 +33,28 @@ def whole() -> Sweep:
     return priced(SWEEP)
 
 
-def test_a_sweep_is_what_differs_in_its_layout_alone_and_is_large() -> None:
+def test_a_sweep_needs_enough_timed_rows_that_differ_in_layout_only() -> None:
     found = grouped([*SWEEP, *OTHERS, *OTHER_FILES], least=8)
     assert list(found.values()) == [SWEEP]
-    assert grouped([run(tp, seconds=None) for tp in (1, 2, 4)], least=3) == {}  # none of it ran
+    assert grouped([run(tp, seconds=None) for tp in (1, 2, 4)], least=3) == {}  # every run is out of memory
 
 
-def test_what_the_sweep_measured_moves_no_prediction_of_it(whole: Sweep) -> None:
+def test_predictions_of_a_sweep_do_not_depend_on_its_own_measurements(whole: Sweep) -> None:
     slower = priced([replace(case, step_seconds=7 * case.step_seconds) for case in SWEEP])
     np.testing.assert_array_equal(whole.predicted_seconds, slower.predicted_seconds)
     np.testing.assert_allclose(7 * whole.step_seconds, slower.step_seconds)
 
 
-def test_what_others_measured_does(whole: Sweep) -> None:
+def test_predictions_of_a_sweep_depend_on_other_measurements(whole: Sweep) -> None:
     slower = [replace(case, step_seconds=3 * case.step_seconds) for case in (*OTHERS, *OTHER_FILES)]
     assert priced(SWEEP, slower).predicted_seconds.mean() > 1.4 * whole.predicted_seconds.mean()
 
 
-def test_the_best_predicted_comes_first_and_runs_of_one_candidate_are_one() -> None:
+def test_cases_are_sorted_by_prediction_and_repeated_runs_are_merged() -> None:
     found = priced_by(NEUTRAL, [*SWEEP, run(1, 1, 1.5), run(1, 1, None), run(2, 4, None)])
     assert found.rows == len(SWEEP) + 3
     assert len(found.cases) == len(SWEEP) + 1
-    assert np.isinf(found.step_seconds).sum() == 1  # of what never ran
+    assert np.isinf(found.step_seconds).sum() == 1  # the candidate that only ran out of memory
     assert (np.diff(found.predicted_seconds) >= 0).all()
     first = next(place for place, case in enumerate(found.cases) if case.candidate == SWEEP[0].candidate)
     assert found.step_seconds[first] == pytest.approx(1.3)  # the median of 1.1 and 1.5

@@ -1,4 +1,4 @@
-"""The words of reports."""
+"""Patterns over free-text columns of published rows."""
 
 import pytest
 
@@ -41,7 +41,7 @@ from strategist.accuracy.text_columns import (
         ("somebody's own loop", "torch"),
     ],
 )
-def test_a_framework_is_known_by_the_most_particular_of_its_names(text, stack):
+def test_the_most_specific_framework_name_wins(text, stack):
     assert first(STACKS, text, "torch") == stack
 
 
@@ -56,7 +56,7 @@ def test_a_framework_is_known_by_the_most_particular_of_its_names(text, stack):
         ("each technique is added to the previous one (LoRA/QLoRA rows do not use optimizer_in_bwd)", "full"),
     ],
 )
-def test_what_is_trained_is_sought_outside_of_parentheses(text, train):
+def test_train_mode_is_read_outside_of_parentheses(text, train):
     assert first(TRAIN, plain(text), "full") == train
 
 
@@ -68,7 +68,7 @@ def test_what_is_trained_is_sought_outside_of_parentheses(text, train):
         ("none (Megatron fused softmax)", "unfused"), ("megatron", "unfused"), ("", "unknown"),
     ],
 )  # fmt: skip
-def test_the_column_on_attention_kernels(cell, kernel):
+def test_attention_kernel_column(cell, kernel):
     assert first(ATTENTION, cell, "unknown") == kernel
 
 
@@ -79,7 +79,7 @@ def test_the_column_on_attention_kernels(cell, kernel):
         ("megatron_selective", "core_attention"), ("none", "none"), ("disabled", "none"), ("", ""),
     ],
 )  # fmt: skip
-def test_the_column_on_activation_checkpointing(cell, mode):
+def test_activation_checkpointing_column(cell, mode):
     assert first(RECOMPUTE, cell, "") == mode
 
 
@@ -97,7 +97,7 @@ def test_the_column_on_activation_checkpointing(cell, mode):
         ("recompute_modules=None", ""),
     ],
 )
-def test_notes_on_activation_checkpointing(text, mode):
+def test_activation_checkpointing_notes(text, mode):
     assert first(RECOMPUTE_TOLD, text, "") == mode
 
 
@@ -113,7 +113,7 @@ def test_notes_on_activation_checkpointing(text, mode):
         ("act CPU offload False", "none"),
     ],
 )
-def test_what_lies_on_the_host(text, offload):
+def test_offload_notes(text, offload):
     assert first(OFFLOAD, text, "none") == offload
 
 
@@ -122,17 +122,17 @@ def test_what_lies_on_the_host(text, offload):
     [("AdamW8bit", "adamw8bit"), ("adamw ao 4-bit", "adamw8bit"), ("muon", "muon"), ("adamw (bf16 m/v states)", "adamw_bf16"),
      ("apex fused adam", "adamw")],
 )  # fmt: skip
-def test_optimizers(text, optimizer):
+def test_optimizer_names(text, optimizer):
     assert first(OPTIMIZERS, text, "adamw") == optimizer
 
 
-def test_all_in_half_precision():
+def test_pure_half_precision_is_not_mixed_precision():
     assert PURE_HALF.search("single GPU; bf16-true; memory kind")
     assert PURE_HALF.search("bf16 weights and HF AdamW")
     assert not PURE_HALF.search("precision amp_bf16; bf16 mixed precision")
 
 
-def test_numbers_in_notes_are_those_of_the_last_mention():
+def test_the_last_mention_of_a_number_wins():
     assert number(RANKS, 'LoRA rank 8 SFT, section "LoRA Rank"; lora rank 2, target ALL') == 2
     assert number(TRAINED, "trainable 1,572,864; 1.77 min") == 1_572_864
     assert number(ACCUMULATION, "grad_accum=16; TP mode") == 16
@@ -141,7 +141,7 @@ def test_numbers_in_notes_are_those_of_the_last_mention():
     assert number(ACCUMULATION, "nothing of the kind") is None
 
 
-def test_settings_are_read_as_a_command_line_spells_them():
+def test_settings_are_read_as_key_value_pairs():
     found = settings("num-query-groups=8 swiglu=True moe-layer-freq=([0]*3+[1]*12) Fp8-format=e4m3, no_equals")
     assert found == {"num_query_groups": "8", "swiglu": "True", "moe_layer_freq": "([0]*3+[1]*12", "fp8_format": "e4m3"}
 
@@ -149,7 +149,7 @@ def test_settings_are_read_as_a_command_line_spells_them():
 @pytest.mark.parametrize(
     "text", ["WARNING: 16 of 8", "STALE? changed 4 days after", "source is inconsistent", "LOW TRUST for time"]
 )
-def test_doubted_rows_say_so(text):
+def test_doubtful_rows_are_flagged(text):
     assert FLAGS.search(text)
 
 
@@ -167,6 +167,6 @@ def test_doubted_rows_say_so(text):
         ("InfiniBand", None),
     ],
 )
-def test_rates_of_links(text, rate):
+def test_stated_link_rates(text, rate):
     found = stated_rate(text)
     assert (found and (found.bytes_per_second, found.whose)) == rate

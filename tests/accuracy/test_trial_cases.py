@@ -1,4 +1,4 @@
-"""Our own trials as a sweep that can be searched again."""
+"""Our own trials as a sweep for replayed searches."""
 
 from dataclasses import replace
 
@@ -25,13 +25,13 @@ def sweep() -> Sweep:
     return priced_without(cases, own, NEUTRAL)
 
 
-def test_every_layout_of_the_space_was_measured(sweep: Sweep) -> None:
+def test_the_sweep_has_every_measured_layout(sweep: Sweep) -> None:
     assert len(sweep.cases) == len(RECORDS) >= 60
     assert min(sweep.step_seconds) == min(record.measurement.step_seconds for record in RECORDS)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_belief_needs_a_fifth_of_what_others_need_on_it(sweep: Sweep, seed: int) -> None:
+def test_the_surrogate_needs_a_fifth_of_the_trials_of_random_and_tpe(sweep: Sweep, seed: int) -> None:
     ours = search_run(sweep, "surrogate", 0)
     assert ours.regret[-1] <= CLOSE
     assert all(search_run(sweep, sampler, seed).trials >= 5 * ours.trials for sampler in ("random", "tpe"))
@@ -41,7 +41,7 @@ def with_outcome(record: Record, outcome: Outcome, kind: Kind = Kind.REAL) -> Re
     return replace(record, measurement=replace(record.measurement, outcome=outcome, kind=kind))
 
 
-def test_only_real_trials_that_had_their_chance_are_cases() -> None:
+def test_only_real_trials_that_ran_or_were_out_of_memory_are_cases() -> None:
     ran, oom, lost, shadow = (
         with_outcome(RECORDS[0], Outcome.OK), with_outcome(RECORDS[1], Outcome.OOM), with_outcome(RECORDS[2], Outcome.LOST),
         with_outcome(RECORDS[3], Outcome.OK, Kind.SHADOW),

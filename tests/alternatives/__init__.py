@@ -1,1 +1,1 @@
-"""Tests of the ways."""
+"""Tests of alternatives."""

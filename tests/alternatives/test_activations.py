@@ -1,4 +1,4 @@
-"""Activations in host memory: named where they gain, with what they gain, and nowhere else."""
+"""Activation offload as an alternative: named with its gain, and only where there is a gain."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def alternatives(found: Answer) -> list[Alternative]:
     return [other for other in found.alternatives if other.title == "activations in host memory"]
 
 
-def test_long_sequences_gain_where_nothing_has_to_be_computed_again() -> None:
+def test_offload_without_recomputation_is_faster_for_long_sequences() -> None:
     before = plan(gpus="8xH100", workload=LONG)
     (other,) = alternatives(before)
     fix = dict(word.split("=") for word in other.flags[1::2])
@@ -32,7 +32,7 @@ def test_long_sequences_gain_where_nothing_has_to_be_computed_again() -> None:
     assert other.plan.estimate.tokens_per_second > 1.05 * before.plans[0].estimate.tokens_per_second
 
 
-def test_where_nothing_fits_the_inputs_of_layers_go() -> None:
+def test_if_no_plan_fits_activation_offload_goes_with_full_recomputation() -> None:
     tight = Workload(seq_len=524288, global_batch=8)
     found = plan(model="1b", gpus="8x24GB", workload=tight, fix={"offload": "optimizer", "dp_shard": 8})
     assert not found.plans
@@ -51,7 +51,7 @@ def test_where_nothing_fits_the_inputs_of_layers_go() -> None:
         {"gpus": "8xH100", "workload": LONG, "fix": {"recompute": "full"}},
         {"gpus": "8x24GB"},
     ],
-    ids=["nothing to gain", "ruled out", "computed again as asked", "streamed"],
+    ids=["no gain", "ruled out", "recomputation fixed", "streamed"],
 )
-def test_elsewhere_they_are_not_named(request_: dict[str, Any]) -> None:
+def test_activation_offload_is_not_named_without_a_gain(request_: dict[str, Any]) -> None:
     assert alternatives(plan(**request_)) == []

@@ -1,4 +1,4 @@
-"""What may change the trained model: left alone, named with its gain, and taken when it is allowed."""
+"""Settings that change the trained model: unused by default, named with their gain, and used once allowed."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,22 +23,22 @@ ANSWERS: dict[str, Answer] = {}
 
 
 def plan(request: Request, **change: Any) -> Answer:
-    """Equal requests have equal answers, and are asked once."""
-    asked = replace(request, **change)
-    if repr(asked) not in ANSWERS:
-        ANSWERS[repr(asked)] = api.plan(asked, top=1)
-    return ANSWERS[repr(asked)]
+    """The answer to a request; equal requests are answered once."""
+    changed = replace(request, **change)
+    if repr(changed) not in ANSWERS:
+        ANSWERS[repr(changed)] = api.plan(changed, top=1)
+    return ANSWERS[repr(changed)]
 
 
-def allowing(found: Answer) -> dict[str, float]:
-    """Tokens/s of the ways that allow something, by its name."""
+def gains_by_allowed_name(found: Answer) -> dict[str, float]:
+    """Tokens/s of alternatives that allow a setting, by its name."""
     return {
         other.flags[1]: other.plan.estimate.tokens_per_second for other in found.alternatives if other.flags[:1] == ("--allow",)
     }
 
 
 @pytest.mark.parametrize("request_", [HOPPER, DDP, PIPELINE], ids=["float8", "replicas", "pipeline"])
-def test_nothing_that_changes_convergence_is_taken_unasked(request_: Request) -> None:
+def test_settings_that_change_convergence_are_not_used_by_default(request_: Request) -> None:
     found = plan(request_)
     assert found.changes_convergence == ()
     for name, neutral in CONVERGENCE_KNOBS.items():
@@ -49,36 +49,36 @@ def test_nothing_that_changes_convergence_is_taken_unasked(request_: Request) ->
 @pytest.mark.parametrize(
     ("request_", "name"), [(HOPPER, "float8"), (DDP, "comm_hook"), (PIPELINE, "global_batch"), (TIGHT, "optimizer")]
 )
-def test_what_allowing_it_would_gain_is_named_and_true(request_: Request, name: str) -> None:
-    gain = allowing(plan(request_))[name]
-    taken = plan(request_, allow=(name,))
-    assert taken.changes_convergence
-    assert taken.changes_convergence[0].startswith(f"{name} ")
-    assert taken.plans[0].estimate.tokens_per_second >= gain > 1.05 * plan(request_).plans[0].estimate.tokens_per_second
-    assert name not in allowing(taken)
+def test_the_named_gain_of_allowing_a_setting_is_reached(request_: Request, name: str) -> None:
+    gain = gains_by_allowed_name(plan(request_))[name]
+    allowed = plan(request_, allow=(name,))
+    assert allowed.changes_convergence
+    assert allowed.changes_convergence[0].startswith(f"{name} ")
+    assert allowed.plans[0].estimate.tokens_per_second >= gain > 1.05 * plan(request_).plans[0].estimate.tokens_per_second
+    assert name not in gains_by_allowed_name(allowed)
 
 
-def test_an_allowed_optimizer_makes_room() -> None:
+def test_allowing_the_optimizer_uses_8_bit_states() -> None:
     tight = Request(model="13b", gpus="8x24GB", workload=Workload(global_batch=64))
-    taken = plan(tight, allow=("optimizer",))
-    assert taken.plans[0].workload.optimizer == "adamw8bit"
-    assert taken.changes_convergence == ("optimizer adamw8bit",)
-    assert taken.plans[0].estimate.tokens_per_second > plan(tight).plans[0].estimate.tokens_per_second
+    allowed = plan(tight, allow=("optimizer",))
+    assert allowed.plans[0].workload.optimizer == "adamw8bit"
+    assert allowed.changes_convergence == ("optimizer adamw8bit",)
+    assert allowed.plans[0].estimate.tokens_per_second > plan(tight).plans[0].estimate.tokens_per_second
 
 
-def test_what_the_device_or_the_layout_cannot_use_is_not_named() -> None:
-    assert "float8" not in allowing(plan(Request(model="8b", gpus="8xA100-80GB")))
-    assert "comm_hook" not in allowing(plan(HOPPER))
+def test_settings_that_device_or_layout_do_not_support_are_not_named() -> None:
+    assert "float8" not in gains_by_allowed_name(plan(Request(model="8b", gpus="8xA100-80GB")))
+    assert "comm_hook" not in gains_by_allowed_name(plan(HOPPER))
 
 
-def test_what_is_fixed_is_said_to_change_convergence() -> None:
+def test_a_fixed_setting_is_reported_as_changing_convergence() -> None:
     assert plan(HOPPER, fix={"float8": "rowwise"}).changes_convergence == ("float8 rowwise",)
 
 
-def test_everything_that_can_be_allowed_has_a_meaning() -> None:
+def test_every_name_of_allow_gives_a_plan() -> None:
     for name in CONVERGENCE:
         assert plan(HOPPER, allow=(name,)).plans
 
 
-def test_each_knob_that_changes_convergence_has_words_for_its_gain() -> None:
+def test_each_knob_that_changes_convergence_has_a_title() -> None:
     assert set(TITLES) == set(CONVERGENCE_KNOBS)

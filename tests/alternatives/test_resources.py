@@ -1,4 +1,4 @@
-"""Alternatives: what they say to change, when changed, gives exactly the plan that they promise."""
+"""The flags of each alternative give exactly the plan that it states."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ REQUESTS = {
 }
 
 
-def typed(request: Request) -> list[str]:
-    """The request as somebody would type it."""
+def command_line_flags(request: Request) -> list[str]:
+    """The request as flags of the command line."""
     words = ["--model", request.model, "--gpus", request.gpus, "--seq-len", str(request.workload.seq_len)]
     words += ["--global-batch", str(request.workload.global_batch), "--backend", request.backend]
     words += ["--host-memory", f"{request.host_memory_bytes // GIB}GiB"] if request.host_memory_bytes else []
@@ -38,7 +38,7 @@ def changed(request: Request, flags: tuple[str, ...]) -> Request:
     """The request with the flags at its end, read as the command line reads them."""
     parser = Parser(prog="strategist")
     command_line.add(parser)
-    return command_line.request(parser.parse_args([*typed(request), *flags]))
+    return command_line.request(parser.parse_args([*command_line_flags(request), *flags]))
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +53,21 @@ QUICK = ("hosts too small", "fixed", "undivided")
     "request_",
     [pytest.param(request, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, request in REQUESTS.items()],
 )
-def test_the_flags_of_a_way_give_its_plan(deck: Deck, request_: Request) -> None:
+def test_the_flags_of_an_alternative_give_its_plan(deck: Deck, request_: Request) -> None:
     found = answer(request_, deck=deck)
     assert found.alternatives
     for other in found.alternatives:
         assert answer(changed(request_, other.flags), deck=deck).plans[0].id == other.plan.id, other.title
 
 
-def test_a_batch_that_the_devices_do_not_divide_is_not_answered_with_other_devices(deck: Deck) -> None:
+def test_an_indivisible_batch_suggests_another_batch_first(deck: Deck) -> None:
     found = answer(REQUESTS["undivided"], deck=deck)
     assert not found.plans
     assert found.alternatives[0].flags == ("--global-batch", "63")
     assert found.alternatives[0].plan.cluster == found.cluster
 
 
-def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Path) -> None:
+def test_a_larger_cluster_of_a_users_file_has_no_flags(deck: Deck, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("device: RTX4090\nnodes: 1\ngpus_per_node: 2\n", encoding="utf-8")
     found = answer(Request(model="8b", gpus=str(path)), deck=deck)
@@ -76,7 +76,7 @@ def test_a_cluster_of_a_file_has_no_name_in_other_sizes(deck: Deck, tmp_path: Pa
     assert larger.plan.cluster.devices > 2
 
 
-def test_a_way_that_gains_little_is_not_named(deck: Deck) -> None:
+def test_alternatives_gain_at_least_5_percent(deck: Deck) -> None:
     found = answer(Request(model="8b", gpus="8xH100"), deck=deck)
     assert found.plans[0].candidate.knobs.offload == "none"
     assert all(
@@ -84,13 +84,13 @@ def test_a_way_that_gains_little_is_not_named(deck: Deck) -> None:
     )
 
 
-def test_ways_that_change_training_say_so(deck: Deck) -> None:
+def test_alternatives_that_change_convergence_are_marked(deck: Deck) -> None:
     found = answer(Request(model="8b", gpus="2x24GB"), deck=deck)
-    says = {other.flags[0]: other.changes_convergence for other in found.alternatives}
-    assert {flag for flag, changes in says.items() if changes} == {"--train", "--optimizer", "--allow"}
+    changes_by_flag = {other.flags[0]: other.changes_convergence for other in found.alternatives}
+    assert {flag for flag, changes in changes_by_flag.items() if changes} == {"--train", "--optimizer", "--allow"}
 
 
-def test_no_larger_cluster_has_more_devices_than_can_be_planned_for() -> None:
+def test_suggested_clusters_stay_within_the_device_limit() -> None:
     sizes = [size.devices for size in resources._sizes(resolve_cluster("2048x8xH100"), state_bytes=0.0)]
     assert sizes == sorted(sizes)
     assert 2**19 < max(sizes) <= MAX_DEVICES

@@ -1,4 +1,4 @@
-"""The use-cases as a library."""
+"""The typed use-cases as a Python library."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from strategist.errors import FileError
 TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global_batch=16), backend="native")
 
 
-def test_the_package_hands_out_the_use_cases() -> None:
+def test_the_package_exports_the_use_cases() -> None:
     assert strategist.plan is api.plan
     assert strategist.run is api.run
     assert strategist.tune is api.tune
@@ -22,20 +22,20 @@ def test_the_package_hands_out_the_use_cases() -> None:
         _ = strategist.nothing
 
 
-def test_plans_are_as_many_as_wanted_and_in_order() -> None:
+def test_top_sets_the_number_of_plans() -> None:
     plans = api.plan(TINY, top=3).plans
     assert len(plans) == 3
     assert len({plan.id for plan in plans}) == 3
 
 
-def test_a_plan_carries_the_digests_of_what_decided_it() -> None:
+def test_a_plan_has_the_digests_of_deck_and_calibration() -> None:
     plan = api.plan(TINY, top=1).plans[0]
     digests = plan.digests
     assert digests.deck == api.load_cards().digest
     assert digests.calibration == factors(None, plan.cluster).digest
 
 
-def test_taking_a_card_away_changes_a_plan(tmp_path: Path) -> None:
+def test_replacing_a_card_changes_the_plan(tmp_path: Path) -> None:
     request = Request(model="32b", gpus="8x24GB")
     replaced = tmp_path / "own.yaml"
     replaced.write_text("StrategyCard:\n  id: TP-001\n  module: tp\n  intent: Nothing.\n")
@@ -46,7 +46,7 @@ def test_taking_a_card_away_changes_a_plan(tmp_path: Path) -> None:
     assert "TP-001" not in {reason.card for reason in without.plans[0].reasons}
 
 
-def test_a_calibration_is_a_file_of_its_own(tmp_path: Path) -> None:
+def test_calibrations_load_from_a_versioned_file(tmp_path: Path) -> None:
     assert api.load_calibration(None) is None
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(FileError, match="version is missing"):

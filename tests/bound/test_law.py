@@ -1,4 +1,4 @@
-"""No price is below the lower bound: drawn candidates, by every stack with its shipped calibration."""
+"""No price is below its lower bound: random candidates, every stack with its shipped calibration."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,12 +45,12 @@ QUICKEST = Calibration(
     compute=1e-3, attention=1e-3, memory_bound=1e-3, launch=1e-3, communication=1e-3, inter=1e-3, latency=1e-3,
     tensor=0.0, expert=0.0, host=1e-3,
 )  # fmt: skip
-"""Factors that no measurement gives: what a calibration may say at most is what the hardware does at most."""
+"""Factors far below any measured ones: a calibrated rate never exceeds the hardware's peak."""
 BOUND_BY = attrgetter("attention", "fp16_sums", "gradient_bytes", "memory_traits.parameters", "memory_traits.split")
-"""What of a stack a bound depends on, so that stacks that are alike in it share theirs."""
+"""Fields of a stack that a bound depends on; stacks with equal values share their bounds."""
 
 BLOCKS = 40
-"""Layouts of one request that are drawn."""
+"""Random layouts of each request."""
 
 FEW_DRAWS, MANY_DRAWS = 10_000, 1_000_000
 
@@ -59,14 +59,14 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # no NaN on th
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What scales and shapes a price beside the candidate: a stack's facts, and factors that it may have."""
+    """A stack with its calibrations, which scale and shape a price."""
 
     stack: Stack
     calibrations: tuple[Calibration, ...]
 
 
 def all_prices() -> list[Prices]:
-    """Plans' own stack from profiles alone, at the hardware's limits and as shipped, and every published stack as shipped."""
+    """The native stack uncalibrated, at the hardware's limits and as shipped, and every published stack as shipped."""
     own = Prices(stack=NATIVE, calibrations=(NEUTRAL, QUICKEST, calibration_for(NATIVE)))
     known = [load_stack(name) for name in stack_names()]
     return [own, *(Prices(stack=stack, calibrations=(calibration_for(stack),)) for stack in known)]
@@ -87,16 +87,16 @@ def situations(kinds: tuple[str, ...]) -> Iterator[Situation]:
             yield Situation(model=resolve_model(model).shape, cluster=resolve_cluster(gpus), workload=workload)
 
 
-def drawn(at: Situation, count: int, generator: np.random.Generator) -> Columns:
-    """So many candidates of some layouts."""
+def random_candidates(at: Situation, count: int, generator: np.random.Generator) -> Columns:
+    """Up to ``count`` candidates of random layouts."""
     blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
     chosen = [blocks[each] for each in generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)]
     columns = candidate_table(chosen)
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))
 
 
-def below(at: Situation, columns: Columns, several: Sequence[Prices]) -> Iterator[str]:
-    """The candidates whose price is below their bound, by any calibration of a stack."""
+def below_bound(at: Situation, columns: Columns, several: Sequence[Prices]) -> Iterator[str]:
+    """One line for each candidate whose price is below its bound with any calibration."""
     candidates = [candidate(columns, row) for row in range(columns.rows)]
     bounds: dict[object, list[Bound]] = {}
     for by in several:
@@ -109,27 +109,27 @@ def below(at: Situation, columns: Columns, several: Sequence[Prices]) -> Iterato
                 yield f"{place}: {least:g} s, at least {bound.seconds:g} s by {bound.limited_by}: {each.layout} {each.knobs}"
 
 
-def faults(kinds: tuple[str, ...], draws: int, seed: int) -> list[str]:
-    """Of ``draws`` prices or more those below the bound: the situations' candidates by all stacks."""
+def prices_below_bound(kinds: tuple[str, ...], draws: int, seed: int) -> list[str]:
+    """Faults among at least ``draws`` prices: candidates of all situations, priced by all stacks."""
     generator, places, prices = np.random.default_rng(seed), list(situations(kinds)), all_prices()
     each = -(-draws // (len(places) * len(prices)))
-    return [line for at in places for line in below(at, drawn(at, each, generator), prices)]
+    return [line for at in places for line in below_bound(at, random_candidates(at, each, generator), prices)]
 
 
-def test_a_bound_depends_on_no_more_of_a_stack() -> None:
+def test_stacks_with_equal_bound_fields_have_equal_bounds() -> None:
     for at in situations(("full", "lora")):
-        [chosen] = [candidate(columns, 0) for columns in [drawn(at, 1, np.random.default_rng(2))]]
+        [chosen] = [candidate(columns, 0) for columns in [random_candidates(at, 1, np.random.default_rng(2))]]
         found: dict[object, Bound] = {}
         for by in all_prices():
             bound = lower_bound(at.model, at.cluster, at.workload, chosen, by.stack)
             assert found.setdefault(BOUND_BY(by.stack), bound) == bound, by.stack.name
 
 
-def test_no_drawn_candidate_is_faster_than_its_bound() -> None:
-    assert faults(("full",), FEW_DRAWS, seed=0) == []
+def test_no_random_candidate_is_faster_than_its_bound() -> None:
+    assert prices_below_bound(("full",), FEW_DRAWS, seed=0) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["full", "lora", "qlora", "fp32"])
-def test_no_candidate_of_a_million_is_faster_than_its_bound(kind: str) -> None:
-    assert faults((kind,), MANY_DRAWS // 4, seed=1) == []
+def test_a_million_random_candidates_respect_their_bounds(kind: str) -> None:
+    assert prices_below_bound((kind,), MANY_DRAWS // 4, seed=1) == []

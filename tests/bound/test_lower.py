@@ -1,4 +1,4 @@
-"""The lower bound, against values worked out by hand on round figures."""
+"""The lower bound against values computed by hand from round figures."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ ATTENTION = 8 * 2 * 2 * 1024 * 2048 / 2  # forward FLOPs a token: two products o
 
 
 def bound(layout: Layout, nodes: int = 1, model: ModelShape = MODEL, options: Options | None = None, **knobs: object) -> Bound:
-    """Of a legal candidate on nodes of eight round devices, or of fewer."""
+    """The bound of a legal candidate on nodes of eight devices or fewer."""
     candidate = Candidate(layout=layout, knobs=Knobs(**knobs), options=options or Options())  # type: ignore[arg-type]
     assert candidate.violations(model, WORKLOAD, layout.world_size) == ()
     return lower_bound(model, cluster(nodes, layout.world_size // nodes), WORKLOAD, candidate)
@@ -50,13 +50,13 @@ def cluster(nodes: int, gpus_per_node: int) -> Cluster:
     )  # fmt: skip
 
 
-def test_computing_at_the_peak_is_six_flops_a_weight_and_attention_as_masked() -> None:
+def test_compulsory_flops_are_six_per_weight_and_token_and_causal_attention() -> None:
     found = bound(Layout(dp_shard=8)).at_line_rate.compute
     matmul = 6 * TOKENS * (8 * LAYER_WEIGHTS + HEAD_WEIGHTS)
     assert found == pytest.approx((matmul + 3.5 * TOKENS * ATTENTION) / 8e14)
 
 
-def test_full_recomputation_computes_layers_again_but_for_their_last_matmul() -> None:
+def test_full_recomputation_repeats_a_layers_forward_pass_except_its_last_matmul() -> None:
     more = bound(Layout(dp_shard=8), recompute="full").at_line_rate.compute - bound(Layout(dp_shard=8)).at_line_rate.compute
     assert more == pytest.approx(TOKENS * 2 * 8 * (LAYER_WEIGHTS - 1024 * 4096) / 8e14)
 
@@ -66,28 +66,28 @@ def test_float8_halves_matmuls_but_not_attention() -> None:
     assert plain - eighth == pytest.approx(3 * TOKENS * (8 * LAYER_WEIGHTS + HEAD_WEIGHTS) / 8e14)
 
 
-def test_boards_that_clock_higher_than_their_data_sheet_have_a_higher_peak() -> None:
+def test_clock_headroom_raises_the_peak() -> None:
     quick = replace(cluster(1, 8), device=replace(DEVICE, clock_headroom=1.25))
     candidate = Candidate(layout=Layout(dp_shard=8), knobs=Knobs())
     slow, fast = (lower_bound(MODEL, each, WORKLOAD, candidate).at_line_rate.compute for each in (cluster(1, 8), quick))
     assert slow / fast == pytest.approx(1.25)
 
 
-def test_sharded_data_parallelism_gathers_twice_and_reduces_once_a_micro_batch() -> None:
+def test_fsdp_gathers_twice_and_reduces_once_per_micro_batch() -> None:
     found = bound(Layout(dp_shard=8), micro_batch=2).at_line_rate.intra_node
     layers, ends = 8 * LAYER_PARAMETERS, 2 * HEAD_WEIGHTS  # the root is gathered once
     assert found == pytest.approx(2 * 7 / 8 * (layers * (2 + 2 + 4) + ends * (2 + 4)) / 1e11, rel=1e-4)
 
 
-def test_a_ring_over_nodes_enters_each_once_for_all_its_ranks() -> None:
-    """16 ranks on two nodes: each node takes in 15 of 16 shares, through eight ports."""
+def test_a_ring_enters_each_node_once() -> None:
+    """16 ranks on two nodes: each node receives 15 of 16 shares, over eight ports."""
     found = bound(Layout(dp_shard=16), nodes=2).at_line_rate
     layers, ends = 8 * LAYER_PARAMETERS, 2 * HEAD_WEIGHTS
     assert found.inter_node == pytest.approx(2 * 15 / 16 * (layers * 8 + ends * 6) / 8 / 1e10, rel=1e-4)
 
 
-def test_a_subgroup_in_a_pipeline_gathers_from_all_ranks_once_a_step() -> None:
-    """torch frees nothing after a backward pass of a pipeline: what a subgroup keeps after a forward pass serves all others."""
+def test_a_pipeline_with_subgroup_resharding_gathers_across_nodes_once_per_step() -> None:
+    """torch does not reshard after a backward pass of a pipeline: the shards of a subgroup serve all other micro-batches."""
     layout = Layout(pp=2, dp_shard=16)
     kept, grouped = (
         bound(layout, nodes=4, no_sync=True, **knobs).at_line_rate.inter_node
@@ -96,27 +96,27 @@ def test_a_subgroup_in_a_pipeline_gathers_from_all_ranks_once_a_step() -> None:
     assert grouped == pytest.approx(kept)
 
 
-def test_groups_that_share_ports_share_their_bandwidth() -> None:
-    """With replicas across the nodes eight rings of two ranks cross them, each with the gradients of one shard."""
+def test_groups_that_share_ports_share_bandwidth() -> None:
+    """With replicas across nodes, eight rings of two ranks cross the network, each with the gradients of one shard."""
     found = bound(Layout(dp_replicate=2, dp_shard=8), nodes=2, no_sync=True).at_line_rate.inter_node
     shard = (8 * LAYER_PARAMETERS + 2 * HEAD_WEIGHTS) / 8
     assert found == pytest.approx(2 * 1 / 2 * shard * 4 / 1e10, rel=1e-4)
 
 
-def test_tensor_parallelism_sums_twice_forward_and_twice_backward_in_each_layer_and_once_each_way_at_the_ends() -> None:
+def test_tp_has_four_all_reduces_per_layer_and_two_for_embedding_and_head() -> None:
     found = bound(Layout(tp=4), micro_batch=1).at_line_rate.intra_node
     assert found == pytest.approx(32 * (8 * 4 + 2) * 2 * 3 / 4 * 2048 * 1024 * 2 / 1e11)
 
 
-def test_switches_that_reduce_move_sums_once() -> None:
+def test_in_switch_reduction_sends_each_sum_once() -> None:
     candidate, boxes = Candidate(layout=Layout(tp=4), knobs=Knobs()), [cluster(1, 4)]
     boxes.append(replace(boxes[0], intra=replace(INTRA, in_switch=True)))
     ring, switched = (lower_bound(MODEL, box, WORKLOAD, candidate).at_line_rate.intra_node for box in boxes)
     assert switched / ring == pytest.approx((5 / 4) / (2 * 3 / 4))
 
 
-def test_tokens_travel_once_to_each_other_node_that_has_an_expert_of_theirs() -> None:
-    """Two of eight experts, four on each of two nodes: both of a token's choices lie on its own node with 4/8 x 3/7."""
+def test_ep_sends_a_token_once_to_each_other_node_with_its_experts() -> None:
+    """Two of eight experts, four on each of two nodes: both experts of a token are on its own node with probability 4/8 x 3/7."""
     experts = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=2, expert_ffn_size=2048))
     found = bound(Layout(dp_shard=8, ep=8), nodes=2, model=experts, reshard_after_forward=False, no_sync=True)
     alone = bound(Layout(dp_shard=8), nodes=2, model=experts, reshard_after_forward=False, no_sync=True)
@@ -126,7 +126,7 @@ def test_tokens_travel_once_to_each_other_node_that_has_an_expert_of_theirs() ->
     assert found.at_line_rate.inter_node - alone.at_line_rate.inter_node == pytest.approx((exchanged - spared) / 1e10, rel=1e-4)
 
 
-def test_a_rank_of_a_pipeline_begins_when_those_before_it_are_through() -> None:
+def test_the_last_pipeline_rank_waits_for_the_first_forward_passes() -> None:
     one = 2 * 2048 * LAYER_WEIGHTS + 2048 * ATTENTION / 8  # one micro-batch forward through one layer
     layer = 32 * (6 * 2048 * LAYER_WEIGHTS + 3.5 * 2048 * ATTENTION / 8)
     head = 6 * TOKENS * HEAD_WEIGHTS
@@ -134,7 +134,7 @@ def test_a_rank_of_a_pipeline_begins_when_those_before_it_are_through() -> None:
     assert found == pytest.approx((2 * layer + head + 3 * 2 * one) / 1e14)
 
 
-def test_of_uneven_stages_only_the_mean_is_compulsory() -> None:
+def test_with_weighted_split_the_bound_is_the_mean_of_the_stages() -> None:
     even, uneven = (
         bound(Layout(pp=4), micro_batch=1, options=Options(pp_split=split)).at_line_rate.compute for split in ("even", "weighted")
     )
@@ -142,12 +142,12 @@ def test_of_uneven_stages_only_the_mean_is_compulsory() -> None:
     assert uneven < even
 
 
-def test_offloaded_parameters_cross_the_link_to_the_host_each_time_they_are_gathered() -> None:
+def test_offloaded_parameters_cross_the_host_link_at_each_gather() -> None:
     found = bound(Layout(dp_shard=8), micro_batch=1, offload="all").at_line_rate.host_link
     assert found == pytest.approx(4 * 2 * 2 * (8 * LAYER_PARAMETERS + 2 * HEAD_WEIGHTS) / 8 / 2e10, rel=1e-4)
 
 
-def test_the_practical_bound_takes_links_as_they_were_measured() -> None:
+def test_the_practical_bound_uses_measured_link_rates() -> None:
     found = bound(Layout(dp_shard=16), nodes=2)
     line, measured = found.at_line_rate, found.at_measured_rate
     assert (measured.inter_node / line.inter_node, measured.compute) == (pytest.approx(10 / 8), line.compute)
@@ -163,8 +163,8 @@ def test_the_practical_bound_takes_links_as_they_were_measured() -> None:
         ("128x8xB200", 1024, Layout(dp_shard=512, tp=2), 16.1),
     ],
 )
-def test_of_405b_it_is_what_an_independent_reading_found(gpus: str, batch: int, layout: Layout, seconds: float) -> None:
-    """By another program, written from the definition alone: within 3 %."""
+def test_bounds_of_405b_equal_those_of_an_independent_program(gpus: str, batch: int, layout: Layout, seconds: float) -> None:
+    """By a separate program written from the definition, within 3 %."""
     workload = Workload(seq_len=8192, global_batch=batch)
     candidate = Candidate(layout=layout, knobs=Knobs(sequence_parallel=True))
     found = lower_bound(resolve_model("llama3-405b").shape, resolve_cluster(gpus), workload, candidate)

@@ -1,4 +1,4 @@
-"""Values of the contract for tests: strategies of layouts, knobs and workloads, and one whole plan with a measurement."""
+"""Contract values for tests: Hypothesis strategies of layouts, knobs and workloads, and one whole plan with a measurement."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Which folders are checkpoints, which of them is the newest, and what may go on from it."""
+"""Checkpoint folders: which are complete, which is the newest, and which plans can resume from them."""
 
 import os
 from dataclasses import replace
@@ -19,7 +19,7 @@ TRAINING = Training(
 )
 
 
-def written(folder: Path, step: int) -> Path:
+def checkpoint_folder(folder: Path, step: int) -> Path:
     path = folder / checkpoint.name_of(step)
     path.mkdir(parents=True)
     (path / "part").write_bytes(b"state")
@@ -27,9 +27,9 @@ def written(folder: Path, step: int) -> Path:
     return path
 
 
-def test_the_newest_whole_one_is_found(tmp_path):
+def test_the_newest_complete_checkpoint_is_found(tmp_path):
     for step in (100_000_000, 20, 3):
-        written(tmp_path, step)
+        checkpoint_folder(tmp_path, step)
     (tmp_path / "step-99999999999.partial").mkdir()
     (tmp_path / "notes").mkdir()
     assert [checkpoint.step_of(path) for path in checkpoint.complete_checkpoints(tmp_path)] == [3, 20, 100_000_000]
@@ -38,7 +38,7 @@ def test_the_newest_whole_one_is_found(tmp_path):
     assert checkpoint.read(checkpoint.find(tmp_path)).step == 100_000_000
 
 
-def test_what_was_never_finished_is_none(tmp_path):
+def test_partial_checkpoints_are_ignored(tmp_path):
     (tmp_path / "step-00000004.partial").mkdir()
     assert checkpoint.complete_checkpoints(tmp_path) == ()
     with pytest.raises(InputError, match="holds no whole checkpoint"):
@@ -48,7 +48,7 @@ def test_what_was_never_finished_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("harm", "words"),
+    ("damage", "words"),
     [
         (lambda path: (path / "part").unlink(), "is missing of the 5 that were saved"),
         (lambda path: os.truncate(path / "part", 3), "has 3 bytes of the 5 that were saved"),
@@ -56,9 +56,9 @@ def test_what_was_never_finished_is_none(tmp_path):
         (lambda path: (path / DESCRIPTION).write_text("{"), "not a JSON document"),
     ],
 )
-def test_a_damaged_one_is_said_in_one_line(tmp_path, harm, words):
-    path = written(tmp_path, 4)
-    harm(path)
+def test_a_damaged_checkpoint_raises_a_one_line_error(tmp_path, damage, words):
+    path = checkpoint_folder(tmp_path, 4)
+    damage(path)
     with pytest.raises(FileError, match=words) as caught:
         checkpoint.read(path)
     assert "\n" not in str(caught.value)
@@ -74,24 +74,24 @@ def test_a_damaged_one_is_said_in_one_line(tmp_path, harm, words):
         (MODEL, Workload(train="lora"), "it was trained with train full, the plan has lora"),
     ],
 )
-def test_one_of_something_else_is_said_in_one_line(model, workload, words):
+def test_a_checkpoint_of_another_model_or_workload_is_refused(model, workload, words):
     with pytest.raises(InputError, match=words):
         checkpoint.check(TRAINING, Path("here"), model, workload)
 
 
-def test_batches_and_lengths_may_change():
+def test_batch_and_sequence_length_may_change_on_resume():
     checkpoint.check(TRAINING, Path("here"), MODEL, Workload(global_batch=2, seq_len=8, lora_rank=3))
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 10])
 @pytest.mark.parametrize("first", [0, 1, 5])
-def test_a_session_of_a_training_takes_every_step_once(total, first):
+def test_a_training_session_runs_each_step_exactly_once(total, first):
     course = TrialSettings(total_steps=first + total).course(first)
     assert [*course.warmup, *course.measured, course.profiled] == list(range(first, first + total))
     assert len(course.measured) > 0 or total == 1
 
 
-def test_a_trial_counts_as_many_steps_as_it_is_told():
+def test_a_trial_measures_the_requested_number_of_steps():
     course = TrialSettings(steps=5, warmup_steps=2).course(0)
     assert (course.warmup, course.measured, course.profiled) == (range(2), range(2, 7), 7)
 
@@ -104,6 +104,6 @@ def test_a_trial_counts_as_many_steps_as_it_is_told():
         {"learning_rate_schedule": "cosine"},
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_are_refused(wrong):
+def test_invalid_trial_settings_are_refused(wrong):
     with pytest.raises(InputError):
         TrialSettings(**wrong)

@@ -1,4 +1,4 @@
-"""JSON of the contract: round trips, and refusals that name their place."""
+"""JSON of the contract: round trips, and refusals that name the place of an error."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def test_whole_documents_survive_a_round_trip_unchanged(cls, value):
 
 
 def changed(value, *path, to=None, drop=False):
-    """The document of ``value`` with one place changed."""
+    """The JSON document of ``value`` with one place changed."""
     data = json.loads(codec.dumps(value))
     inside = data
     for step in path[:-1]:
@@ -86,13 +86,13 @@ def changed(value, *path, to=None, drop=False):
         ("[" * 100_000, "not a JSON document"),
     ],
 )
-def test_what_is_not_the_contract_is_refused_with_its_place(text, words):
+def test_invalid_documents_are_refused_with_the_place_of_the_error(text, words):
     with pytest.raises((codec.CodecError, DocumentError), match=words):
         codec.loads(Plan, text)
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_are_none_are_refused_both_ways(constant):
+def test_non_finite_numbers_are_neither_read_nor_written(constant):
     text = codec.dumps(samples.LINK).replace("1000000000.0", constant)
     with pytest.raises(DocumentError, match="not a finite number"):
         codec.loads(Link, text)
@@ -100,26 +100,26 @@ def test_numbers_that_are_none_are_refused_both_ways(constant):
         codec.dumps(dataclasses.replace(samples.LINK, bytes_per_second=float(constant)))
 
 
-def test_an_unknown_outcome_is_refused_with_the_known_ones():
+def test_an_unknown_outcome_is_refused_with_a_list_of_known_ones():
     with pytest.raises(codec.CodecError, match=r"Measurement.outcome: 'great' is not one of ok, oom, "):
         codec.loads(Measurement, changed(samples.MEASUREMENT, "outcome", to="great"))
 
 
-def test_a_whole_number_is_a_float_where_one_is_needed():
+def test_integers_are_read_as_floats_in_float_fields():
     link = codec.loads(Link, changed(samples.LINK, "bytes_per_second", to=5))
     assert isinstance(link.bytes_per_second, float)
 
 
-def test_a_later_field_with_a_default_may_be_missing_in_an_older_file():
+def test_a_field_with_a_default_may_be_missing():
     assert codec.loads(Knobs, changed(Knobs(), "no_sync", drop=True)) == Knobs()
 
 
-def test_laws_of_the_values_hold_for_read_ones_too():
+def test_values_read_from_json_are_validated():
     with pytest.raises(InputError, match="kv_heads must divide heads"):
         codec.loads(Plan, changed(samples.PLAN, "model", "kv_heads", to=3))
 
 
-def test_files(tmp_path):
+def test_values_are_saved_to_and_loaded_from_files(tmp_path):
     place = tmp_path / "plan.json"
     codec.save(samples.PLAN, place)
     assert codec.load(Plan, place) == samples.PLAN
@@ -130,39 +130,39 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe", b"{}", b'{"version": 99, "type": "Plan"}', changed(samples.PLAN, "id", to=1).encode()]
 )
-def test_a_file_that_is_no_plan_is_named(tmp_path, content):
+def test_an_error_in_a_file_names_the_file(tmp_path, content):
     place = tmp_path / "plan.json"
     place.write_bytes(content)
     with pytest.raises(FileError, match=r"plan\.json:"):
         codec.load(Plan, place)
 
 
-def test_places_that_cannot_be_used_are_named(tmp_path):
+def test_unreadable_and_unwritable_paths_raise_an_error(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         codec.load(Plan, tmp_path / "absent.json")
     with pytest.raises(FileError, match="cannot be written"):
         codec.save(samples.PLAN, tmp_path / "absent" / "plan.json")
 
 
-def test_foreign_values_are_a_programming_error():
+def test_values_outside_the_contract_raise_a_type_error():
     with pytest.raises(TypeError, match="not a contract value"):
         codec.encode({"layout": Layout, "set": {1}})
 
 
-def test_a_field_that_came_later_is_written_where_it_says_something():
+def test_an_added_field_is_written_only_if_it_differs_from_its_default():
     shape = ModelShape(name="m", layers=1, hidden_size=2, heads=1, kv_heads=1, head_size=2, ffn_size=2, vocab_size=2)
     assert "norm_epsilon" not in codec.dumps(shape)
     other = dataclasses.replace(shape, norm_epsilon=1e-6, rope_scaling=RopeScaling(kind="linear", factor=2.0))
     assert codec.loads(ModelShape, codec.dumps(other)) == other
 
 
-def test_a_stream_has_a_whole_document_a_line():
+def test_one_line_documents_have_no_line_breaks():
     layout = Layout(dp_shard=2)
     assert "\n" not in (line := codec.one_line(layout))
     assert codec.loads(Layout, line) == layout
 
 
-def test_a_missing_plan_says_what_makes_one(tmp_path):
+def test_the_error_for_a_missing_plan_names_the_command_that_writes_one(tmp_path):
     (tmp_path / "other.json").write_text("{}")
     for name in ("none.json", "other.json"):
         with pytest.raises(FileError, match=r"name another file, or write one with strategist plan .* -o plan\.json"):

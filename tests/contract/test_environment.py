@@ -1,4 +1,4 @@
-"""What a plan puts into the environment of its ranks."""
+"""Environment variables that a plan's options set for its ranks."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from strategist.contract.environment import NUMBERS, VARIABLES, environment
 from strategist.contract.options import OPTION_CHOICES, OPTION_NAMES, Options
 
 
-def asked(kind="cuda", **options):
+def variables_of(kind="cuda", **options):
     return environment(plan(kind=kind, options=replace(Options(), **options)))
 
 
@@ -28,18 +28,18 @@ def asked(kind="cuda", **options):
     ],
 )
 def test_each_option_sets_its_variables(options, variables):
-    assert asked(**options) == variables
+    assert variables_of(**options) == variables
 
 
-def test_defaults_leave_the_environment_as_it_is():
-    assert asked() == {}
+def test_default_options_set_no_variables():
+    assert variables_of() == {}
 
 
-def test_a_cpu_has_none_of_it():
-    assert asked("cpu", nccl_algorithm="ring", cuda_connections=1) == {}
+def test_cpu_plans_set_no_variables():
+    assert variables_of("cpu", nccl_algorithm="ring", cuda_connections=1) == {}
 
 
-def test_every_value_but_the_default_sets_something():
+def test_each_value_except_the_default_sets_a_variable():
     for name, values in VARIABLES.items():
         assert set(values) == set(OPTION_CHOICES[name]) - {getattr(Options(), name)}
     assert set(NUMBERS) <= set(OPTION_NAMES) - set(OPTION_CHOICES)

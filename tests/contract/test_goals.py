@@ -1,4 +1,4 @@
-"""What a study wants of a plan, and how what was measured stands to it."""
+"""Goals of a study: objectives and constraints, evaluated on estimates and on measurements."""
 
 from dataclasses import replace
 from math import inf
@@ -32,7 +32,7 @@ def priced(price_per_step: float = 0.004, energy_joules_per_step: float = 1000.0
         ({"most_cost": inf}, "--most-cost inf: must be above 0"),
     ],
 )
-def test_wrong_goals_are_refused_in_one_line(given: dict[str, Any], words: str) -> None:
+def test_invalid_goals_raise_a_one_line_error(given: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as caught:
         Goals(**given)
     assert words in str(caught.value)
@@ -48,7 +48,7 @@ def test_wrong_goals_are_refused_in_one_line(given: dict[str, Any], words: str) 
         (Goals(most_cost=1.0), "--most-cost: the price of a .* is unknown"),
     ],
 )
-def test_goals_that_a_cluster_cannot_tell_are_refused(goals: Goals, words: str) -> None:
+def test_goals_that_need_unknown_price_or_power_are_refused(goals: Goals, words: str) -> None:
     device = replace(PLAN.cluster.device, power_watts=None, price_per_hour=None)
     with pytest.raises(InputError, match=words):
         goals.check("throughput", replace(PLAN.cluster, device=device))
@@ -66,14 +66,14 @@ def test_energy_and_cost_follow_from_the_measured_step() -> None:
     assert goals.predicted(found) == (400.0, 2.0, 2.0, energy(found, 2.0))
 
 
-def test_what_was_not_measured_has_no_value() -> None:
+def test_an_unmeasured_objective_has_no_value() -> None:
     without = replace(measured(PLAN), peak_memory_bytes=())
     assert Goals(objectives=("throughput", "memory")).measured(PLAN, without) is None
     assert Goals().measured(PLAN, without) == (1.0,)
     assert Goals(headroom=0.1).missed(PLAN, without) == {"headroom": inf}
 
 
-def test_a_constraint_is_missed_by_what_was_measured_and_not_by_what_was_predicted() -> None:
+def test_constraints_are_checked_on_measurements_not_on_estimates() -> None:
     tokens, found = PLAN.workload.tokens_per_step, priced()
     goals = Goals(headroom=0.5, least_tokens_per_second=tokens / 3.0, most_cost=1e6 * 0.002 / tokens)
     missed = goals.missed(found, measured(found, step_seconds=3.0, peak=540))
@@ -81,6 +81,6 @@ def test_a_constraint_is_missed_by_what_was_measured_and_not_by_what_was_predict
     assert goals.missed(found, measured(found, step_seconds=1.0, peak=450)) == {}
 
 
-def test_goals_keep_their_bytes() -> None:
+def test_goals_survive_a_json_round_trip() -> None:
     goals = Goals(objectives=("throughput", "memory"), headroom=0.1, most_cost=2.5)
     assert codec.loads(Goals, codec.dumps(goals)) == goals

@@ -1,4 +1,4 @@
-"""JSON within bounds: what is refused, and where it stands."""
+"""JSON within bounds: refusals with line and column."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ TEXT = """{
     ("place", "line", "column"),
     [("It.a.b[1].c", 2, 20), ("It.d.f[0][1]", 3, 30), ("It.d.f[1]", 3, 34), ("It.d", 3, 8), ("It", 1, 1), ("It.d.g", 1, 1)],
 )
-def test_a_place_has_a_line_and_a_column(place: str, line: int, column: int) -> None:
+def test_each_place_has_line_and_column(place: str, line: int, column: int) -> None:
     assert json_document.position(TEXT, place, "It") == (line, column)
 
 
@@ -36,18 +36,18 @@ def test_a_place_has_a_line_and_a_column(place: str, line: int, column: int) -> 
         ("9" * 5000, 1, 1, "thousands of digits"),
     ],
 )
-def test_what_is_refused_has_its_place(text: str, line: int, column: int, words: str) -> None:
+def test_refused_documents_report_line_and_column(text: str, line: int, column: int, words: str) -> None:
     with pytest.raises(json_document.DocumentError) as caught:
         json_document.read(text)
     assert words in str(caught.value)
     assert (caught.value.line, caught.value.column) == (line, column)
 
 
-def test_what_is_accepted_is_what_was_written() -> None:
+def test_accepted_documents_are_read_like_json_loads() -> None:
     assert json_document.read(TEXT) == json.loads(TEXT)
 
 
-def test_a_file_beyond_the_bounds_is_named(tmp_path: Path) -> None:
+def test_files_beyond_the_size_limits_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     for text in (" " * (json_document.MAX_BYTES + 1), "[" + "[]," * json_document.MAX_VALUES + "[]]"):
         file.write_text(text)
@@ -64,7 +64,7 @@ def test_a_file_beyond_the_bounds_is_named(tmp_path: Path) -> None:
         ('"layers": 4', f'"layers": {10**400}', r"Plan.model.layers: beyond 1e\+30; write a number"),
     ],
 )
-def test_a_value_that_is_wrong_has_its_line(tmp_path: Path, before: str, after: str, words: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(tmp_path: Path, before: str, after: str, words: str) -> None:
     file, text = tmp_path / "plan.json", codec.dumps(samples.PLAN)
     assert before in text
     file.write_text(text.replace(before, after, 1))

@@ -1,4 +1,4 @@
-"""The laws of the knobs."""
+"""Validity rules of knobs."""
 
 from dataclasses import replace
 
@@ -17,12 +17,12 @@ PIPELINE = Layout(pp=2, dp_shard=2)
 ZERO_BUBBLE = Knobs(pp_schedule="zbv_zero_bubble", pp_virtual_stages=2, no_sync=True, reshard_after_forward=False, micro_batch=4)
 
 
-def broken(knobs, layout=SHARDED, model=MODEL, workload=WORKLOAD):
+def violations_of(knobs, layout=SHARDED, model=MODEL, workload=WORKLOAD):
     return list(knobs.violations(layout, model, workload))
 
 
-def test_defaults_are_choices_and_legal():
-    assert broken(Knobs()) == []
+def test_default_knobs_are_valid_choices():
+    assert violations_of(Knobs()) == []
     assert set(CHOICES) <= set(KNOB_NAMES)
     for name, choices in CHOICES.items():
         assert getattr(Knobs(), name) in choices
@@ -31,13 +31,13 @@ def test_defaults_are_choices_and_legal():
 
 
 @given(samples.knobs, samples.layouts)
-def test_laws_are_sentences_and_never_raise(knobs, layout):
-    assert all(isinstance(sentence, str) and sentence for sentence in broken(knobs, layout))
+def test_violations_are_sentences_and_never_raise(knobs, layout):
+    assert all(isinstance(sentence, str) and sentence for sentence in violations_of(knobs, layout))
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_value_outside_the_choices_is_named(name):
-    found = broken(replace(Knobs(), **{name: "wrong"}))
+def test_a_value_outside_the_choices_is_reported(name):
+    found = violations_of(replace(Knobs(), **{name: "wrong"}))
     assert any(sentence.startswith(f"{name} wrong is not one of") for sentence in found)
 
 
@@ -80,33 +80,33 @@ def test_a_value_outside_the_choices_is_named(name):
         ),
     ],
 )  # fmt: skip
-def test_each_law(knobs, layout, words):
-    assert any(words in sentence for sentence in broken(knobs, layout)), broken(knobs, layout)
+def test_each_invalid_combination_is_reported(knobs, layout, words):
+    assert any(words in sentence for sentence in violations_of(knobs, layout)), violations_of(knobs, layout)
 
 
-def test_subgroups_and_pipelines_that_are_legal():
-    assert broken(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
-    assert broken(Knobs(no_sync=True), PIPELINE) == []
-    assert broken(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
-    assert broken(Knobs(), Layout(pp=4)) == []
-    assert broken(replace(ZERO_BUBBLE, reshard_after_forward=True), Layout(pp=2)) == []  # nothing is sharded
-    assert broken(ZERO_BUBBLE, PIPELINE) == []  # a layer a stage, and as many micro-batches as stages
+def test_valid_subgroups_and_pipelines_are_accepted():
+    assert violations_of(Knobs(reshard_after_forward="subgroup", reshard_group_size=2)) == []
+    assert violations_of(Knobs(no_sync=True), PIPELINE) == []
+    assert violations_of(Knobs(sequence_parallel=True, loss_parallel=True), Layout(dp_shard=2, tp=2)) == []
+    assert violations_of(Knobs(), Layout(pp=4)) == []
+    assert violations_of(replace(ZERO_BUBBLE, reshard_after_forward=True), Layout(pp=2)) == []  # no data-parallel sharding
+    assert violations_of(ZERO_BUBBLE, PIPELINE) == []  # one layer per stage, and as many micro-batches as stages
 
 
 @pytest.mark.parametrize(("micro_batches", "legal"), [(3, True), (4, True), (5, False), (6, True)])
-def test_interleaved_stages_take_their_micro_batches_in_equal_rounds(micro_batches, legal):
-    """Of at least as many as there are ranks."""
+def test_interleaved_schedules_need_micro_batches_in_equal_rounds(micro_batches, legal):
+    """Each round has at least as many micro-batches as there are pipeline ranks."""
     knobs = Knobs(pp_schedule="interleaved_1f1b", pp_virtual_stages=2, no_sync=True)
-    found = broken(knobs, PIPELINE, workload=replace(WORKLOAD, global_batch=2 * micro_batches))
+    found = violations_of(knobs, PIPELINE, workload=replace(WORKLOAD, global_batch=2 * micro_batches))
     assert [("must split evenly" in sentence) for sentence in found] == ([] if legal else [True])
 
 
 @pytest.mark.parametrize("offload", ["optimizer", "all"])
-def test_hosts_may_update_after_the_last_of_several_gradients(offload):
-    assert broken(Knobs(optimizer_in_backward=True, offload=offload)) == []
+def test_optimizer_in_backward_on_the_host_allows_gradient_accumulation(offload):
+    assert violations_of(Knobs(optimizer_in_backward=True, offload=offload)) == []
 
 
-def test_a_candidate_reports_its_layout_first_and_counts_its_micro_batches():
+def test_a_candidate_reports_violations_of_its_layout_first():
     candidate = Candidate(layout=Layout(dp_shard=4), knobs=Knobs(micro_batch=2))
     assert candidate.violations(MODEL, WORKLOAD, 4) == ()
     assert candidate.accumulation(WORKLOAD) == 2

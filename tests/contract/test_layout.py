@@ -1,4 +1,4 @@
-"""The laws of a layout."""
+"""Validity rules of layouts."""
 
 from dataclasses import replace
 from math import prod
@@ -14,12 +14,12 @@ from strategist.contract.workload import Workload
 WORKLOAD = Workload(seq_len=64, global_batch=48)
 
 
-def broken(layout, model=MODEL, workload=WORKLOAD, devices=None):
+def violations_of(layout, model=MODEL, workload=WORKLOAD, devices=None):
     return list(layout.violations(model, workload, layout.world_size if devices is None else devices))
 
 
 @given(samples.layouts)
-def test_counts_follow_from_the_degrees(layout):
+def test_world_size_and_ranks_follow_from_the_degrees(layout):
     assert prod(layout.mesh.values()) == layout.world_size
     assert 1 not in layout.mesh.values()
     assert layout.world_size == layout.pp * layout.data_ranks * layout.cp * layout.tp
@@ -27,15 +27,15 @@ def test_counts_follow_from_the_degrees(layout):
 
 
 @given(samples.layouts)
-def test_every_law_names_what_breaks_it_and_none_raises(layout):
+def test_violations_name_the_value_and_never_raise(layout):
     for sentence in layout.violations(replace(MODEL, moe=MOE), WORKLOAD, 16):
         assert sentence
         assert any(character.isdigit() for character in sentence)
 
 
-def test_a_legal_layout_breaks_nothing():
-    assert broken(Layout(dp_replicate=2, dp_shard=2, tp=4, cp=2)) == []
-    assert broken(Layout(dp_shard=4, tp=2, ep=4, etp=2), replace(MODEL, moe=MOE)) == []
+def test_valid_layouts_have_no_violations():
+    assert violations_of(Layout(dp_replicate=2, dp_shard=2, tp=4, cp=2)) == []
+    assert violations_of(Layout(dp_shard=4, tp=2, ep=4, etp=2), replace(MODEL, moe=MOE)) == []
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_a_legal_layout_breaks_nothing():
         (Layout(axis_order=("pp", "tp", "tp", "cp", "dp_shard")), "must name each of"),
     ],
 )
-def test_each_law_of_a_dense_layout(layout, words):
-    assert any(words in sentence for sentence in broken(layout)), broken(layout)
+def test_each_invalid_dense_layout_is_reported(layout, words):
+    assert any(words in sentence for sentence in violations_of(layout)), violations_of(layout)
 
 
-def test_the_mesh_must_fill_the_devices():
-    assert "= 4 must equal the 8 devices" in broken(Layout(dp_shard=4), devices=8)[0]
+def test_the_mesh_must_use_all_devices():
+    assert "= 4 must equal the 8 devices" in violations_of(Layout(dp_shard=4), devices=8)[0]
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_the_mesh_must_fill_the_devices():
         (Layout(dp_shard=4, tp=4, etp=2), "etp 2 must be 1 or tp 4"),
     ],
 )
-def test_each_law_of_experts(layout, words):
-    found = broken(layout, replace(MODEL, moe=MOE))
+def test_each_invalid_expert_layout_is_reported(layout, words):
+    found = violations_of(layout, replace(MODEL, moe=MOE))
     assert any(words in sentence for sentence in found), found
 
 
-def test_split_experts_must_be_even():
+def test_etp_must_divide_the_expert_ffn_size():
     model = replace(MODEL, moe=replace(MOE, expert_ffn_size=30))
-    assert "etp 4 must divide expert_ffn_size 30" in broken(Layout(dp_shard=2, tp=4, etp=4), model)
+    assert "etp 4 must divide expert_ffn_size 30" in violations_of(Layout(dp_shard=2, tp=4, etp=4), model)
 
 
-def test_mesh_runs_in_the_order_of_the_axes():
+def test_the_mesh_follows_the_axis_order():
     layout = Layout(pp=2, tp=2, dp_shard=2, axis_order=("dp_shard", "pp", "dp_replicate", "cp", "tp"))
     assert list(layout.mesh) == ["dp_shard", "pp", "tp"]
     assert list(Layout(pp=2, tp=2, dp_shard=2).mesh) == [axis for axis in AXES if axis in ("pp", "dp_shard", "tp")]

@@ -1,4 +1,4 @@
-"""The shape of a model and its parameter formula."""
+"""Model shapes and their exact parameter counts."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from contract.samples import MLA, MODEL, MOE
 from strategist.errors import InputError
 
 
-def test_a_dense_model_by_hand():
+def test_dense_parameter_count_equals_a_hand_count():
     attention = 64 * 64 + 2 * 64 * 32 + 64 * 64
     layer = attention + 3 * 64 * 128 + 2 * 64
     assert MODEL.dense_layer_parameters == layer
@@ -32,11 +32,11 @@ def test_a_dense_model_by_hand():
         ({"layers": 5}, MODEL.dense_layer_parameters),
     ],
 )
-def test_each_feature_adds_exactly_its_parameters(change, more):
+def test_each_architecture_option_adds_its_parameters(change, more):
     assert replace(MODEL, **change).parameters == MODEL.parameters + more
 
 
-def test_experts_by_hand():
+def test_moe_parameter_count_equals_a_hand_count():
     model = replace(MODEL, moe=MOE)
     expert = 3 * 64 * 32
     shared = MODEL.attention_parameters + 2 * 64 + 64 * 8 + expert
@@ -48,7 +48,7 @@ def test_experts_by_hand():
     assert biased.parameters == model.parameters + 3 * 8
 
 
-def test_latent_attention_by_hand():
+def test_latent_attention_parameter_count_equals_a_hand_count():
     query = 64 * 24 + 24 + 24 * 8 * (8 + 4)
     key_value = 64 * (16 + 4) + 16 + 16 * 8 * (8 + 8)
     assert replace(MODEL, mla=MLA).attention_parameters == query + key_value + 8 * 8 * 64
@@ -58,19 +58,19 @@ def test_latent_attention_by_hand():
     "change",
     [{"layers": 0}, {"vocab_size": -1}, {"kv_heads": 3}, {"norm": "batch"}, {"ffn_matrices": 4}],
 )
-def test_shapes_that_cannot_be_are_refused_with_the_model_and_value(change):
+def test_invalid_shapes_are_refused_with_model_and_value(change):
     with pytest.raises(InputError, match=f"model small.*{next(iter(change.values()))}"):
         replace(MODEL, **change)
 
 
-def test_a_window_leaves_out_each_layer_that_attends_to_all():
+def test_sliding_window_excludes_full_attention_layers():
     alternating = replace(MODEL, sliding_window=8, full_attention_every=2)
     assert [alternating.window(layer) for layer in range(4)] == [8, 0, 8, 0]
     assert [replace(MODEL, sliding_window=8).window(layer) for layer in range(2)] == [8, 8]
     assert MODEL.window(0) == 0
 
 
-def test_the_activation_of_a_feed_forward_unless_said():
+def test_default_ffn_activation_is_silu_or_gelu_tanh():
     assert (
         MODEL.ffn_activation,
         replace(MODEL, ffn_matrices=2).ffn_activation,
@@ -83,6 +83,6 @@ def test_the_activation_of_a_feed_forward_unless_said():
 
 
 @pytest.mark.parametrize("wrong", [{"router_groups": 3}, {"router_groups": 4, "router_groups_per_token": 1}, {"router_groups": 0}])
-def test_groups_of_experts_are_equal_and_reach_enough_of_them(wrong):
+def test_router_groups_must_divide_experts_and_cover_top_k(wrong):
     with pytest.raises(InputError, match=f"router_groups {wrong['router_groups']}, router_groups_per_token 1"):
         replace(MOE, experts=4, experts_per_token=2, **wrong)

@@ -1,4 +1,4 @@
-"""Names and ids are checked where a document is read: none holds what could leave its place in a script."""
+"""Names and ids in documents are validated when read, so that they are safe in generated scripts."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def with_name(place: tuple[str, ...], text: str) -> str:
 
 
 def error(document: str) -> str:
-    """Why it is not a plan; empty where it is one."""
+    """The reason that a document is not a valid plan; empty if it is one."""
     try:
         codec.parse(Plan, document, "plan.json")
     except FileError as found:
@@ -35,7 +35,7 @@ def error(document: str) -> str:
     return ""
 
 
-def test_a_name_with_a_line_break_or_a_control_character_is_refused() -> None:
+def test_names_with_unprintable_characters_are_refused() -> None:
     found = {(place, text): error(with_name(place, text)) for text in HOSTILE for place in NAMES}
     refused = {key: message for key, message in found.items() if message}
     assert {text for _, text in refused} == {text for text in HOSTILE if not text.isprintable()}
@@ -45,12 +45,12 @@ def test_a_name_with_a_line_break_or_a_control_character_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if set(text) & set(" \n$`;&|<>(){}'\"\\#*~=")])
-def test_an_id_holds_no_character_of_a_shell(text: str) -> None:
+def test_ids_with_shell_characters_are_refused(text: str) -> None:
     with pytest.raises(FileError, match="is not an id: it has up to 64 letters"):
         codec.parse(Plan, with_name(("id",), text), "plan.json")
 
 
-def test_profiles_and_cluster_files_are_checked_alike(tmp_path: Path) -> None:
+def test_names_in_model_and_cluster_files_are_validated(tmp_path: Path) -> None:
     model, cluster = tmp_path / "model.yaml", tmp_path / "cluster.yaml"
     shape = "layers: 2, hidden_size: 64, heads: 4, kv_heads: 4, head_size: 16, ffn_size: 128, vocab_size: 256"
     model.write_text(f'{{name: "a\\nb", {shape}}}\n')

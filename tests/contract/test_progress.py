@@ -1,4 +1,4 @@
-"""How far work is."""
+"""Progress of long work."""
 
 import pytest
 
@@ -7,18 +7,18 @@ from strategist.contract.progress import Stage, counted, share_done, stage, unde
 
 
 @pytest.fixture(autouse=True)
-def nothing_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that another test of this process has left behind is none of these."""
+def no_active_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes stages that another test of this process left active."""
     monkeypatch.setattr(progress, "_STAGES", [])
 
 
-def test_work_is_under_way_while_its_items_are_asked_for() -> None:
+def test_counted_work_is_active_during_iteration() -> None:
     seen = [(item, [(each.what, each.done, each.total) for each in under_way()]) for item in counted("ab", "letters")]
     assert seen == [("a", [("letters", 0, 2)]), ("b", [("letters", 1, 2)])]
     assert under_way() == ()
 
 
-def test_parts_stand_behind_the_whole() -> None:
+def test_nested_stages_come_after_their_parent() -> None:
     with stage("plans", 3):
         for _ in counted("ab", "ranks"):
             assert [each.what for each in under_way()] == ["plans", "ranks"]
@@ -26,7 +26,7 @@ def test_parts_stand_behind_the_whole() -> None:
     assert under_way() == ()
 
 
-def test_an_error_ends_it() -> None:
+def test_an_error_ends_the_stage() -> None:
     with pytest.raises(ZeroDivisionError), stage("letters", 1):
         _ = 1 / 0
     assert under_way() == ()
@@ -43,5 +43,5 @@ def test_an_error_ends_it() -> None:
         (((4, 4), (1, 2)), 1.0),
     ],
 )
-def test_shares_of_parts_count_in_the_whole(stages: tuple[tuple[int, int], ...], share: float) -> None:
+def test_progress_of_nested_stages_counts_towards_their_parent(stages: tuple[tuple[int, int], ...], share: float) -> None:
     assert share_done([Stage(what="parts", total=total, done=done) for done, total in stages]) == share

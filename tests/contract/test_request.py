@@ -1,4 +1,4 @@
-"""What Python code may ask: wrong types and settings are one line, which says what to write."""
+"""Requests built in Python: wrong types and settings raise one line that states what to write."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), WRONG, ids=lambda item: str(item) if isinstance(item, dict) else "")
-def test_what_cannot_be_asked_is_one_line(given: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=lambda item: str(item) if isinstance(item, dict) else "")
+def test_an_invalid_request_raises_a_one_line_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Request(**{"model": "8b", "gpus": "8xH100", **given})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A simulation compares what is reserved with what is usable."""
+"""A simulation compares reserved memory with usable memory."""
 
 from strategist.contract.rank_observation import Moment
 from strategist.contract.simulation import RESERVED_NOTE, SimulatedRank, Simulation, Verdict
@@ -12,7 +12,7 @@ def simulated(tensors: int, reserved: int | None) -> Simulation:
     return Simulation(plan_id="", capacity_bytes=100.0, predicted=None, ranks=(rank,))
 
 
-def test_a_plan_fits_by_what_is_reserved_and_is_open_where_its_tensors_alone_fit() -> None:
+def test_verdict_is_open_if_tensors_fit_but_reserved_memory_does_not() -> None:
     assert simulated(80, 100).proof.verdict is Verdict.FITS
     assert simulated(80, None).proof.verdict is Verdict.FITS
     assert simulated(101, 120).proof.verdict is Verdict.TOO_LARGE

@@ -1,4 +1,4 @@
-"""Published schemas are those of the code, each with its version."""
+"""Published JSON Schemas equal the generated ones, each with its version."""
 
 import json
 from pathlib import Path
@@ -29,13 +29,13 @@ def test_no_other_schema_is_published() -> None:
 
 
 @pytest.mark.parametrize("value", [MEASUREMENT, PLAN, CLUSTER], ids=lambda value: type(value).__name__)
-def test_values_keep_to_their_schemas(value: Any) -> None:
+def test_values_validate_against_their_schemas(value: Any) -> None:
     by_type = {kind: name for name, (kind, _) in DOCUMENTS.items()}
     jsonschema.validate(json.loads(codec.dumps(value)), schema_of(by_type[type(value)]))
 
 
-def test_a_name_is_of_one_type() -> None:
-    """Two types of one name would be one in a document that holds both."""
+def test_schema_definitions_with_one_name_are_equal() -> None:
+    """Otherwise a document that contains both types would be ambiguous."""
     types: dict[str, Any] = {}
     for name in DOCUMENTS:
         for kind, found in schema_of(name).get("$defs", {}).items():

@@ -1,4 +1,4 @@
-"""What a simulation proves of a plan's memory."""
+"""Verdicts of a simulation on a plan's memory."""
 
 from dataclasses import fields
 
@@ -34,7 +34,9 @@ def simulation(*peaks: int, notes: tuple[str, ...] = (), upper_bound: bool = Fal
         (simulation(101, notes=("experts are visited evenly",)), Verdict.TOO_LARGE, ""),
     ],
 )
-def test_the_fullest_rank_decides_unless_it_may_need_less_than_simulated(found: Simulation, verdict: Verdict, why: str) -> None:
+def test_the_verdict_follows_the_fullest_rank_unless_its_peak_is_an_upper_bound(
+    found: Simulation, verdict: Verdict, why: str
+) -> None:
     proof = found.proof
     most = max(rank.peak_memory_bytes for rank in found.ranks)
     assert (proof.verdict, proof.why, proof.peak_memory_bytes, proof.peak_reserved_bytes) == (verdict, why, most, most + 5)

@@ -1,4 +1,4 @@
-"""Workload, request, cluster, estimate and plan: their laws and what follows from them."""
+"""Workload, request, cluster, estimate and plan: validation and derived values."""
 
 from dataclasses import replace
 
@@ -27,12 +27,12 @@ from strategist.errors import InputError
         ({"train": "half"}, "--train half.*qlora"),
     ],
 )
-def test_a_wrong_workload_names_the_option(change, words):
+def test_an_invalid_workload_names_the_option(change, words):
     with pytest.raises(InputError, match=words):
         Workload(**change)
 
 
-def test_tokens_of_a_step():
+def test_tokens_per_step_are_sequence_length_times_batch():
     assert Workload(seq_len=10, global_batch=7).tokens_per_step == 70
 
 
@@ -42,12 +42,12 @@ def test_an_unknown_objective_is_refused():
 
 
 @pytest.mark.parametrize("points", [(), ((0.0, 0.5),), ((1e9, 0.5), (1e6, 0.6)), ((1e6, 0.5), (1e6, 0.6)), ((1e6, 0.0),)])
-def test_a_curve_rises_in_size_and_is_above_0(points):
+def test_curve_points_must_rise_in_size_and_be_positive(points):
     with pytest.raises(InputError, match="curve"):
         Curve(points=points, origin="assumed: a test")
 
 
-def test_a_device_needs_fp32_and_memory():
+def test_a_device_needs_an_fp32_peak_and_consistent_memory():
     with pytest.raises(InputError, match="fp32"):
         replace(DEVICE, peak_flops={"bf16": 1.0})
     with pytest.raises(InputError, match="usable_memory_bytes 1001"):
@@ -56,13 +56,13 @@ def test_a_device_needs_fp32_and_memory():
     assert DEVICE.peak("fp8") == DEVICE.peak("fp32") == 1e12
 
 
-def test_a_cluster_has_devices():
+def test_a_cluster_needs_at_least_one_device():
     assert CLUSTER.devices == 4
     with pytest.raises(InputError, match="at least one device"):
         replace(CLUSTER, nodes=0)
 
 
-def test_totals_are_sums_of_all_parts():
+def test_totals_are_the_sums_of_their_parts():
     assert MEMORY.total == 36
     assert MemoryParts(**{**vars(MEMORY), "logits": 106.0}).total == 136
     assert TIME.total == pytest.approx(1.8)
@@ -76,7 +76,7 @@ def test_an_estimate_fits_up_to_its_capacity():
     assert not replace(ESTIMATE, peak_memory_bytes=901.0).fits
 
 
-def test_a_plan_is_named_by_its_content():
+def test_the_plan_id_is_a_digest_of_its_content():
     assert PLAN.id == PLAN.identified().id
     assert len(PLAN.id) == 12
     assert replace(PLAN, id="other").identified() == PLAN
@@ -90,15 +90,15 @@ def pipeline(split, layers=(), **cluster):
     return replace(PLAN, candidate=candidate, estimate=estimate, cluster=replace(CLUSTER, **cluster))
 
 
-def test_stages_are_even_unless_the_estimate_says_otherwise():
+def test_stage_layers_are_even_unless_the_estimate_has_others():
     assert pipeline("even").stage_layers == (2, 1, 1)
     assert pipeline("weighted", (1, 2, 1)).stage_layers == (1, 2, 1)
 
 
-def test_how_stages_are_cut_matters_where_they_come_out_otherwise():
+def test_pp_split_matters_only_if_it_changes_the_stages():
     assert pipeline("even").matters("pp_split")
     assert pipeline("weighted", (1, 2, 1)).matters("pp_split")
     assert not pipeline("weighted").matters("pp_split"), "the stages are even"
     assert not PLAN.matters("pp_split"), "there is no pipeline"
     unlike = (NodeGroup(nodes=CLUSTER.nodes, device=DEVICE, intra=CLUSTER.intra, inter=CLUSTER.inter, speed=0.5),)
-    assert not pipeline("even", (2, 1, 1), groups=unlike).matters("pp_split"), "they go by the speed of their devices"
+    assert not pipeline("even", (2, 1, 1), groups=unlike).matters("pp_split"), "stages follow the speed of their devices"

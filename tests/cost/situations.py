@@ -1,4 +1,4 @@
-"""Round situations for tests of the price: a model whose parameters are easy to count, on a device without slack."""
+"""Inputs with round numbers for price tests: a model with countable parameters on a device without allocator slack."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ INTER = Link(name="across", bytes_per_second=2e10, pair_bytes_per_second=2e10, l
 
 
 def cluster(nodes: int = 1, gpus_per_node: int = 8, intra: Link = INTRA, inter: Link = INTER, **device: Any) -> Cluster:
-    """Nodes of round devices; ``device`` replaces fields of theirs."""
+    """Nodes of equal devices; ``device`` replaces fields of the device."""
     return Cluster(
         name="round", nodes=nodes, gpus_per_node=gpus_per_node, device=replace(DEVICE, **device), intra=intra, inter=inter,
         host_bytes_per_second=2e10, host_optimizer_bytes_per_second=1e11,
@@ -44,7 +44,7 @@ def estimate(
     calibration: Calibration = NEUTRAL,
     **knobs: Any,
 ) -> Estimate:
-    """The price of one legal candidate; a cluster of one node of as many devices unless ``on`` says otherwise."""
+    """The price of one legal candidate, on one node with as many devices as ranks unless ``on`` is given."""
     candidate = Candidate(layout=layout, knobs=Knobs(**knobs))
     assert candidate.violations(model, workload, layout.world_size) == ()
     columns = table([row_of(candidate, candidate.accumulation(workload))])

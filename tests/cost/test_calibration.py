@@ -1,4 +1,4 @@
-"""Calibration: factors act on links and rates, each on its own part."""
+"""Calibration factors act on links and rates, each on its own part."""
 
 from dataclasses import replace
 from math import inf
@@ -23,20 +23,20 @@ def rates(on: Cluster, calibration: Calibration = NEUTRAL) -> Rates:
 
 
 def efficiency(on: Cluster, calibration: Calibration) -> Floats:
-    """Shares of the peak that matmuls of all sizes of the curve reach."""
+    """Share of the peak that matmuls reach, for all sizes of the curve."""
     sizes, shares = (np.array(column) for column in zip(*on.device.matmul.points, strict=True))
     matmuls = Matmuls(flops=sizes, peak_flops=1.0, size=sizes, efficiency=shares)
     reached: Floats = sizes / matmuls.seconds(calibration.factors, inf)
     return reached
 
 
-def test_neutral_factors_leave_rates_and_links_as_they_are() -> None:
+def test_neutral_factors_do_not_change_rates_and_links() -> None:
     on = cluster()
     assert NEUTRAL.calibrated_cluster(on) == on
     assert rates(on) == rates_of(on, NATIVE, WORKLOAD, DENSE)
 
 
-def test_unfused_attention_of_heads_that_are_not_aligned_leaves_the_tensor_cores() -> None:
+def test_unfused_attention_with_unaligned_heads_runs_at_the_fp32_peak() -> None:
     on, unfused = cluster(), replace(NATIVE, attention="unfused")
     peaks = {
         (stack.attention, size): rates_of(on, stack, WORKLOAD, replace(DENSE, head_size=size)).attention_flops
@@ -46,7 +46,7 @@ def test_unfused_attention_of_heads_that_are_not_aligned_leaves_the_tensor_cores
     assert peaks == {("flash", 104): 4e14, ("flash", 108): 4e14, ("unfused", 104): 4e14, ("unfused", 108): 1e14}
 
 
-def test_compute_slows_the_device_and_no_link() -> None:
+def test_the_compute_factor_slows_the_device_but_no_link() -> None:
     on, slow = cluster(), Calibration(compute=2.0)
     assert rates(on, slow).attention_rate == rates(on).attention_rate / 2
     assert rates(on, slow).memory_rate == rates(on).memory_rate / 2
@@ -54,13 +54,13 @@ def test_compute_slows_the_device_and_no_link() -> None:
     assert slow.calibrated_cluster(on) == on
 
 
-def test_small_slows_small_matmuls_more_than_large_ones() -> None:
+def test_the_small_factor_slows_small_matmuls_more_than_large_ones() -> None:
     lost = efficiency(cluster(), Calibration(small=0.2)) / efficiency(cluster(), NEUTRAL)
     assert lost.tolist() == sorted(lost.tolist())
     assert lost[0] < 1
 
 
-def test_communication_slows_both_links_and_inter_one() -> None:
+def test_the_communication_factor_slows_both_links_and_inter_only_one() -> None:
     on = cluster()
     slow = Calibration(communication=2.0, inter=3.0).calibrated_cluster(on)
     assert slow.intra.bytes_per_second == pytest.approx(on.intra.bytes_per_second / 2)
@@ -68,7 +68,7 @@ def test_communication_slows_both_links_and_inter_one() -> None:
     assert slow.inter.latency_seconds == pytest.approx(on.inter.latency_seconds * 2)
 
 
-def test_a_stack_without_rows_takes_the_factors_of_its_kin() -> None:
+def test_a_stack_without_fit_uses_the_factors_of_its_family() -> None:
     found = shipped_for(Stack(name="unknown", family="torch"))
     assert found is not None
     assert found.stack == "any torch"
@@ -79,14 +79,14 @@ def test_a_stack_without_rows_takes_the_factors_of_its_kin() -> None:
     assert shipped_for(Stack(), Shipped(source="")) is None
 
 
-def test_published_factors_are_those_of_gpus() -> None:
+def test_shipped_factors_apply_to_gpus_only() -> None:
     gpus, cpus = resolve_cluster("8xH100"), resolve_cluster("4xcpu")
     assert factors(None, gpus).trials > 0
     assert factors(None, cpus).trials == 0
     assert factors(Calibration(compute=2.0), cpus).compute == 2.0
 
 
-def test_no_factor_makes_hardware_faster_than_it_can_be() -> None:
+def test_calibrated_rates_are_capped_at_hardware_limits() -> None:
     on = cluster()
     links = {name: replace(getattr(on, name), line_bytes_per_second=3e11) for name in ("intra", "inter")}
     on = replace(on, **links, host_line_bytes_per_second=5e10)
@@ -100,12 +100,12 @@ def test_no_factor_makes_hardware_faster_than_it_can_be() -> None:
 
 
 @pytest.mark.parametrize("name", ["tensor", "expert"])
-def test_what_shows_of_collectives_is_a_share(name: str) -> None:
+def test_exposed_shares_above_one_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} 1.5: is the share"):
         Calibration(**{name: 1.5})
 
 
-def test_factors_brought_within_limits_price_as_before() -> None:
+def test_capping_factors_does_not_change_rates() -> None:
     on = replace(cluster(), inter=replace(cluster().inter, line_bytes_per_second=2.5e10))
     quick = Calibration(compute=0.5, memory_bound=3.0, communication=0.8, inter=0.5, latency=2.0)
     found = quick.within(on)
@@ -119,7 +119,7 @@ def test_factors_brought_within_limits_price_as_before() -> None:
 
 @pytest.mark.parametrize("item", shipped().fits, ids=lambda item: item.stack)
 @pytest.mark.parametrize("device", ["H100-SXM", "A100-80GB", "B200", "RTX4090"])
-def test_shipped_factors_lie_within_the_hardware(item: FittedTo, device: str) -> None:
+def test_shipped_factors_respect_hardware_limits(item: FittedTo, device: str) -> None:
     box, own = typical_node(device), item.calibration
     seen, reached = own.calibrated_cluster(box), rates(box, own)
     for link, usual in ((seen.intra, box.intra), (seen.inter, box.inter)):

@@ -1,4 +1,4 @@
-"""Collectives: what tokens on their way to experts cost on the links that they cross."""
+"""Collectives: bandwidth, latency and bytes of each axis on the links that it crosses."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ ROUND = replace(EXPERTS, layers=1)
 ACTIVATION = WORKLOAD.seq_len * ROUND.hidden_size * 2
 
 
-def exchanged(
+def exchange_seconds(
     on: Cluster, layout: Layout, stack: str = "choices", calibration: Calibration = NEUTRAL, recompute: str = "none"
 ) -> float:
-    """Seconds of one exchange: there and back, forward and backward, with each of the micro-batches."""
+    """Seconds of one token exchange; a step has four per micro-batch: dispatch and combine, forward and backward."""
     candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=1, recompute=recompute))
     times = candidate.accumulation(WORKLOAD)
     found = price(
@@ -32,50 +32,54 @@ def exchanged(
     return float(found.time["ep_communication"][0]) / (4 * times)
 
 
-def at_once(nodes: int, gpus_per_node: int) -> Cluster:
-    """No latency."""
+def without_latency(nodes: int, gpus_per_node: int) -> Cluster:
+    """A cluster whose links have no latency."""
     links = (replace(link, latency_seconds=1e-15) for link in (INTRA, INTER))
     return cluster(nodes, gpus_per_node, *links)
 
 
-def test_a_token_travels_to_each_of_its_experts() -> None:
-    seconds = exchanged(at_once(1, 8), Layout(dp_shard=8, ep=8))
+def test_tokens_are_sent_once_per_chosen_expert() -> None:
+    seconds = exchange_seconds(without_latency(1, 8), Layout(dp_shard=8, ep=8))
     assert seconds == pytest.approx(2 * 7 / 8 * ACTIVATION / INTRA.bytes_per_second, rel=1e-6)
 
 
-def test_a_token_travels_once_to_each_rank_that_holds_some_of_them() -> None:
-    """Two experts at random lie on the same one of 2 ranks half the time."""
-    seconds = exchanged(at_once(1, 2), Layout(dp_shard=2, ep=2), "ranks")
+def test_rank_deduplicated_dispatch_sends_a_token_once_per_rank() -> None:
+    """Two random experts are on the same one of 2 ranks with probability one half."""
+    seconds = exchange_seconds(without_latency(1, 2), Layout(dp_shard=2, ep=2), "ranks")
     assert seconds == pytest.approx(1.5 * 1 / 2 * ACTIVATION / INTRA.bytes_per_second, rel=1e-6)
 
 
 @pytest.mark.parametrize(("stack", "copies"), [("choices", 2.0), ("ranks", 1.5)])
-def test_what_leaves_a_node_goes_through_each_rank_s_own_port(stack: str, copies: float) -> None:
-    seconds = exchanged(at_once(2, 4), Layout(dp_shard=8, ep=8), stack)
+def test_expert_traffic_between_nodes_uses_each_ranks_port(stack: str, copies: float) -> None:
+    seconds = exchange_seconds(without_latency(2, 4), Layout(dp_shard=8, ep=8), stack)
     assert seconds == pytest.approx(copies * 1 / 2 * ACTIVATION / INTER.bytes_per_second, rel=1e-6)
 
 
-def test_what_is_computed_again_is_exchanged_again() -> None:
-    """There and back, beside two of the forward pass and two of the backward pass."""
-    once, again = (exchanged(at_once(1, 8), Layout(dp_shard=8, ep=8), recompute=how) for how in ("none", "full"))
-    assert again == pytest.approx(6 / 4 * once)
+def test_full_recomputation_repeats_the_token_exchange() -> None:
+    """Two exchanges more, besides two of the forward pass and two of the backward pass."""
+    plain, recomputed = (
+        exchange_seconds(without_latency(1, 8), Layout(dp_shard=8, ep=8), recompute=how) for how in ("none", "full")
+    )
+    assert recomputed == pytest.approx(6 / 4 * plain)
 
 
-def test_factors_stretch_what_shows_of_tensor_and_of_expert_parallelism() -> None:
+def test_tensor_and_expert_factors_scale_exposed_communication() -> None:
     split, spread = Layout(tp=8), Layout(dp_shard=8, ep=8)
     whole = estimate(split).time.tp_communication
-    assert estimate(split, calibration=Calibration(tensor=0.5)).time.tp_communication < 0.7 * whole  # and what computing loses
-    shown = (0.5 + CONTENTION / 2) * exchanged(at_once(1, 8), spread)
-    assert exchanged(at_once(1, 8), spread, calibration=Calibration(expert=0.5)) == pytest.approx(shown)
+    assert (
+        estimate(split, calibration=Calibration(tensor=0.5)).time.tp_communication < 0.7 * whole
+    )  # and compute is slowed by contention
+    shown = (0.5 + CONTENTION / 2) * exchange_seconds(without_latency(1, 8), spread)
+    assert exchange_seconds(without_latency(1, 8), spread, calibration=Calibration(expert=0.5)) == pytest.approx(shown)
 
 
-def test_a_ring_over_nodes_has_one_slow_hop_between_each_two() -> None:
-    """16 ranks on two nodes of eight: one hop of the network among 15."""
+def test_a_ring_over_two_nodes_has_one_network_hop() -> None:
+    """16 ranks on two nodes of eight: one network hop among 15."""
     found = group(np.array([16.0]), np.array([1.0]), cluster(2))
     assert found.hop_seconds[0] == pytest.approx((1 * INTER.latency_seconds + 14 * INTRA.latency_seconds) / 15)
 
 
-def test_collectives_over_many_nodes_lose_bandwidth_with_each_doubling() -> None:
+def test_collective_bandwidth_falls_with_each_doubling_of_nodes() -> None:
     """Published reduce-scatter of H100: 360 GB/s of bus bandwidth on 4 nodes, 260 on 128, with 8 ports each."""
     on = cluster(
         128, inter=replace(INTER, bytes_per_second=45e9, lost_per_doubling=0.06), intra=replace(INTRA, bytes_per_second=4e11)
@@ -85,7 +89,7 @@ def test_collectives_over_many_nodes_lose_bandwidth_with_each_doubling() -> None
     assert rates[2:] == pytest.approx([345e9, 320e9, 300e9, 280e9, 260e9], rel=0.03)
 
 
-def test_switches_that_reduce_speed_up_all_reduces_alone() -> None:
+def test_in_switch_reduction_speeds_up_all_reduce_only() -> None:
     """8 x H100: 479 GB/s of bus bandwidth with NVLS, 370 by ring (published nccl-tests)."""
     on = cluster(intra=replace(INTRA, bytes_per_second=370e9, reduce_bytes_per_second=479e9, in_switch=True))
     plain = replace(on, intra=replace(on.intra, reduce_bytes_per_second=None))
@@ -94,8 +98,8 @@ def test_switches_that_reduce_speed_up_all_reduces_alone() -> None:
     assert group(eight, one, on).gather(size)[0] == group(eight, one, plain).gather(size)[0]
 
 
-def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
-    """Megatron gathers what its optimizer has changed, which of a frozen base is nothing but adapters."""
+def test_unsharded_frozen_weights_are_not_gathered() -> None:
+    """Megatron gathers the parameters that its optimizer updates; with a frozen base these are the adapters."""
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)
     kept = Candidate(layout=layout, knobs=Knobs(micro_batch=1, reshard_after_forward=False, no_sync=True))
     columns = table([row_of(kept, 4)])
@@ -103,22 +107,22 @@ def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     torch, megatron = (
         price(ROUND, cluster(), lora, columns, NEUTRAL, stack).communication_seconds[0] for stack in (NATIVE, copies)
     )
-    assert megatron < 0.3 * torch  # latency is left
+    assert megatron < 0.3 * torch  # only latency remains
 
 
-def test_quantized_weights_travel_as_they_are_stored() -> None:
-    """4 bits a weight with a scale a block instead of 16 bits, in the same number of calls."""
+def test_quantized_weights_are_gathered_in_4_bits() -> None:
+    """4 bits per weight with a scale per block instead of 16 bits, in the same number of calls."""
     columns = table([row_of(Candidate(layout=Layout(dp_shard=8), knobs=Knobs(micro_batch=1)), 4)])
     deep = replace(DENSE, layers=64)
     lora, qlora = (
-        price(deep, at_once(1, 8), replace(WORKLOAD, train=train), columns, NEUTRAL, NATIVE).communication_seconds[0]
+        price(deep, without_latency(1, 8), replace(WORKLOAD, train=train), columns, NEUTRAL, NATIVE).communication_seconds[0]
         for train in ("lora", "qlora")
     )
     assert 0.25 < qlora / lora < 0.35
 
 
-def test_megatron_gathers_and_reduces_small_layers_together() -> None:
-    """Buckets of forty million parameters (DistributedDataParallelConfig) instead of a layer a call, where latency is all."""
+def test_megatron_buckets_collectives_of_small_layers() -> None:
+    """Buckets of 40 million parameters (DistributedDataParallelConfig) instead of a call per layer, on links with high latency."""
     kept = Candidate(layout=Layout(dp_shard=64), knobs=Knobs(reshard_after_forward=False, no_sync=True))
     on = cluster(8, intra=replace(INTRA, bytes_per_second=1e15), inter=replace(INTER, bytes_per_second=1e15, latency_seconds=1e-3))
     copies = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, parameters="copies"))

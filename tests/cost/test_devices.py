@@ -1,4 +1,4 @@
-"""Devices against each other: for one candidate, steps differ by no more than the rates of what carries it out."""
+"""Devices compared: steps of one candidate differ by no more than the rates of the hardware."""
 
 from dataclasses import replace
 from itertools import chain
@@ -30,12 +30,12 @@ SPEED = 1.25
 
 
 def cluster(device: str, nodes: int = 2) -> Cluster:
-    """Nodes of eight, whatever the usual box of the device has."""
+    """Nodes of eight devices, whatever the device's usual node."""
     return replace(resolve_cluster(f"{nodes}x8x{device}"), gpus_per_node=8, nodes=nodes)
 
 
 def candidates(model: str, on: Cluster, count: int, seed: int = 0) -> Columns:
-    """Some candidates of all kinds; whether they fit is no matter here."""
+    """Random candidates; memory does not matter here."""
     generator = np.random.default_rng(seed)
     blocks = space(resolve_model(model).shape, on, WORKLOAD, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
     columns = candidate_table([blocks[at] for at in generator.choice(len(blocks), min(len(blocks), 40), replace=False)])
@@ -47,7 +47,7 @@ def seconds(model: str, on: Cluster, columns: Columns, workload: Workload = WORK
 
 
 def rates(on: Cluster) -> dict[str, Floats]:
-    """All rates that a step depends on, and that of what does not depend on the hardware."""
+    """All rates that a step depends on, and 1 for parts that do not depend on hardware."""
     device = on.device
     types = {"bf16": device.peak("bf16"), "fp32": device.peak("fp32")}
     matmuls = {name: np.array([peak * device.matmul.at(size) for size in SIZES]) for name, peak in types.items()}
@@ -73,7 +73,7 @@ def rates(on: Cluster) -> dict[str, Floats]:
 
 @pytest.mark.parametrize("model", ["8b", "mixtral-8x7b"])
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda name: name)
-def test_steps_on_two_devices_differ_no_more_than_their_rates(model: str, one: str, other: str) -> None:
+def test_step_times_on_two_devices_differ_by_no_more_than_their_rates(model: str, one: str, other: str) -> None:
     here, there = cluster(one), cluster(other)
     columns = candidates(model, here, 300)
     ratios = seconds(model, here, columns) / seconds(model, there, columns)
@@ -84,33 +84,33 @@ def test_steps_on_two_devices_differ_no_more_than_their_rates(model: str, one: s
 
 
 @pytest.mark.parametrize(("one", "other"), [("H100", "H200"), ("A100-40GB", "A100-80GB"), ("A100-80GB", "A800-80GB")])
-def test_one_chip_has_one_set_of_curves(one: str, other: str) -> None:
+def test_devices_with_the_same_chip_share_their_curves(one: str, other: str) -> None:
     here, there = cluster(one).device, cluster(other).device
     assert (here.matmul.points, here.attention_efficiency) == (there.matmul.points, there.attention_efficiency)
 
 
-def quicker(device: Device, **shares: float) -> Device:
-    """The device with some of its rates higher."""
+def with_higher_rates(device: Device, **shares: float) -> Device:
+    """The device with some rates multiplied."""
     return replace(device, **{name: getattr(device, name) * share for name, share in shares.items()})
 
 
 def faster(link: Link) -> Link:
-    """A link with a quarter more of each bandwidth."""
+    """A link with each bandwidth a quarter higher."""
     names = ("bytes_per_second", "pair_bytes_per_second", "reduce_bytes_per_second", "line_bytes_per_second")
     return replace(link, **{name: SPEED * value for name in names if (value := getattr(link, name))})
 
 
-def test_what_is_faster_never_makes_a_step_longer() -> None:
+def test_faster_hardware_never_makes_a_step_longer() -> None:
     on = cluster("H100")
     device = on.device
     peaks = {name: SPEED * peak for name, peak in device.peak_flops.items()}
     curve = Curve(points=tuple((size, SPEED * share) for size, share in device.matmul.points), origin="")
     better = {
-        "memory": replace(on, device=quicker(device, memory_bytes_per_second=SPEED)),
+        "memory": replace(on, device=with_higher_rates(device, memory_bytes_per_second=SPEED)),
         "peak": replace(on, device=replace(device, peak_flops=peaks)),
         "matmul": replace(on, device=replace(device, matmul=curve)),
-        "attention": replace(on, device=quicker(device, attention_efficiency=SPEED)),
-        "launch": replace(on, device=quicker(device, launch_seconds=1 / SPEED)),
+        "attention": replace(on, device=with_higher_rates(device, attention_efficiency=SPEED)),
+        "launch": replace(on, device=with_higher_rates(device, launch_seconds=1 / SPEED)),
         "links in a node": replace(on, intra=faster(on.intra)),
         "links between nodes": replace(on, inter=faster(on.inter)),
         "latency": replace(on, inter=replace(on.inter, latency_seconds=on.inter.latency_seconds / SPEED)),
@@ -123,7 +123,7 @@ def test_what_is_faster_never_makes_a_step_longer() -> None:
         assert {name: worst for name, worst in longer.items() if worst > 1 + 1e-9} == {}
 
 
-def test_twice_the_nodes_for_twice_the_batch_take_no_less_time() -> None:
+def test_doubling_nodes_and_batch_never_shortens_a_step() -> None:
     few, many = cluster("H100"), cluster("H100", nodes=4)
     columns = candidates("8b", few, 400)
     doubled = replace(columns, values={**columns.values, "layout.dp_replicate": 2 * columns.values["layout.dp_replicate"]})

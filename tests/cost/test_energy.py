@@ -1,4 +1,4 @@
-"""What a step draws from the wall."""
+"""Energy of a step, measured at the wall."""
 
 from dataclasses import replace
 
@@ -17,21 +17,21 @@ def seconds(**parts: float) -> dict[str, np.ndarray]:
     return {name: np.array([parts.get(name, 0.0)]) for name in names}
 
 
-def test_a_node_of_eight_h100_that_computes_draws_what_was_measured() -> None:
+def test_power_of_a_computing_h100_node_equals_the_measured_one() -> None:
     limit = limit_watts(resolve_cluster("8xH100"))
     assert limit == 8 * 700
     drawn = step_joules(limit, seconds(matmul=1.0))[0] / COOLING_FACTOR
     assert drawn == pytest.approx(8400, rel=0.01)  # arXiv 2412.08602
 
 
-def test_devices_that_wait_draw_less_than_those_that_talk_and_these_less_than_those_that_compute() -> None:
+def test_idle_draws_less_than_communication_and_communication_less_than_compute() -> None:
     computing, talking, waiting = (
         step_joules(100.0, seconds(**{part: 1.0}))[0] for part in ("matmul", "dp_communication", "bubble")
     )
     assert waiting < talking < computing == pytest.approx(100 * COOLING_FACTOR * (COMPUTING_SHARE + NODE_SHARE))
 
 
-def test_a_plan_that_waits_needs_more_energy_for_as_many_tokens_but_less_power() -> None:
+def test_a_plan_with_bubbles_draws_less_power_but_needs_more_energy_per_token() -> None:
     even, waits = cluster(power_watts=500.0), Layout(dp_replicate=8)
     fast = estimate(Layout(dp_shard=8), DENSE, WORKLOAD, on=even)
     slow = estimate(Layout(pp=8), DENSE, replace(WORKLOAD, global_batch=8), on=even)
@@ -45,6 +45,6 @@ def test_a_plan_that_waits_needs_more_energy_for_as_many_tokens_but_less_power()
     assert slow.energy_joules_per_step > fast.energy_joules_per_step / 4  # a quarter of the sequences
 
 
-def test_energy_is_not_known_where_nobody_said_what_a_board_may_draw() -> None:
+def test_energy_is_unknown_without_a_power_limit() -> None:
     assert estimate(Layout(dp_shard=8)).energy_joules_per_step is None
     assert limit_watts(resolve_cluster("4xcpu")) is None

@@ -1,4 +1,4 @@
-"""Fit: factors that made the measurements are found again, and few measurements move little."""
+"""Fit: known factors are recovered from measurements, and few measurements change factors little."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -39,8 +39,8 @@ def plan(candidate: Candidate, calibration: Calibration = NEUTRAL) -> Plan:
     ).identified()  # fmt: skip
 
 
-def shown(estimate: Estimate, **changes: Any) -> Measurement:
-    """What a trial shows where the estimate is the truth; peak memory is what was allocated."""
+def measured(estimate: Estimate, **changes: Any) -> Measurement:
+    """The measurement of a trial that takes exactly the estimate; peak memory is allocated memory."""
     return replace(
         Measurement(
             plan_id="", kind=Kind.REAL, outcome=Outcome.OK, step_seconds=estimate.step_seconds, steps_measured=10,
@@ -51,7 +51,7 @@ def shown(estimate: Estimate, **changes: Any) -> Measurement:
 
 
 def records(truth: Calibration, settings: tuple[Candidate, ...] = SETTINGS) -> list[Record]:
-    return [Record(plan=plan(item), measurement=shown(plan(item, truth).estimate)) for item in settings]
+    return [Record(plan=plan(item), measurement=measured(plan(item, truth).estimate)) for item in settings]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def records(truth: Calibration, settings: tuple[Candidate, ...] = SETTINGS) -> l
     [{"compute": 1.4}, {"communication": 1.5}, {"compute": 1.3, "communication": 1.6}, {"compute": 0.8}],
     ids=["compute", "communication", "both", "faster"],
 )
-def test_predictions_with_the_fitted_factors_meet_the_measurements(factors: dict[str, float]) -> None:
+def test_fitted_factors_reproduce_the_measured_steps(factors: dict[str, float]) -> None:
     truth = Calibration(**factors)
     found = fit(records(truth))
     assert found.trials == len(SETTINGS)
@@ -67,7 +67,7 @@ def test_predictions_with_the_fitted_factors_meet_the_measurements(factors: dict
         assert plan(item, found).estimate.step_seconds == pytest.approx(plan(item, truth).estimate.step_seconds, rel=0.1)
 
 
-def test_a_stretched_device_is_told_from_a_stretched_link() -> None:
+def test_fit_distinguishes_a_slow_device_from_a_slow_link() -> None:
     slow_device, slow_link = fit(records(Calibration(compute=1.4))), fit(records(Calibration(communication=1.5)))
     assert slow_device.compute == pytest.approx(1.4, rel=0.1)
     assert slow_device.communication == pytest.approx(1.0, abs=0.2)
@@ -75,8 +75,8 @@ def test_a_stretched_device_is_told_from_a_stretched_link() -> None:
     assert slow_link.compute == pytest.approx(1.0, abs=0.1)
 
 
-def test_factors_that_cannot_fall_below_zero_do_not_hold_the_others_back() -> None:
-    """In pipelines over many nodes a stall weighs most, and where all is faster than predicted there is none."""
+def test_factors_at_their_lower_limit_do_not_distort_the_others() -> None:
+    """In pipelines over many nodes the stall factor weighs most; if everything is faster than predicted, there is no stall."""
     on = cluster(nodes=512)
     large = replace(WORKLOAD, global_batch=4096)
     candidates = [
@@ -86,27 +86,27 @@ def test_factors_that_cannot_fall_below_zero_do_not_hold_the_others_back() -> No
     ]
     columns = table([row_of(item, item.accumulation(large)) for item in candidates])
     seconds = price(DENSE, on, large, columns, Calibration(compute=0.6, communication=0.7)).step_seconds
-    shown_by = [
+    observations = [
         Observation(
             model=DENSE, cluster=on, workload=large, candidate=item, accumulation=item.accumulation(large), step_seconds=float(step)
         )
         for item, step in zip(candidates, seconds, strict=True)
     ]  # fmt: skip
-    found = fitted(shown_by).calibration
+    found = fitted(observations).calibration
     assert price(DENSE, on, large, columns, found).step_seconds == pytest.approx(seconds, rel=0.05)
 
 
-def test_a_stretched_memory_is_found() -> None:
+def test_the_memory_factor_is_recovered() -> None:
     assert fit(records(Calibration(memory=1.3))).memory == pytest.approx(1.3, rel=0.02)
 
 
-def test_without_records_the_prior_stays() -> None:
+def test_fit_without_records_returns_the_prior() -> None:
     prior = Calibration(compute=1.2, memory=1.1, trials=7)
     assert fit([]) == NEUTRAL
     assert fit([], prior) == prior
 
 
-def test_a_trial_counts_only_if_it_is_real_and_ran_or_did_not_fit() -> None:
+def test_simulated_and_failed_trials_do_not_count_but_pruned_ones_do() -> None:
     [record] = records(Calibration(compute=3.0), SETTINGS[:1])
     others = [replace(record, measurement=replace(record.measurement, kind=Kind.SIMULATED))]
     ends = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.NAN)
@@ -116,8 +116,8 @@ def test_a_trial_counts_only_if_it_is_real_and_ran_or_did_not_fit() -> None:
     assert fit([*others, ended_early]) == fit([record])
 
 
-def alone(record: Record, communication: float) -> Record:
-    """The record of a shadow: one rank, whose modelled parts are wrong by ``communication``."""
+def shadow_record(record: Record, communication: float) -> Record:
+    """The record of a shadow run: one rank, whose modelled parts are wrong by the factor ``communication``."""
     truth = asdict(plan(record.plan.candidate, Calibration(compute=1.4)).estimate.time)
     time = {name: seconds * (communication if name in MODELLED_PARTS else 1.0) for name, seconds in truth.items()}
     peak = record.measurement.peak_memory_bytes[:1]
@@ -125,20 +125,20 @@ def alone(record: Record, communication: float) -> Record:
     return replace(record, measurement=replace(seen, exposed_comm_ratio=None))
 
 
-def test_a_shadow_teaches_what_it_measured() -> None:
+def test_a_shadow_run_fits_measured_parts_only() -> None:
     real = records(Calibration(compute=1.4, memory=1.3))
-    found = fit([alone(record, communication=50.0) for record in real])
+    found = fit([shadow_record(record, communication=50.0) for record in real])
     assert found.compute == pytest.approx(1.4, rel=0.1)
     assert found.memory == pytest.approx(1.3, rel=0.02)
     assert found.communication == pytest.approx(1.0, abs=0.05)
-    assert found == fit([alone(record, communication=1.0) for record in real])
+    assert found == fit([shadow_record(record, communication=1.0) for record in real])
 
 
 @pytest.mark.parametrize("times", [0.5, 1.0, 2.0, 10.0])
-def test_one_trial_does_not_explode(times: float) -> None:
+def test_a_single_trial_gives_bounded_factors(times: float) -> None:
     one = plan(SETTINGS[0])
     seconds = one.estimate.step_seconds * times
-    found = fit([Record(plan=one, measurement=shown(one.estimate, step_seconds=seconds, exposed_comm_ratio=None))])
+    found = fit([Record(plan=one, measurement=measured(one.estimate, step_seconds=seconds, exposed_comm_ratio=None))])
     for factor in (found.compute, found.communication, found.launch, found.memory):
         assert 0 <= factor <= max(1.0, 1.35 * times)
     assert 0 <= found.overhead_seconds <= seconds
@@ -146,7 +146,7 @@ def test_one_trial_does_not_explode(times: float) -> None:
     assert abs(again - seconds) <= abs(one.estimate.step_seconds - seconds) + 1e-9
 
 
-def test_running_out_of_memory_makes_the_plan_too_large() -> None:
+def test_an_oom_raises_the_memory_factor_above_the_capacity() -> None:
     full = plan(SETTINGS[1])
     assert full.estimate.fits
     tight = replace(ON.device, usable_memory_bytes=int(full.estimate.peak_memory_bytes * 1.2))
@@ -160,7 +160,7 @@ def test_running_out_of_memory_makes_the_plan_too_large() -> None:
     assert worst.memory == found.memory
 
 
-def test_equal_records_give_equal_factors_in_any_order() -> None:
+def test_factors_do_not_depend_on_the_order_of_records() -> None:
     known = records(Calibration(compute=1.3, communication=1.2))
     assert fit(known) == fit(known)
     there, back = fit(known), fit(known[::-1])

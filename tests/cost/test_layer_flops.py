@@ -1,4 +1,4 @@
-"""Work of a layer: attention with a latent, experts apart from what all tokens use, and what the host launches."""
+"""FLOPs of a layer, and its launched kernels: latent attention, experts, recomputation."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,28 +24,28 @@ STREAMS = replace(NATIVE, experts="streams")
 ALL = WORKLOAD.seq_len
 
 
-def seen(layout: Layout, **knobs: Any) -> View:
+def view_of(layout: Layout, **knobs: Any) -> View:
     candidate = Candidate(layout=layout, knobs=Knobs(**knobs))
     return view(table([row_of(candidate, candidate.accumulation(WORKLOAD))]), WORKLOAD)
 
 
 def work(model: ModelShape, layout: Layout | None = None, stack: Stack = NATIVE, **knobs: Any) -> LayerWork:
-    return layer_work(model, WORKLOAD, stack, seen(layout or Layout(), **knobs))
+    return layer_work(model, WORKLOAD, stack, view_of(layout or Layout(), **knobs))
 
 
-def test_attention_of_a_latent_multiplies_wide_keys_and_narrow_values() -> None:
-    """Scores over 96 elements a head, their sums of values over 48; a causal half of 2 FLOPs each."""
+def test_latent_attention_flops_use_key_and_value_widths() -> None:
+    """Scores over 96 elements per head, weighted values over 48; the causal half of 2 FLOPs each."""
     found = work(LATENT).attention_flops[0]
     assert found == ALL * ALL * 16 * (96 + 48)
-    beside = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
-    assert beside == 6 * 16 * ALL * 16 * (96 + 48)
+    attention_flops = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
+    assert attention_flops == 6 * 16 * ALL * 16 * (96 + 48)
 
 
-def test_kernels_that_write_scores_out_compute_the_masked_half_too() -> None:
+def test_unfused_attention_computes_the_masked_half() -> None:
     assert work(DENSE, stack=UNFUSED).attention_flops[0] == 2 * work(DENSE).attention_flops[0]
 
 
-def test_what_all_tokens_use_and_what_experts_do_add_up_to_the_active_parameters() -> None:
+def test_dense_and_expert_flops_sum_to_the_active_parameters() -> None:
     found = work(EXPERTS)
     active = EXPERTS.attention_parameters + 2 * EXPERTS.expert_parameters
     assert found.matmul_flops + found.expert_flops == pytest.approx(2 * ALL * active)
@@ -53,8 +53,8 @@ def test_what_all_tokens_use_and_what_experts_do_add_up_to_the_active_parameters
     assert work(DENSE).expert_flops == 0
 
 
-def test_experts_of_more_ranks_have_larger_matmuls_each() -> None:
-    """2048 tokens that visit 2 of 8 experts: 512 for each on one rank, 8 times as many where each of 8 ranks holds one."""
+def test_expert_parallelism_makes_matmuls_per_expert_larger() -> None:
+    """2048 tokens with 2 of 8 experts: 512 tokens per expert on one rank, 8 times as many if each of 8 ranks has one expert."""
     one = 2 * 512 * 1024 * 2048
     assert work(EXPERTS).expert_size == pytest.approx(8 * one)
     assert work(EXPERTS, stack=STREAMS).expert_size == pytest.approx(4 * one)
@@ -62,9 +62,9 @@ def test_experts_of_more_ranks_have_larger_matmuls_each() -> None:
     assert work(EXPERTS, alone, STREAMS).expert_size == work(EXPERTS, alone).expert_size == pytest.approx(8 * one)
 
 
-def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
+def test_small_expert_matmuls_are_slower() -> None:
     small = replace(EXPERTS.moe, experts=128, experts_per_token=32, expert_ffn_size=128)
-    v, device, stack = seen(Layout()), cluster().device, replace(NATIVE, experts="sliced")
+    v, device, stack = view_of(Layout()), cluster().device, replace(NATIVE, experts="sliced")
     few, many = (
         expert_matmuls(layer_work(model, WORKLOAD, stack, v), WORKLOAD, device, v).seconds(NEUTRAL.factors, 1e30)
         for model in (EXPERTS, replace(EXPERTS, moe=small))
@@ -72,7 +72,7 @@ def test_small_matmuls_of_experts_slow_a_layer_down() -> None:
     assert many > 1.1 * few
 
 
-def test_graphs_leave_the_host_less_to_launch() -> None:
+def test_cuda_graphs_reduce_kernel_launches() -> None:
     stacks = [replace(STREAMS, graphs=graphs) for graphs in ("none", "layers", "step")]
     alone, layers, step = (work(EXPERTS, stack=stack) for stack in stacks)
     assert alone.kernels > layers.kernels == step.kernels == 0
@@ -80,28 +80,28 @@ def test_graphs_leave_the_host_less_to_launch() -> None:
     assert work(DENSE, stack=STREAMS).awaited_kernels == 0
 
 
-def test_each_expert_with_kernels_of_its_own_adds_to_what_a_device_waits_for() -> None:
+def test_separate_kernels_per_expert_add_awaited_launches() -> None:
     together, each = work(EXPERTS).awaited_kernels, work(EXPERTS, stack=STREAMS).awaited_kernels
     assert each == together + 8 * 20
     assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).awaited_kernels == together + 20
 
 
-def test_what_a_device_waits_for_shows_however_busy_it_is() -> None:
-    """A host half as fast again still launches ahead of large layers, but not of those of experts."""
+def test_awaited_launches_are_exposed_even_if_the_device_is_busy() -> None:
+    """A host that is half as fast again still launches ahead of large layers, but not of expert layers."""
     slow = 1.5 * cluster().device.launch_seconds
     for model, shows in ((DENSE, 0.0), (EXPERTS, 16 * 60 * slow * 8)):
         found = estimate(Layout(), model, micro_batch=4, on=cluster(1, 1, launch_seconds=slow)).time.launch
         assert found == pytest.approx(shows, rel=0.1, abs=0.01)
 
 
-def test_weights_cast_once_a_step_are_not_cast_in_each_pass() -> None:
+def test_casts_once_per_step_save_the_casts_of_each_pass() -> None:
     once = replace(NATIVE, casts_once=True)
     each, kept = (work(DENSE, stack=stack, float8="tensorwise", compile=True).cast_bytes[0] for stack in (NATIVE, once))
     assert each - kept == pytest.approx(5 * (DENSE.attention_parameters + 3 * 1024 * 4096))
 
 
-def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
-    """Whole outputs of a layer's matmuls: 2 h, queries, keys and values, and twice the inner width."""
+def test_selective_recomputation_trades_saved_matmuls_for_repeated_ones() -> None:
+    """Outputs of a layer's matmuls: 2 h, queries, keys and values, and twice the inner width."""
     all_, second, none = (
         work(DENSE, recompute="selective", saved_operations=f"{group}attention")
         for group in ("matmul+", "every_second_matmul+", "")
@@ -109,13 +109,17 @@ def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
     outputs = 2 * ALL * (2 * 1024 + 1024 + 1024 + 4096 * 2)
     assert all_.activations.saved_bytes - second.activations.saved_bytes == outputs / 2
     assert all_.activations.saved_bytes - none.activations.saved_bytes == outputs
-    down = 1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)  # the last one, which nothing that is saved needs
+    down = (
+        1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)
+    )  # the last matmul, whose output is not needed to recompute saved ones
     assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, pytest.approx(1 - down)]
     assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
 
 
-def test_collectives_that_are_saved_do_not_run_again() -> None:
-    """Of a layer's four, two gather inputs, which sequence parallelism does again, and the last sum serves no other operation."""
+def test_saved_collectives_are_not_repeated() -> None:
+    """Of a layer's four collectives, two gather inputs, which sequence parallelism repeats; no other operation needs the output of
+    the last sum.
+    """
     tensor = Layout(tp=4)
     for split, repeated in ((True, (0.75, 0.5)), (False, (0.5, 0.0))):
         found = [
@@ -132,9 +136,11 @@ def test_collectives_that_are_saved_do_not_run_again() -> None:
     assert experts[1].activations.saved_bytes > experts[0].activations.saved_bytes
 
 
-def test_attention_stays_within_documents() -> None:
-    """Of lengths spread evenly around their mean a token's own document has (4 m - 1) / 3 tokens, mean over tokens."""
+def test_attention_flops_count_documents_only() -> None:
+    """For document lengths spread evenly around their mean m, a token's own document has (4 m - 1) / 3 tokens on average over
+    tokens.
+    """
     packed = replace(WORKLOAD, document_tokens=64)
-    whole, found = (layer_work(DENSE, each, NATIVE, seen(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
+    whole, found = (layer_work(DENSE, each, NATIVE, view_of(Layout())).attention_flops[0] for each in (WORKLOAD, packed))
     assert found / whole == pytest.approx(85 / WORKLOAD.seq_len)
     assert replace(WORKLOAD, document_tokens=WORKLOAD.seq_len).attended_tokens == WORKLOAD.seq_len

@@ -1,4 +1,4 @@
-"""Lower bounds: no candidate takes less memory or time than its family at least, by any stack."""
+"""Lower bounds of candidate families: no candidate needs less memory or time than the bound of its family, with any stack."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from strategist.cost.price import price
 from strategist.cost.simulated_steps import simulated
 from strategist.expr.columns import Columns
 from strategist.search.pruning import relaxed
-from tests.bound.test_law import Prices, Situation, all_prices, drawn, situations
+from tests.bound.test_law import Prices, Situation, all_prices, random_candidates, situations
 
 ROUNDING = 1 + 1e-9
 
 
-def below(at: Situation, columns: Columns, by: Prices) -> int:
-    """How many candidates are priced, or as pipelines simulated, below the least of their families."""
+def violations(at: Situation, columns: Columns, by: Prices) -> int:
+    """Number of candidates whose price, or simulated step for pipelines, is below the bound of their family."""
     faults, device = 0, at.cluster.device
     for factors in by.calibrations:
         found = price(at.model, at.cluster, at.workload, columns, factors, by.stack)
@@ -37,20 +37,20 @@ def below(at: Situation, columns: Columns, by: Prices) -> int:
 
 def faults(kinds: tuple[str, ...], draws: int, seed: int) -> list[str]:
     generator = np.random.default_rng(seed)
-    places = [(at, drawn(at, draws, generator)) for at in situations(kinds)]
+    places = [(at, random_candidates(at, draws, generator)) for at in situations(kinds)]
     return [
         f"{at.model.name} on {at.cluster.name}, {at.workload.train}, {by.stack.name}: {wrong}"
         for at, columns in places
         for by in all_prices()
-        if (wrong := below(at, columns, by))
+        if (wrong := violations(at, columns, by))
     ]
 
 
-def test_no_candidate_takes_less_than_its_family_at_least() -> None:
+def test_no_candidate_is_below_the_bound_of_its_family() -> None:
     assert not faults(("full",), 100, seed=1)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["full", "lora", "qlora", "fp32"])
-def test_nor_does_any_of_many(kind: str) -> None:
+def test_no_candidate_is_below_the_bound_of_its_family_in_each_train_mode(kind: str) -> None:
     assert not faults((kind,), 200, seed=2)

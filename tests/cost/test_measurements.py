@@ -1,4 +1,4 @@
-"""Our own measurements, as shipped: they can be read, and a calibration fitted to some of them predicts the others better."""
+"""Our own shipped measurements: readable, and a calibration fitted to some of them improves predictions of the others."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ FILES = sorted((data_dir("profiles") / "measurements").glob("*.jsonl"))
 
 
 def error(record: Record, calibration: Calibration) -> tuple[float, float]:
-    """Relative errors of step and peak memory."""
+    """Relative errors of step time and peak memory."""
     plan, measured = record.plan, record.measurement
     columns = table([row_of(plan.candidate, plan.accumulation)])
     found = price(plan.model, plan.cluster, plan.workload, columns, calibration, stack_of_plan(plan)).estimate(0)
@@ -43,7 +43,7 @@ def test_every_shipped_line_is_a_record():
 
 
 @pytest.mark.full
-def test_calibration_predicts_trials_that_it_has_not_seen():
+def test_leave_one_out_calibration_reduces_errors():
     for path in FILES:
         records = [record for record in history.read(path).records if record.measurement.step_seconds]
         step_before, peak_before = median_errors(records, lambda _: NEUTRAL)

@@ -28,8 +28,8 @@ SHORT = Workload(seq_len=128, global_batch=8)
 WIDE = replace(DENSE, vocab_size=131072)
 
 
-def of_stages(precision: str, schedule: str, accumulation: int = 16, **knobs: Any) -> tuple[Parts, Parts]:
-    """The memory of the first and of the last stage of four."""
+def memory_of_stages(precision: str, schedule: str, accumulation: int = 16, **knobs: Any) -> tuple[Parts, Parts]:
+    """Memory of the first and of the last of four stages."""
     chosen = Knobs(pp_schedule=schedule, no_sync=True, **knobs)
     columns = table([row_of(Candidate(layout=STAGES, knobs=chosen), accumulation)])
     priced = price(DENSE, cluster(), replace(WORKLOAD, precision=precision), columns)
@@ -37,17 +37,17 @@ def of_stages(precision: str, schedule: str, accumulation: int = 16, **knobs: An
     return first, last
 
 
-def test_the_gradient_of_the_head_waits_for_that_of_the_embedding() -> None:
-    """Beside the gathered ends, two gathered layers, and a layer's gradients with the buffer of the one before it."""
+def test_the_heads_gradient_waits_for_the_embeddings_gradient() -> None:
+    """Besides gathered embedding and head: two gathered layers, and a layer's gradients with the buffer of the previous one."""
     memory = estimate(ZERO3, workload=replace(SHORT, precision="fp32"), recompute="full").memory
     assert memory.unsharded_parameters == pytest.approx(4 * (ENDS + 2 * LAYER), rel=1e-3)
     assert memory.communication == pytest.approx(4 * HEAD + (4 + 4) * LAYER, rel=1e-3)
-    reduced = 4 / 8 * (DENSE.parameters - ENDS - LAYER)  # neither the ends nor the layer at work
+    reduced = 4 / 8 * (DENSE.parameters - ENDS - LAYER)  # neither embedding and head nor the layer in its backward pass
     assert memory.gradients == pytest.approx(reduced, rel=1e-3)
 
 
-def test_what_is_gathered_first_lies_beside_its_buffer_until_the_next_is_there() -> None:
-    """The ends and the first layer, each twice, in the forward pass of a second micro-batch."""
+def test_first_gathered_parameters_coexist_with_their_all_gather_buffer() -> None:
+    """Embedding, head and first layer, each twice, in the forward pass of a second micro-batch."""
     workload = replace(SHORT, global_batch=32, precision="fp32")
     memory = estimate(ZERO3, WIDE, workload, recompute="full").memory
     ends = WIDE.embedding_parameters + WIDE.head_parameters
@@ -56,26 +56,27 @@ def test_what_is_gathered_first_lies_beside_its_buffer_until_the_next_is_there()
     assert memory.activations == memory.logits == memory.communication == 0
 
 
-def test_tied_ends_have_two_gradients_and_their_sum() -> None:
+def test_tied_embeddings_have_two_gradients_and_their_sum() -> None:
     memory = estimate(ZERO3, replace(WIDE, tied_embeddings=True), SHORT, recompute="full").memory
     assert memory.unsharded_parameters == 2 * WIDE.head_parameters
     assert memory.communication == pytest.approx(3 * 2 * WIDE.head_parameters + 4 * LAYER, rel=1e-3)
 
 
-def test_a_layer_has_all_its_activations_or_all_its_gradients() -> None:
-    """Without recomputation: eight layers of many tokens go back; the last one's gradients come as its activations go."""
+def test_a_layers_gradients_replace_its_activations_in_the_backward_pass() -> None:
+    """Without recomputation, eight layers with many tokens: gradients of the last layer appear as its activations are freed."""
     model = replace(DENSE, layers=8, vocab_size=256)
     memory = estimate(ZERO3, model, replace(WORKLOAD, precision="fp32")).memory
-    assert memory.communication == pytest.approx(4 * model.head_parameters, rel=1e-3)  # and no layer's yet
+    assert memory.communication == pytest.approx(4 * model.head_parameters, rel=1e-3)  # and no layer's gradients yet
     width = 2 * 1024 + 2 * 1024 + 3 * 1024 + 4 * 4096  # norms' outputs and inputs, queries, attended, keys and values; inner
     kept = TOKENS * (4 * width + 4 * DENSE.heads)
-    weight = 1024 * 4096  # of the last matmul, whose product is gone as two inner gradients come
+    weight = 1024 * 4096  # of the last matmul, whose output is freed before two inner gradients exist
     assert memory.activations == 8 * kept + 4 * (TOKENS * (1024 + 2 * 4096) + weight)
 
 
-def test_at_large_tp_whole_tensors_and_their_gradients_never_all_live_at_once() -> None:
-    """Recomputed in whole, sequence parallel: inputs of attention and feed-forward, and the gathered gradient of the output, beside
-    five inner tensors and a weight's gradient; with wide inner tensors six of those, and the gathered gradient is gone."""
+def test_at_large_tp_gathered_tensors_and_gradients_do_not_all_coexist() -> None:
+    """Full recomputation, sequence parallel: inputs of attention and feed-forward, and the gathered gradient of the output, besides
+    five inner tensors and a weight's gradient; with wide inner tensors six of those, after the gathered gradient is freed.
+    """
     layout, knobs = Layout(dp_shard=2, tp=4), {"recompute": "full", "sequence_parallel": True}
     for width, whole, inner in ((4096, 3, 5), (16384, 2, 6)):
         model = replace(DENSE, layers=1, vocab_size=256, ffn_size=width)
@@ -85,9 +86,9 @@ def test_at_large_tp_whole_tensors_and_their_gradients_never_all_live_at_once() 
         assert memory.activations == 4 * (TOKENS * (width_of_all + DENSE.heads / 4) + 1024 * width / 4)
 
 
-def test_what_only_the_last_micro_batch_reduces_meets_no_others() -> None:
-    """A gradient that waits has no buffer beside all micro-batches in flight."""
-    first, _ = of_stages("fp32", "1f1b", recompute="full")
+def test_with_no_sync_the_reduction_buffer_does_not_coexist_with_activations_in_flight() -> None:
+    """An accumulated gradient has no buffer while all micro-batches are in flight."""
+    first, _ = memory_of_stages("fp32", "1f1b", recompute="full")
     assert first["communication"] == 0
     assert first["gradients"] == pytest.approx(4 * (DENSE.embedding_parameters + 4 * LAYER), rel=1e-3)
 
@@ -102,10 +103,10 @@ def test_what_only_the_last_micro_batch_reduces_meets_no_others() -> None:
         (Layout(pp=8), "zbv_zero_bubble", 2, 15 / 16, 0.5),
     ],
 )
-def test_every_second_layer_of_the_model_is_computed_again(
+def test_every_second_layer_of_the_model_is_recomputed(
     layout: Layout, schedule: str, virtual: int, first: float, last: float
 ) -> None:
-    """Stages of one layer keep it whole or compute it again, by where in the model it is."""
+    """A stage with one layer saves or recomputes its activations, by the layer's index in the model."""
     knobs = Knobs(pp_schedule=schedule, pp_virtual_stages=virtual, recompute="every_second_layer")
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     found = stages(DENSE, view(columns, WORKLOAD))
@@ -114,7 +115,7 @@ def test_every_second_layer_of_the_model_is_computed_again(
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_stage_without_layers_has_no_gradients() -> None:
-    """Split by parameters, a large head leaves the last stage no layer; in a V the head lies on the first."""
+    """Split by parameters, a large head leaves the last stage no layer; in a V-shaped schedule the head is on the first rank."""
     knobs = Knobs(pp_schedule="dual_pipe_v", pp_virtual_stages=2, no_sync=True)
     columns = table([row_of(Candidate(layout=STAGES, knobs=knobs), 16)])
     last = price(WIDE, cluster(), WORKLOAD, columns, stack=load_stack("nanotron")).last_stage
@@ -122,48 +123,52 @@ def test_a_stage_without_layers_has_no_gradients() -> None:
 
 
 @pytest.mark.parametrize("cp", [2, 4])
-def test_a_ring_goes_back_beside_the_keys_and_values_of_all_ranks(cp: int) -> None:
-    """In units of the hidden size, which queries, what is attended, and keys with values have, too: its tensors in bf16, the
-    output twice; fp32 gradients of queries twice, of keys and values thrice; those of the kernel, of half the queries; keys and
-    values that are sent, and those of all ranks. Beside that the layer's input, whole for matmuls, and the residual's gradient."""
+def test_ring_attention_backward_keeps_keys_and_values_of_all_ranks(cp: int) -> None:
+    """In units of the hidden size, which is also the width of queries, of the output, and of keys with values: these tensors in
+    bf16, the output twice; fp32 gradients of queries twice, of keys and values three times; those of the kernel, for half the
+    queries; keys and values that are sent, and those of all ranks. In addition the layer's input, whole for matmuls, and the
+    residual's gradient.
+    """
     columns = table([row_of(Candidate(layout=Layout(cp=cp), knobs=Knobs()), 32)])
     found = layer_work(DENSE, WORKLOAD, NATIVE, view(columns, WORKLOAD)).activations.attention_backward_bytes
     ring = 2 * (1 + 2 + 1) + 4 * 2 + 4 * 3 + 2 * (1 / 2 + 1) + 2 * (1 + cp)
     assert float(found[0]) == (ring + 2 * 3) * HIDDEN / cp
 
 
-def test_stages_in_turn_leave_one_gathered_and_keep_outputs() -> None:
-    """At the loss of the last of eight stages of two layers: the other one of the rank has just gone back. In flight are four
-    micro-batches of that one and one of the last: inputs of ten layers, four outputs, an input and a gradient that came ahead,
-    and the inputs of the last norm and of the head."""
-    _, last = of_stages("bf16", "interleaved_1f1b", pp_virtual_stages=2, recompute="full")
+def test_interleaved_1f1b_peak_at_the_last_stages_loss() -> None:
+    """The last of eight stages of two layers computes its loss; the rank's other stage has just run a backward pass. In flight are
+    four micro-batches of that stage and one of the last: inputs of ten layers, four outputs, an input and a gradient received in
+    advance, and the inputs of the last norm and of the head.
+    """
+    _, last = memory_of_stages("bf16", "interleaved_1f1b", pp_virtual_stages=2, recompute="full")
     assert last["unsharded_parameters"] == pytest.approx(2 * (HEAD + 2 * LAYER), rel=1e-3)
     assert last["activations"] == (10 + 4 + 2 + 2) * 2 * HIDDEN
     assert last["logits"] == 12 * LOGITS
 
 
-def test_the_second_loss_of_gpipe_meets_the_first_ones_gradients_and_layers() -> None:
-    """Fifteen micro-batches wait, each with log-softmax and the inputs of last norm and head; torch resharded nothing."""
-    _, last = of_stages("fp32", "gpipe", recompute="full")
+def test_gpipe_peak_at_the_second_loss() -> None:
+    """Fifteen micro-batches wait, each with log-softmax and the inputs of last norm and head; torch has resharded no layer."""
+    _, last = memory_of_stages("fp32", "gpipe", recompute="full")
     assert last["gradients"] == last["unsharded_parameters"] == pytest.approx(4 * (HEAD + 4 * LAYER), rel=1e-3)
     assert last["logits"] == (12 + 4 + 14 * 4) * LOGITS + 14 * 2 * 4 * HIDDEN
     assert last["activations"] == (15 * 4 + 2) * 4 * HIDDEN
 
 
-def test_a_v_holds_gradients_of_weights_until_its_next_pass() -> None:
-    """In bf16, beside the sums in fp32: of the way back's two layers and of the head. The logits themselves are gone."""
-    half, _ = of_stages("bf16", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
-    full, _ = of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
+def test_zbv_keeps_unreduced_weight_gradients_until_the_next_pass() -> None:
+    """In bf16, besides the sums in fp32: those of the second stage's two layers and of the head. The logits are freed."""
+    half, _ = memory_of_stages("bf16", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
+    full, _ = memory_of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False)
     sums = 4 * (ENDS + 4 * LAYER)
     assert half["gradients"] == pytest.approx(sums + 2 * (HEAD + 2 * LAYER), rel=1e-3)
     assert full["gradients"] == pytest.approx(sums, rel=1e-3)
     assert half["logits"] == full["logits"] == 12 * LOGITS
 
 
-def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> None:
-    """Two layers, each nine times: for the gradients of inputs and of seven matmuls' weights and the norms'. What all but one of
-    them leave are outputs of matmuls and of attention, and what lies between gate and down-projection."""
-    first, _ = of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False, recompute="full")
+def test_zbv_with_recomputation_keeps_each_repetitions_activations() -> None:
+    """Two layers, each recomputed nine times: for the gradients of inputs, of seven matmuls' weights and of the norms. All
+    repetitions but one leave outputs of matmuls and of attention, and the tensors between gate and down-projection.
+    """
+    first, _ = memory_of_stages("fp32", "zbv_zero_bubble", pp_virtual_stages=2, reshard_after_forward=False, recompute="full")
     made = (3 * 1024 + 4 * 4096) * TOKENS * 4
     again = made + 3 * 4 * HIDDEN + 4 * DENSE.heads * TOKENS
     backward = 4 * (TOKENS * (1024 + 2 * 4096) + 1024 * 4096)
@@ -172,8 +177,8 @@ def test_making_a_layer_again_for_each_weight_keeps_each_time_what_it_made() -> 
     assert first["logits"] == 4 * LOGITS  # their gradient
 
 
-def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
-    """So the last one's head has a copy in bf16, where autocast would copy layers as well, and gradients add up in fp32."""
+def test_pipeline_stages_with_replicas_use_fsdp2_mixed_precision() -> None:
+    """The head of the last stage has a bf16 copy (autocast would copy layers as well), and gradients are accumulated in fp32."""
     layout, knobs = Layout(pp=4, dp_replicate=2), Knobs(pp_schedule="1f1b", no_sync=True)
     columns = table([row_of(Candidate(layout=layout, knobs=knobs), 16)])
     last = price(DENSE, cluster(), WORKLOAD, columns).last_stage
@@ -182,19 +187,20 @@ def test_stages_with_replicas_are_gathered_by_fsdp2() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "batches"), [("interleaved_1f1b", 4), ("looped_bfs", 4), ("looped_bfs", 16)])
-def test_stages_that_go_back_one_by_one_are_never_whole_together(schedule: str, batches: int) -> None:
-    """The first of a rank's two stages goes back beside what all micro-batches keep of both, and only its gradients are there and
-    lie gathered; the other goes back alone, beside shards of the first one's."""
-    first, _ = of_stages("fp32", schedule, batches, pp_virtual_stages=2, recompute="full")
-    several, _ = of_stages("fp32", "interleaved_1f1b", 16, pp_virtual_stages=2, recompute="full")
+def test_stages_with_sequential_backward_passes_do_not_coexist_unsharded(schedule: str, batches: int) -> None:
+    """The first of a rank's two stages runs its backward pass while all micro-batches' activations of both are saved, and only its
+    gradients and parameters are unsharded; the other runs after it, together with shards of the first one's gradients.
+    """
+    first, _ = memory_of_stages("fp32", schedule, batches, pp_virtual_stages=2, recompute="full")
+    several, _ = memory_of_stages("fp32", "interleaved_1f1b", 16, pp_virtual_stages=2, recompute="full")
     of_all = DENSE.layers / 4 * LAYER + DENSE.embedding_parameters
     assert several["gradients"] == pytest.approx(4 * of_all, rel=1e-3)
     ahead, alone = 4 * 2 * LAYER, 4 * (2 * LAYER + DENSE.embedding_parameters) + 4 / 2 * of_all / 2
     assert first["gradients"] == pytest.approx(ahead if batches == 16 else alone, rel=1e-3)
 
 
-def test_a_streamed_head_is_whole_when_its_turn_comes() -> None:
-    """However few of all turns are one device's: at the loss, with many tokens."""
+def test_a_streamed_head_is_unsharded_at_the_loss() -> None:
+    """With many tokens, however few of all rounds belong to one device."""
     knobs = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "no_sync": True}
     memory = estimate(Layout(pp=8), WIDE, WORKLOAD, **knobs).memory
     assert memory.logits > memory.activations

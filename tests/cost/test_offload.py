@@ -1,4 +1,4 @@
-"""Offload: what travels, what hides it, and who updates."""
+"""Offload: copies to the host, their overlap with compute, and updates on the host."""
 
 from dataclasses import replace
 from math import log
@@ -27,8 +27,10 @@ BOX = resolve_cluster("8xRTX4090")
 TWO = Layout(dp_shard=2)
 
 
-def away(layout: Layout = TWO, rate: float = 2e10, workload: Workload = situations.WORKLOAD, **knobs: Any) -> Estimate:
-    """A round model whose activations wait on the host, behind links of that rate."""
+def with_offloaded_activations(
+    layout: Layout = TWO, rate: float = 2e10, workload: Workload = situations.WORKLOAD, **knobs: Any
+) -> Estimate:
+    """A candidate with activation offload over host links of the given rate."""
     on = replace(situations.cluster(gpus_per_node=layout.world_size), host_bytes_per_second=rate)
     return situations.estimate(layout, workload=workload, on=on, activation_offload=True, **knobs)
 
@@ -42,73 +44,76 @@ def priced(layout: Layout, stack: Stack = NATIVE, **knobs: Any) -> Estimate:
 STREAMED: dict[str, Any] = {"offload": "streamed", "pp_schedule": "gpipe", "micro_batch": 4}
 
 
-def test_an_update_beside_the_next_step_leaves_no_bubble_and_hides() -> None:
+def test_async_optimizer_step_hides_update_and_bubble() -> None:
     at_once = priced(Layout(pp=8), **STREAMED)
     later = priced(Layout(pp=8), async_optimizer_step=True, **STREAMED)
     assert later.time.bubble == later.time.offload == 0 < at_once.time.bubble
-    beside = 4 + 4 + 6  # the norm, gradients written again by their factor, and weights cast to half of their size
-    counted = 16 + beside * COUNTED_SHARE
+    other_bytes = 4 + 4 + 6  # the norm, scaled gradients written back, and weights cast to half of their size
+    counted = 16 + other_bytes * COUNTED_SHARE
     assert at_once.time.offload == pytest.approx(counted * MODEL.parameters / BOX.host_optimizer_bytes_per_second, rel=1e-6)
     assert at_once.step_seconds - later.step_seconds == pytest.approx(at_once.time.bubble + at_once.time.offload)
 
 
-def test_streamed_layers_are_dealt_evenly_with_the_head() -> None:
-    """A pipeline's last stage does the whole head, of which each device of a stream does an eighth."""
+def test_streamed_stages_share_the_heads_compute_evenly() -> None:
+    """A pipeline's last rank computes the whole head; with streamed stages each device computes an eighth."""
     streamed = priced(Layout(pp=8), **STREAMED)
     pipeline = priced(Layout(pp=8), micro_batch=4)
     assert streamed.time.matmul < pipeline.time.matmul
 
 
-def test_collectives_without_peer_access_leave_room_for_copies() -> None:
+def test_without_peer_access_collectives_do_not_slow_offload_copies() -> None:
     sharded = priced(Layout(dp_shard=8))
     offloaded = priced(Layout(dp_shard=8), offload="all")
     assert offloaded.time.dp_communication == pytest.approx(sharded.time.dp_communication, rel=0.01)
 
 
-def test_reductions_that_nothing_hides_take_longer() -> None:
-    beside = priced(Layout(dp_shard=8), micro_batch=8)
-    apart = priced(Layout(dp_shard=8), replace(NATIVE, hides_reductions=False), micro_batch=8)
-    assert apart.time.dp_communication > beside.time.dp_communication
+def test_reductions_without_overlap_are_exposed() -> None:
+    hidden = priced(Layout(dp_shard=8), micro_batch=8)
+    exposed = priced(Layout(dp_shard=8), replace(NATIVE, hides_reductions=False), micro_batch=8)
+    assert exposed.time.dp_communication > hidden.time.dp_communication
 
 
-def test_copy_engines_use_each_devices_own_link() -> None:
+def test_collectives_by_copy_engines_use_each_devices_own_link() -> None:
     rings, copies = (
         priced(Layout(dp_shard=8), replace(NATIVE, collectives=kind)).time.dp_communication for kind in ("nccl", "copies")
     )
     assert rings / copies > 4
 
 
-def test_sums_in_fp16_are_faster_where_the_card_has_them() -> None:
+def test_fp16_accumulation_speeds_up_matmuls() -> None:
     usual, fast = (priced(Layout(pp=8), replace(NATIVE, fp16_sums=on)) for on in (False, True))
     assert fast.time.matmul < 0.75 * usual.time.matmul
     assert fast.time.attention == pytest.approx(usual.time.attention)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_activations_on_the_host_leave_a_window_of_layers_on_the_device(recompute: str) -> None:
-    here, there = situations.estimate(TWO, recompute=recompute, micro_batch=4), away(recompute=recompute, micro_batch=4)
+def test_activation_offload_keeps_a_window_of_layers_on_the_device(recompute: str) -> None:
+    here, there = (
+        situations.estimate(TWO, recompute=recompute, micro_batch=4),
+        with_offloaded_activations(recompute=recompute, micro_batch=4),
+    )
     layers = situations.DENSE.layers
-    hosted = there.host_memory_bytes_per_node * log(2) / 2  # of a device, before blocks are rounded up
+    hosted = there.host_memory_bytes_per_node * log(2) / 2  # of one device, before blocks are rounded up
     assert here.memory.activations - there.memory.activations == pytest.approx((layers - RESIDENT_LAYERS) / layers * hosted)
     assert here.host_memory_bytes_per_node == 0
 
 
-def test_inputs_of_layers_are_what_waits_where_all_is_computed_again() -> None:
+def test_activation_offload_with_full_recomputation_moves_layer_inputs_only() -> None:
     tokens, layers = 4 * situations.WORKLOAD.seq_len, situations.DENSE.layers
-    hosted = away(recompute="full", micro_batch=4).host_memory_bytes_per_node * log(2) / 2
+    hosted = with_offloaded_activations(recompute="full", micro_batch=4).host_memory_bytes_per_node * log(2) / 2
     assert hosted == pytest.approx(2 * tokens * situations.DENSE.hidden_size * layers)
 
 
-def test_a_pipeline_holds_no_more_than_the_window_of_all_its_micro_batches() -> None:
+def test_a_pipeline_keeps_only_the_window_of_all_micro_batches_in_flight() -> None:
     knobs: dict[str, Any] = {"recompute": "full", "micro_batch": 1, "model": replace(situations.DENSE, vocab_size=256)}
-    here, there = situations.estimate(Layout(pp=4), **knobs), away(Layout(pp=4), **knobs)
+    here, there = situations.estimate(Layout(pp=4), **knobs), with_offloaded_activations(Layout(pp=4), **knobs)
     one_layer = 4 * situations.WORKLOAD.seq_len * situations.DENSE.hidden_size  # autocast leaves fp32 between layers
     in_flight, layers = 4, situations.DENSE.layers // 4
     assert here.memory.activations - there.memory.activations == pytest.approx((in_flight * layers - RESIDENT_LAYERS) * one_layer)
 
 
-def test_a_link_that_is_done_before_the_layer_costs_nothing_and_a_slow_one_the_rest() -> None:
-    fast, slow, slower = (away(rate=rate, micro_batch=4) for rate in (1e13, 1e9, 5e8))
+def test_offload_time_is_the_part_of_copies_that_compute_does_not_hide() -> None:
+    fast, slow, slower = (with_offloaded_activations(rate=rate, micro_batch=4) for rate in (1e13, 1e9, 5e8))
     assert fast.time.offload == 0
     copies = slow.host_memory_bytes_per_node * log(2) / 2 * 2 * situations.WORKLOAD.global_batch / (2 * 4) / 1e9  # both ways
     computed = slow.step_seconds - slow.time.offload - slow.time.optimizer
@@ -116,56 +121,59 @@ def test_a_link_that_is_done_before_the_layer_costs_nothing_and_a_slow_one_the_r
     assert slower.time.offload - slow.time.offload == pytest.approx(copies, rel=0.01)
 
 
-def test_copies_of_states_and_activations_share_a_link() -> None:
+def test_copies_of_states_and_activations_share_the_host_link() -> None:
     states = situations.estimate(TWO, on=situations.cluster(gpus_per_node=2), offload="all")
-    both, alone = away(offload="all", rate=2e10), away(rate=2e10)
+    both, alone = with_offloaded_activations(offload="all", rate=2e10), with_offloaded_activations(rate=2e10)
     assert both.time.offload > states.time.offload
     assert both.time.offload >= alone.time.offload
 
 
-def test_an_update_beside_the_backward_pass_hides_but_for_the_last_stage() -> None:
-    """Eight devices have four layers each, and nothing hides the last one's update."""
-    after, beside = (priced(Layout(pp=8), optimizer_in_backward=beside, **STREAMED) for beside in (False, True))
-    assert beside.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
-    assert beside.time.bubble == after.time.bubble
-    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+def test_a_streamed_update_in_the_backward_pass_is_hidden_except_for_the_last_stage() -> None:
+    """Eight devices have four layers each; the update of the last layer is exposed."""
+    after, in_backward = (priced(Layout(pp=8), optimizer_in_backward=in_backward, **STREAMED) for in_backward in (False, True))
+    assert in_backward.time.offload == pytest.approx(after.time.offload / 4, rel=0.2)
+    assert in_backward.time.bubble == after.time.bubble
+    assert after.step_seconds - in_backward.step_seconds == pytest.approx(after.time.offload - in_backward.time.offload)
 
 
-def on_host(rate: float = 1e11, workload: Workload = situations.WORKLOAD, overlaps: bool = True, **knobs: Any) -> list[Estimate]:
-    """Prices with the host's update after the backward pass, and beside it."""
+def host_updates(
+    rate: float = 1e11, workload: Workload = situations.WORKLOAD, overlaps: bool = True, **knobs: Any
+) -> list[Estimate]:
+    """Estimates with the host's update after the backward pass, and during it."""
     on = replace(situations.cluster(gpus_per_node=2, overlaps=overlaps), host_optimizer_bytes_per_second=rate)
-    both = ({**knobs, "optimizer_in_backward": beside} for beside in (False, True))
+    both = ({**knobs, "optimizer_in_backward": in_backward} for in_backward in (False, True))
     return [situations.estimate(TWO, workload=workload, on=on, offload="optimizer", **each) for each in both]
 
 
-def test_an_update_on_the_host_hides_beside_the_backward_pass_but_for_what_comes_last() -> None:
+def test_a_host_update_in_the_backward_pass_is_hidden_except_for_the_last_gradients() -> None:
     """Embedding and head are reduced last, and together."""
-    after, beside = on_host(rate=1e13, micro_batch=16)
+    after, in_backward = host_updates(rate=1e13, micro_batch=16)
     model = situations.DENSE
     last = 2 * model.vocab_size * model.hidden_size / model.parameters
     assert last > 1 / model.layers
-    assert beside.time.offload == pytest.approx(last * after.time.offload, rel=0.01)
-    assert after.step_seconds - beside.step_seconds == pytest.approx(after.time.offload - beside.time.offload)
+    assert in_backward.time.offload == pytest.approx(last * after.time.offload, rel=0.01)
+    assert after.step_seconds - in_backward.step_seconds == pytest.approx(after.time.offload - in_backward.time.offload)
 
 
 SCALING = 4 * COUNTED_SHARE * situations.DENSE.parameters
-"""Bytes that clipping adds to an update after the backward pass, in which gradients have gone."""
+"""Bytes that gradient clipping adds to an update after the backward pass."""
 
 
-def test_only_the_last_micro_batch_hides_an_update() -> None:
+def test_a_host_update_is_hidden_by_the_last_micro_batch_only() -> None:
     fewer, more = (
-        after.time.offload - beside.time.offload for after, beside in (on_host(1e9, micro_batch=size) for size in (4, 8))
+        after.time.offload - in_backward.time.offload
+        for after, in_backward in (host_updates(1e9, micro_batch=size) for size in (4, 8))
     )
     assert more - SCALING / 1e9 == pytest.approx(2 * (fewer - SCALING / 1e9), rel=0.05)
 
 
-def test_a_device_that_is_the_host_hides_no_update() -> None:
-    after, beside = on_host(overlaps=False)
-    assert after.time.offload == pytest.approx(beside.time.offload + SCALING / 1e11)
+def test_without_overlap_a_host_update_is_not_hidden() -> None:
+    after, in_backward = host_updates(overlaps=False)
+    assert after.time.offload == pytest.approx(in_backward.time.offload + SCALING / 1e11)
 
 
-def test_gradients_of_several_micro_batches_are_summed_up_before_the_host_takes_them() -> None:
+def test_gradients_are_freed_during_the_backward_pass_only_without_accumulation() -> None:
     short = Workload(seq_len=16, global_batch=4)
     for size, freed in ((2, True), (1, False)):
-        after, beside = on_host(workload=short, micro_batch=size)
-        assert (beside.memory.gradients < after.memory.gradients) == freed
+        after, in_backward = host_updates(workload=short, micro_batch=size)
+        assert (in_backward.memory.gradients < after.memory.gradients) == freed

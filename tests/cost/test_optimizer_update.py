@@ -1,4 +1,4 @@
-"""Seconds and memory of the optimizer's update."""
+"""Time and memory of the optimizer step."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from .situations import DENSE, DEVICE, EXPERTS, WORKLOAD
 BYTES_PER_SECOND = DEVICE.memory_bytes_per_second * DEVICE.memory_efficiency
 EIGHT = Layout(dp_shard=8)
 NORM = 1e-4
-"""Share that the last norm has of the parameters; no stage counts it."""
+"""Share of the parameters in the last norm, which no stage counts."""
 
 
 def priced(stack: Stack, workload: Workload = WORKLOAD, layout: Layout = EIGHT, **knobs: object) -> Estimate:
@@ -29,35 +29,35 @@ def priced(stack: Stack, workload: Workload = WORKLOAD, layout: Layout = EIGHT, 
     return price(DENSE, situations.cluster(gpus_per_node=layout.world_size), workload, columns, stack=stack).estimate(0)
 
 
-def test_a_fused_update_passes_once_over_states_and_clipping_twice_over_gradients() -> None:
-    """For their norm; and AdamW's kernel writes what it reads scaled, which others do in a pass of their own."""
+def test_a_fused_adamw_reads_states_once_and_clipping_reads_gradients_twice() -> None:
+    """For the gradient norm; fused AdamW scales gradients as it reads them, other optimizers in a separate pass."""
     each = DENSE.parameters / 8 / BYTES_PER_SECOND
     assert priced(NATIVE).time.optimizer == pytest.approx((28 + 2 * 4) * each, rel=NORM)
     assert priced(NATIVE, replace(WORKLOAD, optimizer="sgd")).time.optimizer == pytest.approx((12 + 3 * 4) * each, rel=NORM)
     assert priced(NATIVE, optimizer_in_backward=True, micro_batch=1).time.optimizer == pytest.approx((28 + 4) * each, rel=NORM)
 
 
-def test_a_kernel_an_operation_passes_twenty_times_and_holds_a_copy_of_a_state() -> None:
+def test_a_foreach_update_moves_more_bytes_and_allocates_a_temporary_copy() -> None:
     fused, foreach = (priced(stack, recompute="full", micro_batch=1) for stack in (NATIVE, NATIVE_FOREACH))
-    seconds = (52 + 4) * DENSE.parameters / 8 / BYTES_PER_SECOND  # and it scales gradients in a pass of its own
+    seconds = (52 + 4) * DENSE.parameters / 8 / BYTES_PER_SECOND  # and a separate pass scales gradients
     assert foreach.time.optimizer - fused.time.optimizer == pytest.approx(seconds, rel=NORM)
     alone = [priced(stack, replace(WORKLOAD, global_batch=1), Layout(), recompute="full") for stack in (NATIVE, NATIVE_FOREACH)]
     assert alone[1].memory.allocated - alone[0].memory.allocated > 2 * DENSE.parameters
     late = [
         priced(stack, replace(WORKLOAD, global_batch=1), Layout(), optimizer_in_backward=True) for stack in (NATIVE, NATIVE_FOREACH)
     ]
-    assert late[0].memory == late[1].memory  # one parameter after the other
+    assert late[0].memory == late[1].memory  # parameters are updated one by one
 
 
 @pytest.mark.parametrize(
     ("optimizer", "kernel", "found"),
     [("adamw", "foreach", NATIVE_FOREACH), ("adamw", "fused", NATIVE), ("sgd", "foreach", NATIVE)],
 )
-def test_a_plan_says_by_which_kernel_it_updates(optimizer: str, kernel: str, found: Stack) -> None:
+def test_the_optimizer_kernel_option_selects_the_stack(optimizer: str, kernel: str, found: Stack) -> None:
     assert native_stack(Options(optimizer_kernel=kernel), optimizer) == found
 
 
-def test_muon_multiplies_each_matrix_of_a_layer_on_every_rank() -> None:
+def test_muon_runs_newton_schulz_for_each_matrix_on_every_rank() -> None:
     muon = replace(WORKLOAD, optimizer="muon")
     one, eight = (priced(NATIVE, muon, layout).time.optimizer for layout in (Layout(), EIGHT))
     gathered = priced(NATIVE, muon).time.dp_communication - priced(NATIVE).time.dp_communication
@@ -70,7 +70,7 @@ def test_muon_multiplies_each_matrix_of_a_layer_on_every_rank() -> None:
     assert one - moved > flops / DEVICE.peak_flops["bf16"]
 
 
-def test_muon_leaves_ends_and_routed_experts_to_adamw() -> None:
+def test_muon_uses_adamw_for_embedding_head_and_routed_experts() -> None:
     workload = replace(WORKLOAD, optimizer="muon")
     ends = DENSE.embedding_parameters + DENSE.head_parameters
     kept = situations.estimate(EIGHT, workload=workload).memory.optimizer

@@ -1,4 +1,4 @@
-"""Orders of actions are those of the installed torch, rank for rank and action for action."""
+"""Action orders of pipeline schedules equal those of the installed torch, rank by rank."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ def legal(schedule: str) -> list[Pipeline]:
 
 
 class Recorder:
-    """A stage that notes what a schedule asks of it, and exchanges nothing."""
+    """A pipeline stage that records the actions a schedule calls, without communication."""
 
     def __init__(self, rank: int, index: int, pipeline: Pipeline) -> None:
         self.stage_index, self.num_stages = index, pipeline.stages
         self.group_rank, self.group_size = rank, pipeline.pp
         self.is_first, self.is_last = index == 0, index == pipeline.stages - 1
         self.submod = None
-        self.noted: list[Action] = []
+        self.recorded: list[Action] = []
 
     def get_fwd_recv_ops(self, _: int) -> list[Any]:
         return []
@@ -42,17 +42,17 @@ class Recorder:
     get_bwd_recv_ops = get_fwd_send_ops = get_bwd_send_ops = get_fwd_recv_ops
 
     def forward_one_chunk(self, micro_batch: int, *_: object, **__: object) -> None:
-        self.noted.append(Action(Kind.FORWARD, self.stage_index, micro_batch))
+        self.recorded.append(Action(Kind.FORWARD, self.stage_index, micro_batch))
 
     def backward_one_chunk(self, micro_batch: int, **_: object) -> None:
-        self.noted.append(Action(Kind.BACKWARD, self.stage_index, micro_batch))
+        self.recorded.append(Action(Kind.BACKWARD, self.stage_index, micro_batch))
 
     def perform_reduce_grad(self, _: int) -> None:
         pass
 
 
 def torch_order(pipeline: Pipeline, rank: int) -> list[Action]:
-    """What torch runs: of single-stage schedules what their step does, of the others the plan that their runtime follows."""
+    """The actions that torch runs: for single-stage schedules those of their step, otherwise those of their runtime's plan."""
     from torch.distributed.pipelining import schedules
 
     cls = getattr(schedules, CLASSES[pipeline.schedule])
@@ -60,9 +60,9 @@ def torch_order(pipeline: Pipeline, rank: int) -> list[Action]:
         stage = Recorder(rank, rank, pipeline)
         schedule = cls(stage, pipeline.micro_batches)
         schedule._initialize_stage = lambda *_: None
-        nothing = [()] * pipeline.micro_batches, [{}] * pipeline.micro_batches
-        schedule._step_microbatches(*nothing)
-        return stage.noted
+        arguments = [()] * pipeline.micro_batches, [{}] * pipeline.micro_batches
+        schedule._step_microbatches(*arguments)
+        return stage.recorded
     own = [index for index in range(pipeline.stages) if pipeline.rank_of(index) == rank]
     schedule = cls([Recorder(rank, index, pipeline) for index in own], pipeline.micro_batches)
     assert all(schedule.stage_index_to_group_rank[index] == pipeline.rank_of(index) for index in range(pipeline.stages))
@@ -73,7 +73,7 @@ def torch_order(pipeline: Pipeline, rank: int) -> list[Action]:
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("schedule", CHOICES["pp_schedule"])
-def test_the_order_is_that_of_torch(schedule: str) -> None:
+def test_action_order_equals_torchs(schedule: str) -> None:
     pipelines = legal(schedule)
     assert len(pipelines) > 8
     for pipeline in pipelines:
@@ -83,7 +83,7 @@ def test_the_order_is_that_of_torch(schedule: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", CHOICES["pp_schedule"])
-def test_every_micro_batch_crosses_every_stage_once(schedule: str) -> None:
+def test_every_micro_batch_runs_once_on_every_stage(schedule: str) -> None:
     for pipeline in legal(schedule):
         for rank, order in enumerate(actions(pipeline)):
             assert len(set(order)) == len(order)

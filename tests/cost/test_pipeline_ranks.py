@@ -1,4 +1,4 @@
-"""What each rank of a pipeline holds."""
+"""Memory of each rank of a pipeline."""
 
 from dataclasses import replace
 
@@ -26,21 +26,21 @@ def ranks(schedule: str, virtual: int = 1, pp: int = 8) -> tuple[RankMemory, ...
     return rank_memory(DEEP, on, workload, columns, NEUTRAL, found)
 
 
-def test_1f1b_holds_fewer_micro_batches_from_rank_to_rank() -> None:
+def test_1f1b_activations_decrease_from_rank_to_rank() -> None:
     found = ranks("1f1b")
-    held = [item.memory.activations for item in found if 0 < item.ranks[0] < 7]
-    assert len(held) == 6
-    assert held == sorted(held, reverse=True)
-    assert held[0] > held[-1]
+    activations = [item.memory.activations for item in found if 0 < item.ranks[0] < 7]
+    assert len(activations) == 6
+    assert activations == sorted(activations, reverse=True)
+    assert activations[0] > activations[-1]
     assert {item.memory.logits for item in found if 0 < item.ranks[0] < 7} == {0.0}
 
 
 @pytest.mark.parametrize(("schedule", "virtual"), [("gpipe", 1), ("dual_pipe_v", 2)])
-def test_where_all_hold_as_many_those_between_are_one(schedule: str, virtual: int) -> None:
+def test_middle_ranks_with_equal_memory_are_grouped(schedule: str, virtual: int) -> None:
     assert [item.ranks for item in ranks(schedule, virtual)] == [(0,), (1, 2, 3, 4, 5, 6), (7,)]
 
 
-def test_the_ends_are_as_priced_and_none_between_holds_more_states() -> None:
+def test_first_and_last_rank_equal_the_price_and_middle_ranks_have_fewer_parameters() -> None:
     workload = replace(WORKLOAD, global_batch=16)
     candidate = Candidate(layout=Layout(pp=8), knobs=Knobs(no_sync=True))
     columns = table([row_of(candidate, candidate.accumulation(workload))])

@@ -1,4 +1,4 @@
-"""A pipeline's step in events: closed forms where they hold, and what must hold for any stages."""
+"""Simulated pipeline schedules: equal to closed forms where these exist, and invariants for any stages."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ PAIRS += [Pipeline("interleaved_1f1b", 4, 2, 10), Pipeline("interleaved_1f1b", 4
 
 
 def run(pipeline: Pipeline, forward: Any = 1.0, inputs: Any = 1.0, weights: Any = 1.0, hop: float = 0.0, **other: Any) -> Timeline:
-    """One candidate; seconds and bytes are those of a rank with equal stages, or given by stage."""
+    """Simulates one candidate; times and bytes are those of a rank with equal stages, or given by stage."""
     share = np.full((1, pipeline.stages), 1 / pipeline.virtual_stages)
     costs = StageCosts(
         forward=share * forward, backward_input=share * inputs, backward_weight=share * weights,
@@ -28,30 +28,31 @@ def run(pipeline: Pipeline, forward: Any = 1.0, inputs: Any = 1.0, weights: Any 
 
 
 def idle(pipeline: Pipeline, *seconds: float) -> float:
-    """Of the step, what is more than every rank's work."""
+    """Step time minus the compute time of a rank."""
     return float(run(pipeline, *seconds).step_seconds[0]) - pipeline.micro_batches * sum(seconds)
 
 
 @pytest.mark.parametrize("pipeline", PAIRS, ids=str)
-def test_each_further_rank_idles_a_micro_batch_over_its_stages(pipeline: Pipeline) -> None:
+def test_bubble_equals_the_closed_form(pipeline: Pipeline) -> None:
     """arXiv 2104.04473, section 2.2: (pp - 1)(F + B) / v."""
     assert idle(pipeline, 1.0, 1.25, 0.75) == pytest.approx((pipeline.pp - 1) * 3.0 / pipeline.virtual_stages)
 
 
-def test_zero_bubble_fills_idle_time_with_gradients_of_weights() -> None:
-    """ZB1P, arXiv 2401.10241, table 1, over the stages of a rank: (pp - 1)(F + I - W) / v."""
+def test_interleaved_zero_bubble_equals_its_closed_form() -> None:
+    """ZB1P, arXiv 2401.10241, table 1, divided by the stages per rank: (pp - 1)(F + I - W) / v."""
     assert idle(Pipeline("interleaved_zero_bubble", 4, 3, 16), 1.0, 1.25, 0.75) == pytest.approx(3 * 1.5 / 3)
 
 
 @pytest.mark.parametrize(("seconds", "each"), [((1.0, 1.0, 1.0), 0.5), ((1.0, 1.25, 0.75), 0.625), ((1.0, 1.5, 0.5), 1.0)])
-def test_a_v_idles_while_the_first_forward_pass_comes_down(seconds: tuple[float, float, float], each: float) -> None:
+def test_zbv_bubble_is_the_wait_for_the_first_forward_pass(seconds: tuple[float, float, float], each: float) -> None:
     """(pp - 1) max(I, 2 (I - W)) / 2. The paper's F + I - 2 W, 0 for equal thirds (arXiv 2401.10241, table 1), counts each rank
-    from its own first action, as if the next step could begin before this one is over on all ranks."""
+    from its own first action, as if the next step could begin before this one ends on all ranks.
+    """
     assert idle(Pipeline("zbv_zero_bubble", 4, 2, 16), *seconds) == pytest.approx(3 * each)
 
 
-def test_dual_pipe_idles_as_its_forward_and_backward_run_one_after_the_other() -> None:
-    """As ZB-V where all thirds of the work are equal; DualPipe's own formula holds for a function that runs both at once."""
+def test_dual_pipe_bubble_without_overlapped_forward_and_backward() -> None:
+    """As ZB-V if all thirds of the work are equal; DualPipe's own formula assumes a kernel that runs both at once."""
     assert idle(Pipeline("dual_pipe_v", 4, 2, 16), 1.0, 1.0, 1.0) == pytest.approx(3 / 2)
     assert idle(Pipeline("dual_pipe_v", 8, 2, 64), 1.0, 1.5, 0.5) == pytest.approx(7 + 1.25)
 
@@ -64,21 +65,21 @@ def test_dual_pipe_idles_as_its_forward_and_backward_run_one_after_the_other() -
         (Pipeline("looped_bfs", 4, 2, 10), 10, 10),
         (Pipeline("interleaved_1f1b", 8, 2, 64), 8 + 7 / 2, 9 / 2),  # the last rank holds a round of its first stages
         (Pipeline("interleaved_1f1b", 4, 2, 10), 6, 3),  # rounds of five
-        (Pipeline("interleaved_zero_bubble", 8, 2, 64), 8, 8),  # half the warm-up, and weights wait
+        (Pipeline("interleaved_zero_bubble", 8, 2, 64), 8, 8),  # half the warm-up, and weight gradients wait
         (Pipeline("zbv_zero_bubble", 8, 2, 64), 8, 8),
         (Pipeline("dual_pipe_v", 8, 2, 64), 8.5, 8.5),
     ],
     ids=str,
 )
-def test_micro_batches_in_flight(pipeline: Pipeline, first: float, last: float) -> None:
-    """arXiv 2205.05198, section 4.2.3, and what torch's schedules do otherwise."""
+def test_micro_batches_in_flight_by_schedule(pipeline: Pipeline, first: float, last: float) -> None:
+    """arXiv 2205.05198, section 4.2.3, and the differences of torch's schedules."""
     waiting = run(pipeline, kept=7.0).waiting()
     assert waiting.micro_batches[[0, -1]] == pytest.approx([first, last])
     assert waiting.peak_bytes[0] == pytest.approx(7.0 * waiting.micro_batches)
 
 
-def test_transfers_show_in_1f1b_and_hide_in_looped_bfs() -> None:
-    """1F1B has no micro-batch to spare: of each pp of them, all transfers down and up lie on the longest way."""
+def test_transfers_are_exposed_in_1f1b_and_hidden_in_looped_bfs() -> None:
+    """1F1B has no spare micro-batch: for each pp of them, all transfers in both directions are on the critical path."""
     slow = {"hop": 0.05, "inputs": 1.0, "weights": 1.0}
     shown = float((run(Pipeline("1f1b", 8, 1, 64), **slow).step_seconds - 71 * 3)[0]) / 0.05
     assert 2 * 7 * 64 / 8 <= shown <= 2 * 64
@@ -86,35 +87,35 @@ def test_transfers_show_in_1f1b_and_hide_in_looped_bfs() -> None:
     assert hidden == pytest.approx(2 * 7)
 
 
-def test_where_nothing_overlaps_the_sender_is_kept() -> None:
+def test_without_overlap_transfers_block_the_sender() -> None:
     pipeline = Pipeline("1f1b", 4, 1, 8)
     busy = run(pipeline, hop=0.5, overlaps=False).busy_seconds
     assert busy[0] == pytest.approx([8 * 3.5, 8 * 4, 8 * 4, 8 * 3.5])
 
 
-def test_the_slowest_stage_paces() -> None:
+def test_the_slowest_stage_determines_the_step() -> None:
     pipeline = Pipeline("1f1b", 4, 1, 64)
     even, uneven = run(pipeline), run(pipeline, forward=np.array([[1, 1, 1, 2.0]]))
     assert uneven.step_seconds - even.step_seconds == pytest.approx(64, abs=1)
     assert uneven.bubble_seconds[0].argmin() == 3
 
 
-def test_the_peak_has_its_moment() -> None:
-    """Of GPipe, the end of the last forward pass; bytes of each stage count as they are."""
+def test_the_peak_of_saved_activations_has_a_time() -> None:
+    """In GPipe, the end of the last forward pass; each stage has its own bytes."""
     found = run(Pipeline("gpipe", 2, 1, 3), kept=np.array([[5.0, 50.0]]))
     assert found.waiting().peak_bytes.tolist() == [[15.0, 150.0]]
     assert found.waiting().peak_seconds.tolist() == [[3.0, 4.0]]
 
 
-def test_a_tail_follows_the_last_action_of_its_rank() -> None:
+def test_tail_time_follows_a_ranks_last_action() -> None:
     found = run(Pipeline("1f1b", 2, 1, 2), tail=np.array([[0.5, 9.0]]))
-    assert found.step_seconds.tolist() == [7.0 + 9.0]  # the last rank is through at 7, the first at 9
+    assert found.step_seconds.tolist() == [7.0 + 9.0]  # the last rank ends at 7, the first at 9
     assert found.bubble_seconds.tolist() == [[16.0 - 6 - 0.5, 16.0 - 6 - 9.0]]
 
 
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
-    """Any schedule with any seconds, of two candidates."""
+    """Timelines of two candidates with any schedule and any durations."""
     pipeline = draw(st.sampled_from([p for schedule in SCHEDULES for p in legal(schedule) if p.pp < 5]))
     numbers = st.lists(st.integers(0, 40), min_size=2 * pipeline.stages, max_size=2 * pipeline.stages)
     forward, inputs, weights, kept = (np.reshape(draw(numbers), (2, -1)) / 8 for _ in range(4))
@@ -130,15 +131,15 @@ def timelines(draw: st.DrawFn) -> Timeline:
 
 @settings(max_examples=80)
 @given(timelines(), st.integers(0, 1))
-def test_no_action_before_its_inputs_and_one_at_once_on_a_rank(found: Timeline, candidate: int) -> None:
+def test_actions_wait_for_their_inputs_and_never_overlap_on_a_rank(found: Timeline, candidate: int) -> None:
     pipeline, hop = found.graph.pipeline, float(found.costs.hop_seconds[candidate]) * found.costs.overlaps
     ended: dict[tuple[bool, int, int], float] = {}
-    happened = list(found.actions(candidate))
-    for _, action, _, end in happened:
+    executed = list(found.actions(candidate))
+    for _, action, _, end in executed:
         if action.kind is not Kind.BACKWARD_WEIGHT:
             ended[action.kind is Kind.FORWARD, action.stage, action.micro_batch] = end
     free = [0.0] * pipeline.pp
-    for rank, action, start, end in happened:
+    for rank, action, start, end in executed:
         assert start >= free[rank]
         free[rank] = end
         forward = action.kind is Kind.FORWARD
@@ -153,7 +154,7 @@ def test_no_action_before_its_inputs_and_one_at_once_on_a_rank(found: Timeline, 
 
 @settings(max_examples=40)
 @given(timelines(), st.integers(0, 1))
-def test_work_and_idle_time_make_the_step_and_all_that_waits_is_released(found: Timeline, candidate: int) -> None:
+def test_busy_time_bubbles_and_saved_bytes_stay_within_their_bounds(found: Timeline, candidate: int) -> None:
     pipeline, costs = found.graph.pipeline, found.costs
     each = (costs.forward + costs.backward_input + costs.backward_weight)[candidate] * pipeline.micro_batches
     if costs.overlaps:
@@ -166,15 +167,15 @@ def test_work_and_idle_time_make_the_step_and_all_that_waits_is_released(found: 
     assert (waiting.peak_seconds[candidate] <= found.step_seconds[candidate]).all()
 
 
-def test_candidates_do_not_see_each_other() -> None:
+def test_candidates_are_simulated_independently() -> None:
     pipeline = Pipeline(V_SHAPED[0], 3, 2, 7)
     one = np.arange(1.0, 7.0)[None]
     other = one[:, ::-1]
-    nothing = {"hop_seconds": np.array([0.1, 0.1]), "tail_seconds": np.zeros((2, 3)), "kept_bytes": np.concatenate([one, other])}
+    shared = {"hop_seconds": np.array([0.1, 0.1]), "tail_seconds": np.zeros((2, 3)), "kept_bytes": np.concatenate([one, other])}
     both = np.concatenate([one, other])
-    together = simulate(pipeline, StageCosts(forward=both, backward_input=both, backward_weight=both, **nothing))
+    together = simulate(pipeline, StageCosts(forward=both, backward_input=both, backward_weight=both, **shared))
     for number, seconds in enumerate((one, other)):
-        alone = {name: array[number : number + 1] for name, array in nothing.items()}
+        alone = {name: array[number : number + 1] for name, array in shared.items()}
         found = simulate(pipeline, StageCosts(forward=seconds, backward_input=seconds, backward_weight=seconds, **alone))
         assert found.step_seconds[0] == together.step_seconds[number]
         assert found.waiting().peak_bytes[0].tolist() == together.waiting().peak_bytes[number].tolist()

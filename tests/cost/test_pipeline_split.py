@@ -1,4 +1,4 @@
-"""Split points are the best there are, whatever the ends weigh and however fast the ranks."""
+"""Pipeline splits are optimal for any weight of embedding and head and any speed of the ranks."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from strategist.cost.pipeline_split import split
 
 
 def cuts(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
-    """Every way to deal layers to stages, one each at least."""
+    """Every assignment of layers to stages, at least one layer each."""
     if stages == 1:
         yield (layers,)
         return
@@ -34,7 +34,7 @@ def slowest(pipeline: Pipeline, layers: tuple[int, ...], ends: list[float], spee
     ends=st.lists(st.integers(0, 12), min_size=4, max_size=4),
     speeds=st.lists(st.integers(1, 4), min_size=3, max_size=3),
 )
-def test_no_split_is_faster(pipeline: Pipeline, more: int, ends: list[int], speeds: list[int]) -> None:
+def test_the_split_is_optimal(pipeline: Pipeline, more: int, ends: list[int], speeds: list[int]) -> None:
     layers, weights = pipeline.stages + more, [end / 4 for end in ends[: pipeline.stages]]
     fast = [speed / 2 for speed in speeds[: pipeline.pp]]
     found = split(pipeline, layers, 1.0, weights, fast)
@@ -48,23 +48,23 @@ def test_no_split_is_faster(pipeline: Pipeline, more: int, ends: list[int], spee
     assert found.gain >= 0
 
 
-def test_equal_stages_stay_even() -> None:
+def test_without_embedding_and_head_stages_are_even() -> None:
     assert split(Pipeline("1f1b", 4, 1, 8), 10, 0.5, [0.0] * 4).layers == (3, 3, 2, 2)
     assert split(Pipeline("1f1b", 4, 1, 8), 10, 0.5, [0.0] * 4).gain == 0
 
 
-def test_a_heavy_head_leaves_its_stage_fewer_layers() -> None:
+def test_a_large_head_gives_its_stage_fewer_layers() -> None:
     found = split(Pipeline("1f1b", 4, 1, 8), 32, 1.0, [0, 0, 0, 4.0])
     assert found.layers == (9, 9, 9, 5)
     assert found.gain == pytest.approx(12 / 9 - 1)
 
 
-def test_in_a_v_the_first_rank_holds_the_head() -> None:
+def test_in_v_shaped_schedules_the_head_is_on_the_first_rank() -> None:
     found = split(Pipeline("zbv_zero_bubble", 2, 2, 4), 16, 1.0, [0, 0, 0, 4.0])
     assert found.layers == (5, 5, 5, 1)
 
 
-def test_a_slow_node_gets_fewer_layers() -> None:
+def test_a_slow_rank_gets_fewer_layers() -> None:
     found = split(Pipeline("1f1b", 4, 1, 8), 32, 1.0, [0.0] * 4, [1.0, 1.0, 1.0, 0.5])
     assert found.layers == (10, 9, 9, 4)
     assert found.gain == pytest.approx(16 / 10 - 1)

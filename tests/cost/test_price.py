@@ -1,4 +1,4 @@
-"""Prices of whole spaces: what must hold for every candidate, and one code path for one and for many."""
+"""Prices of whole spaces: invariants of every candidate, and equal results for one candidate and for many."""
 
 from dataclasses import fields, replace
 
@@ -40,7 +40,7 @@ def priced(case: Case) -> tuple[Columns, Priced]:
     return columns, price(model, on, workload, columns)
 
 
-def test_every_part_of_every_candidate_is_finite_and_none_is_negative(case: Case) -> None:
+def test_all_parts_are_finite_and_non_negative(case: Case) -> None:
     _, found = priced(case)
     assert set(found.memory) == {field.name for field in fields(MemoryParts)}
     assert set(found.time) == {field.name for field in fields(TimeParts)}
@@ -50,14 +50,14 @@ def test_every_part_of_every_candidate_is_finite_and_none_is_negative(case: Case
     assert (found.step_seconds > 0).all()
 
 
-def test_communication_is_exposed_at_most_whole_and_lasts_at_most_the_step(case: Case) -> None:
+def test_exposed_communication_is_at_most_total_and_total_at_most_the_step(case: Case) -> None:
     _, found = priced(case)
     exposed = sum(found.time[f"{axis}_communication"] for axis in ("tp", "cp", "ep", "dp", "pp"))
     assert (exposed <= found.communication_seconds * (1 + 1e-9)).all()
     assert (found.communication_seconds <= found.step_seconds * (1 + 1e-9)).all()
 
 
-def test_no_candidate_computes_faster_than_the_devices_can(case: Case) -> None:
+def test_no_candidate_exceeds_the_peak_flops(case: Case) -> None:
     _, found = priced(case)
     assert (found.flops_per_step < found.step_seconds * found.peak_flops).all()
 
@@ -70,7 +70,7 @@ def test_totals_are_the_sums_of_their_parts(case: Case) -> None:
     assert 0 <= row.exposed_comm_ratio <= row.comm_ratio <= 1
 
 
-def test_one_candidate_costs_alone_what_it_costs_among_many(case: Case) -> None:
+def test_the_price_of_a_candidate_does_not_depend_on_the_others(case: Case) -> None:
     model, on, workload, _ = case
     columns, found = priced(case)
     for row in range(0, columns.rows, max(1, columns.rows // 20)):
@@ -79,7 +79,7 @@ def test_one_candidate_costs_alone_what_it_costs_among_many(case: Case) -> None:
         assert alone.estimate(0) == found.estimate(row)
 
 
-def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
+def test_prices_do_not_depend_on_chunking() -> None:
     model, on, workload, constraints = SPACES["one node"]
     columns, found = priced((model, on, workload, constraints))
     assert columns.rows > CHUNK_ROWS
@@ -90,7 +90,7 @@ def test_a_table_longer_than_a_chunk_costs_what_its_rows_cost() -> None:
 
 
 @pytest.mark.parametrize("memory", [4 << 30, 16 << 30], ids=["few fit", "most fit"])
-def test_what_fits_costs_the_same_when_nothing_else_is_timed(memory: int) -> None:
+def test_skipping_the_time_of_candidates_that_do_not_fit_changes_no_price(memory: int) -> None:
     model, on, workload, constraints = SPACES["one node"]
     on = replace(on, device=replace(on.device, usable_memory_bytes=memory))
     columns = candidate_table(space(model, on, workload, constraints))
@@ -104,13 +104,13 @@ def test_what_fits_costs_the_same_when_nothing_else_is_timed(memory: int) -> Non
     assert np.isnan(some.step_seconds[~fits]).any()
 
 
-def test_an_empty_table_has_no_prices() -> None:
+def test_an_empty_table_gives_empty_prices() -> None:
     columns = candidate_table(space(DENSE, cluster(), WORKLOAD, SpaceConstraints())).take(np.arange(0))
     found = price(DENSE, cluster(), WORKLOAD, columns)
     assert len(found.step_seconds) == len(found.peak_memory_bytes) == 0
 
 
-def test_money_is_time_on_all_devices() -> None:
+def test_price_per_step_is_step_time_on_all_devices() -> None:
     rented = cluster(price_per_hour=3.6)
     columns = candidate_table(space(DENSE, rented, WORKLOAD, SpaceConstraints(fix={"tp": 8})))
     found = price(DENSE, rented, WORKLOAD, columns).estimate(0)
@@ -118,11 +118,11 @@ def test_money_is_time_on_all_devices() -> None:
     assert price(DENSE, cluster(), WORKLOAD, columns).estimate(0).price_per_step is None
 
 
-def test_hosts_bound_only_where_somebody_said_how_much_they_have() -> None:
-    open_end = price(
+def test_host_memory_limits_only_if_its_size_is_known() -> None:
+    unlimited = price(
         DENSE, cluster(), WORKLOAD, candidate_table(space(DENSE, cluster(), WORKLOAD, SpaceConstraints(fix={"offload": "all"})))
     )
-    assert open_end.fits_host.all()
+    assert unlimited.fits_host.all()
     small = replace(cluster(), host_memory_bytes=2**30)
     bound = price(DENSE, small, WORKLOAD, candidate_table(space(DENSE, small, WORKLOAD, SpaceConstraints(fix={"offload": "all"}))))
     assert not bound.fits_host.any()

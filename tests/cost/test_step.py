@@ -1,4 +1,4 @@
-"""Seconds of a step: what hides behind what, and against figures worked out by hand."""
+"""Step time: overlap of compute and communication, against figures computed by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,8 +27,8 @@ def computing(found: Estimate) -> float:
     return time.matmul + time.attention + time.memory_bound + time.recompute + time.launch
 
 
-def test_one_device_multiplies_matrices_at_the_rate_of_its_curve() -> None:
-    """All matmuls are large, so 0.7 of the peak; three passes of 2 FLOPs a weight and token."""
+def test_matmul_time_follows_the_efficiency_curve() -> None:
+    """All matmuls are large: 0.7 of the peak; three passes of 2 FLOPs per weight and token."""
     time = estimate(Layout(), micro_batch=4).time
     weights = DENSE.parameters - DENSE.embedding_parameters
     flops = 6 * weights * WORKLOAD.tokens_per_step
@@ -37,8 +37,8 @@ def test_one_device_multiplies_matrices_at_the_rate_of_its_curve() -> None:
     assert time.bubble == 0
 
 
-def test_model_flops_are_those_of_palm() -> None:
-    """arXiv 2204.02311, appendix B: 6 N + 12 L H Q T, the embedding not counted."""
+def test_model_flops_follow_palm() -> None:
+    """arXiv 2204.02311, appendix B: 6 N + 12 L H Q T, without the embedding."""
     weights = DENSE.parameters - DENSE.embedding_parameters
     assert model_flops_per_token(DENSE, WORKLOAD) == 6 * weights + 12 * 16 * 16 * 64 * TOKENS
     found = estimate(Layout(), micro_batch=4)
@@ -46,8 +46,10 @@ def test_model_flops_are_those_of_palm() -> None:
     assert found.mfu == pytest.approx(rate / 4e14)
 
 
-def test_tensor_parallelism_pays_four_all_reduces_a_layer() -> None:
-    """Of one micro-batch's activation, ring factor 2 (n - 1) / n, in 16 layers and 32 micro-batches; and two around the head."""
+def test_tp_needs_four_all_reduces_per_layer() -> None:
+    """Each of one micro-batch's activation, ring factor 2 (n - 1) / n, in 16 layers and 32 micro-batches; and two around the
+    head.
+    """
     layout = Layout(tp=8)
     time = estimate(layout, on=cluster(intra=replace(INTRA, latency_seconds=1e-12))).time
     reduce = 2 * 7 / 8 * TOKENS * DENSE.hidden_size * 2 / INTRA.bytes_per_second
@@ -55,7 +57,7 @@ def test_tensor_parallelism_pays_four_all_reduces_a_layer() -> None:
     assert time.tp_communication == pytest.approx(32 * (16 * 4 * reduce + head), rel=1e-6)
 
 
-def test_a_pipeline_idles_while_it_fills() -> None:
+def test_interleaving_halves_the_pipeline_bubble() -> None:
     found = estimate(Layout(pp=4, dp_shard=2), no_sync=True)
     busy = computing(found) + found.time.tp_communication
     with_the_head_everywhere = 3 / 16 * busy  # the busiest rank has the head, the three that it waits for have none
@@ -66,8 +68,8 @@ def test_a_pipeline_idles_while_it_fills() -> None:
     assert halved.time.bubble == pytest.approx(found.time.bubble / 2)
 
 
-def test_a_slow_link_exposes_what_a_fast_one_hides() -> None:
-    """Resharding gathers twice and reduces once a micro-batch: compute type both ways, fp32 back."""
+def test_fsdp_communication_is_hidden_on_fast_links_and_exposed_on_slow_ones() -> None:
+    """Resharding gathers twice and reduces once per micro-batch: gathers in the compute dtype, reductions in fp32."""
     free = replace(INTRA, latency_seconds=1e-12)
     fast = estimate(Layout(dp_shard=8), micro_batch=4, on=cluster(intra=replace(free, bytes_per_second=1e13)))
     assert fast.time.dp_communication < 0.05 * computing(fast)
@@ -79,15 +81,15 @@ def test_a_slow_link_exposes_what_a_fast_one_hides() -> None:
     assert slow.time.dp_communication == pytest.approx(link - computing(slow), rel=0.02)
 
 
-def test_postponed_reductions_happen_once_a_step() -> None:
+def test_no_sync_reduces_gradients_once_per_step() -> None:
     slow = cluster(intra=PAGES)
     every, once = (estimate(Layout(dp_shard=8), no_sync=late, on=slow) for late in (False, True))
     reduction = 7 / 8 * 4 * DENSE.parameters / 1e8
     assert every.communication_seconds - once.communication_seconds == pytest.approx(3 * reduction, rel=1e-3)
 
 
-def test_experts_that_span_all_ranks_are_not_gathered() -> None:
-    """With ep 8 on 8 ranks each holds its experts whole, and only what all tokens use is sharded."""
+def test_with_ep_over_all_ranks_experts_are_not_gathered() -> None:
+    """With ep 8 on 8 ranks each rank has whole experts, and only the shared weights are sharded."""
     slow = cluster(intra=PAGES)
     shared, own = (estimate(Layout(dp_shard=8, ep=ep), EXPERTS, on=slow) for ep in (1, 8))
     experts = 7 / 8 * 4 * (2 + 2 + 4) * 16 * 8 * EXPERTS.expert_parameters / 1e8
@@ -96,9 +98,10 @@ def test_experts_that_span_all_ranks_are_not_gathered() -> None:
 
 
 @pytest.mark.parametrize(("compiled", "moved"), [(True, 4.515875), (False, 24.515875)])
-def test_a_rank_unpacks_only_the_4_bit_experts_that_it_computes_with(compiled: bool, moved: float) -> None:
-    """Per step 4 micro-batches, forward and backward; a weight is read at 0.515875 bytes, written and read at 2. Kernels of an
-    operation each pass over 32-bit values between."""
+def test_a_rank_dequantizes_only_its_own_4_bit_experts(compiled: bool, moved: float) -> None:
+    """Per step 4 micro-batches, forward and backward; a weight is read at 0.515875 bytes, written and read at 2. Eager kernels pass
+    32-bit intermediate values.
+    """
 
     def unpacking(**layout: int) -> float:
         four, plain = (
@@ -111,51 +114,51 @@ def test_a_rank_unpacks_only_the_4_bit_experts_that_it_computes_with(compiled: b
     assert unpacking() - unpacking(ep=8) == pytest.approx(4 * 2 * away * moved / (0.8 * 2e12), rel=1e-6)
 
 
-def test_what_reductions_hide_behind_no_replica_hides_behind_again() -> None:
+def test_compute_hides_either_reduce_scatter_or_all_reduce_of_replicas() -> None:
     layout = Layout(dp_replicate=4, dp_shard=2)
     for late in (False, True):
         found = estimate(layout, micro_batch=4, no_sync=late, on=cluster(intra=replace(INTRA, bytes_per_second=4e9)))
         assert 0 < hidden(found) <= computing(found)
 
 
-def test_collectives_run_on_while_the_host_launches() -> None:
+def test_launch_time_hides_collectives() -> None:
     on = cluster(launch_seconds=1e-3)
     found = estimate(Layout(dp_shard=8), on=on)
     assert found.time.launch > 0.9 * found.step_seconds
-    assert found.time.dp_communication < 0.25 * found.communication_seconds  # the ends run beside nothing
+    assert found.time.dp_communication < 0.25 * found.communication_seconds  # those of embedding and head are not hidden
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_where_nothing_overlaps_all_communication_is_exposed(late: bool) -> None:
+def test_without_overlap_all_communication_is_exposed(late: bool) -> None:
     on = cluster(overlaps=False)
     for layout in (Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=2, tp=4)):
         found = estimate(layout, no_sync=late, on=on)
         assert hidden(found) == pytest.approx(0, abs=1e-9 * found.step_seconds)
 
 
-def test_transfers_between_stages_are_no_shorter_than_what_of_them_is_exposed() -> None:
+def test_exposed_pipeline_transfers_do_not_exceed_total_communication() -> None:
     found = estimate(Layout(pp=8), micro_batch=32, pp_schedule="gpipe")
     assert found.time.pp_communication <= found.communication_seconds
 
 
-def test_work_on_the_hosts_is_paid_for() -> None:
-    """16 bytes a parameter of the node at the hosts' rate, and 4 that clipping moves; on the device the norm alone."""
+def test_the_hosts_optimizer_update_takes_time() -> None:
+    """16 bytes per parameter of the node at the host's rate, and 4 moved by clipping; the device computes the norm only."""
     none, away = (estimate(Layout(dp_shard=8), offload=name) for name in ("none", "optimizer"))
     assert away.time.optimizer == pytest.approx(4 / (28 + 4 + 4) * none.time.optimizer)
     counted = 16 + 4 * COUNTED_SHARE
     assert away.time.offload == pytest.approx((counted / 1e11 + 2 * 4 / 8 / 2e10) * DENSE.parameters, rel=1e-3)
 
 
-def test_adding_gradients_on_the_hosts_takes_as_long_with_any_optimizer() -> None:
+def test_accumulating_gradients_on_the_host_takes_equal_time_for_adamw_and_sgd() -> None:
     adamw, sgd = (
         estimate(Layout(dp_shard=8), workload=replace(WORKLOAD, optimizer=name), offload="all").time.offload
         for name in ("adamw", "sgd")
     )
-    moments = 8 - 4 * COUNTED_SHARE  # updated once; and AdamW's kernel reads its gradients but once to scale them
+    moments = 8 - 4 * COUNTED_SHARE  # updated once; AdamW's kernel scales gradients as it reads them
     assert adamw - sgd == pytest.approx(moments * DENSE.parameters / 1e11, rel=1e-3)
 
 
-def test_recomputing_in_full_repeats_the_forward_pass() -> None:
+def test_full_recomputation_repeats_the_forward_pass() -> None:
     none, full = (estimate(Layout(), micro_batch=4, recompute=name).time for name in ("none", "full"))
     head = 6 * DENSE.head_parameters * WORKLOAD.tokens_per_step / (0.7 * 4e14)
     forward = (none.matmul - head) / 3 + none.attention / 3.5
@@ -163,7 +166,7 @@ def test_recomputing_in_full_repeats_the_forward_pass() -> None:
     assert forward < full.recompute < 1.1 * forward + none.memory_bound
 
 
-def test_calibration_stretches_its_parts_and_no_others() -> None:
+def test_calibration_factors_scale_only_their_parts() -> None:
     layout = Layout(tp=2, dp_shard=4)
     base, tuned = (estimate(layout, calibration=factors).time for factors in (Calibration(), Calibration(compute=2.0)))
     assert (tuned.matmul, tuned.attention) == pytest.approx((2 * base.matmul, 2 * base.attention))
@@ -186,17 +189,19 @@ LAYOUTS: tuple[tuple[Layout, dict[str, Any]], ...] = (
 
 
 @settings(max_examples=50)
-@given(case=st.sampled_from(LAYOUTS), speed=st.floats(0.05, 20), times=st.floats(1, 10), which=st.sampled_from(["intra", "inter"]))
-def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times: float, which: str) -> None:
+@given(
+    case=st.sampled_from(LAYOUTS), speed=st.floats(0.05, 20), times=st.floats(1, 10), link_name=st.sampled_from(["intra", "inter"])
+)
+def test_a_faster_link_never_makes_a_step_longer(case: Any, speed: float, times: float, link_name: str) -> None:
     layout, knobs = case
     links = {"intra": INTRA, "inter": INTER}
 
     def seconds(factor: float) -> float:
-        link = links[which]
+        link = links[link_name]
         faster = replace(
             link, bytes_per_second=link.bytes_per_second * factor, pair_bytes_per_second=link.pair_bytes_per_second * factor
         )  # fmt: skip
-        return estimate(layout, on=cluster(nodes=2, **{**links, which: faster}), **knobs).step_seconds
+        return estimate(layout, on=cluster(nodes=2, **{**links, link_name: faster}), **knobs).step_seconds
 
     assert seconds(speed * times) <= seconds(speed) * (1 + 1e-9)
 

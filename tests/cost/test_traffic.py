@@ -1,4 +1,4 @@
-"""Bytes of a step by axis and collective, counted by hand."""
+"""Bytes of a step by mesh axis and collective, counted by hand."""
 
 import pytest
 
@@ -17,29 +17,31 @@ def moved(layout: Layout, **knobs: object) -> dict[tuple[str, str], float]:
     return {(row.axis, row.collective): row.message_bytes for row in step_traffic(DENSE, cluster(4, 8), WORKLOAD, columns)}
 
 
-def test_shards_are_gathered_twice_a_micro_batch_and_reduced_once() -> None:
+def test_with_no_sync_shards_are_reduced_once_per_step_and_gathered_twice() -> None:
     found = moved(Layout(dp_shard=8, dp_replicate=4), no_sync=True)
     assert found["dp_shard", "reduce_scatter"] == pytest.approx(DENSE.parameters * 4 * 7 / 8, rel=0.01)
-    assert found["dp_shard", "all_gather"] == pytest.approx(DENSE.parameters * 2 * 2 * 7 / 8, rel=0.12)  # the ends stay gathered
+    assert found["dp_shard", "all_gather"] == pytest.approx(
+        DENSE.parameters * 2 * 2 * 7 / 8, rel=0.12
+    )  # embedding and head stay gathered
     assert found["dp_replicate", "all_reduce"] == pytest.approx(DENSE.parameters / 8 * 4 * 2 * 3 / 4, rel=0.01)
 
 
-def test_tensor_parallelism_moves_activations_of_each_layer() -> None:
+def test_tp_moves_activations_of_each_layer() -> None:
     found = moved(Layout(tp=8, dp_replicate=4), sequence_parallel=True, loss_parallel=True)
     layers = WORKLOAD.global_batch / 4 * DENSE.layers * 8 * ACTIVATION * 7 / 8
     assert found["tp", "all_gather, reduce_scatter"] == pytest.approx(layers, rel=0.05)  # and the head's
 
 
-def test_a_stage_passes_each_micro_batch_on_and_back() -> None:
+def test_a_pipeline_stage_sends_activations_and_gradients_of_each_micro_batch() -> None:
     found = moved(Layout(pp=4, dp_shard=8))
     assert found["pp", "send"] == pytest.approx(2 * WORKLOAD.global_batch / 8 * ACTIVATION)
 
 
-def test_one_device_moves_nothing() -> None:
+def test_a_single_device_has_no_traffic() -> None:
     assert moved(Layout()) == {}
 
 
-def test_stages_gather_once_more_than_there_are_micro_batches_and_their_ends_once() -> None:
+def test_pipeline_stages_gather_layers_once_more_than_micro_batches_and_the_embedding_once() -> None:
     for further in ({"pp_schedule": "1f1b"}, {"pp_schedule": "looped_bfs", "pp_virtual_stages": 2}):
         found = moved(Layout(pp=4, dp_shard=8), no_sync=True, **further)
         layers = (DENSE.parameters - DENSE.embedding_parameters - DENSE.head_parameters) / 4

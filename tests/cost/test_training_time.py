@@ -1,4 +1,4 @@
-"""Trainings that fail and begin again at their last checkpoint, against the same by chance."""
+"""Expected time of trainings with failures and checkpoints, against random failures."""
 
 from dataclasses import replace
 
@@ -15,40 +15,40 @@ STEPS = 20_000
 HOURLY = replace(cluster(), nodes=2, node_seconds_between_failures=7200.0, restart_seconds=300.0, storage_bytes_per_second=2e9)
 
 
-def drawn(interval_seconds: float, wait: float, again: float, between: float, stretches: int) -> float:
-    """A training's time with failures drawn one by one."""
+def simulated_training(interval_seconds: float, wait: float, again: float, between: float, stretches: int) -> float:
+    """Time of a training with randomly drawn failures."""
     chance, spent, done = np.random.default_rng(7), 0.0, 0
-    until = chance.exponential(between)
+    until_failure = chance.exponential(between)
     while done < stretches:
-        if until >= interval_seconds + wait:
-            done, spent, until = done + 1, spent + interval_seconds + wait, until - interval_seconds - wait
+        if until_failure >= interval_seconds + wait:
+            done, spent, until_failure = done + 1, spent + interval_seconds + wait, until_failure - interval_seconds - wait
             continue
-        spent, until = spent + until, chance.exponential(between)
-        while until < again:  # it fails again before it goes on
-            spent, until = spent + until, chance.exponential(between)
-        spent, until = spent + again, until - again
+        spent, until_failure = spent + until_failure, chance.exponential(between)
+        while until_failure < again:  # another failure before the restart is complete
+            spent, until_failure = spent + until_failure, chance.exponential(between)
+        spent, until_failure = spent + again, until_failure - again
     return spent
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_failures_drawn_one_by_one_take_as_long(kind: str) -> None:
+def test_expected_time_equals_a_random_simulation(kind: str) -> None:
     options = Options(checkpoint=kind, checkpoint_interval=200)
     size = checkpoint_bytes(DENSE, WORKLOAD)
     stored, copied = size / (2 * 2e9), size / (HOURLY.devices * HOURLY.host_bytes_per_second)
     wait, again = (stored, 300 + stored) if kind == "sync" else (copied, 300 + 2 * stored)
     found = expected_seconds(2.0, STEPS, options, HOURLY, DENSE, WORKLOAD)
-    assert found == pytest.approx(drawn(400.0, wait, again, 3600.0, STEPS // 200), rel=0.05)
+    assert found == pytest.approx(simulated_training(400.0, wait, again, 3600.0, STEPS // 200), rel=0.05)
     assert found > 1.1 * 2.0 * STEPS
 
 
-def test_one_node_that_hardly_fails_takes_the_time_of_its_steps_and_checkpoints() -> None:
+def test_without_failures_the_time_is_that_of_steps_and_checkpoints() -> None:
     calm = replace(HOURLY, nodes=1, node_seconds_between_failures=1e12)
     found = expected_seconds(2.0, STEPS, Options(checkpoint_interval=1000), calm, DENSE, WORKLOAD)
     saves = STEPS / 1000 * checkpoint_bytes(DENSE, WORKLOAD) / 2e9
     assert found == pytest.approx(2.0 * STEPS + saves, rel=1e-4)
 
 
-def test_an_interval_near_youngs_is_better_than_ones_far_from_it() -> None:
+def test_youngs_checkpoint_interval_is_near_the_optimum() -> None:
     spot = replace(HOURLY, storage_bytes_per_second=0.05e9)
     wait = checkpoint_bytes(DENSE, WORKLOAD) / (2 * 0.05e9)
     young = round((2 * wait * 3600) ** 0.5 / 2.0)
@@ -59,10 +59,10 @@ def test_an_interval_near_youngs_is_better_than_ones_far_from_it() -> None:
     assert times[1] < min(times[0], times[2])
 
 
-def test_a_training_that_never_gets_through_takes_a_number_of_seconds() -> None:
-    hopeless = replace(HOURLY, node_seconds_between_failures=1.0)
-    assert 1e100 < expected_seconds(2.0, STEPS, Options(), hopeless, DENSE, WORKLOAD) < float("inf")
+def test_with_constant_failures_the_expected_time_stays_finite() -> None:
+    failing = replace(HOURLY, node_seconds_between_failures=1.0)
+    assert 1e100 < expected_seconds(2.0, STEPS, Options(), failing, DENSE, WORKLOAD) < float("inf")
 
 
-def test_adapters_alone_are_saved_where_the_rest_is_frozen() -> None:
+def test_lora_checkpoints_contain_adapters_only() -> None:
     assert checkpoint_bytes(DENSE, Workload(train="lora")) < 0.1 * checkpoint_bytes(DENSE, Workload())

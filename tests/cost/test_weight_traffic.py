@@ -1,4 +1,4 @@
-"""Traffic of weights and gradients beside matmuls: casts of autocast, gradients added up over micro-batches."""
+"""Memory traffic of weights and gradients besides matmuls: autocast's casts, accumulated gradients."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ LAYERS = DENSE.parameters - 2 * HEAD
 
 
 def moved(layout: Layout, accumulation: int, stack: Stack = NATIVE, precision: str = "bf16", **knobs: Any) -> tuple[float, float]:
-    """All bytes of one micro-batch, and those of gradients added up."""
+    """Bytes of one micro-batch, and bytes of gradient accumulation."""
     workload = replace(WORKLOAD, precision=precision)
     v = view(table([row_of(Candidate(layout=layout, knobs=Knobs(**knobs)), accumulation)]), workload)
     stage, per = stages(DENSE, v, stack.memory_traits)[0], state_bytes(DENSE, workload, stack)
@@ -28,13 +28,13 @@ def moved(layout: Layout, accumulation: int, stack: Stack = NATIVE, precision: s
 
 
 def test_autocast_casts_each_weight_and_its_gradient_once() -> None:
-    """4 bytes read and 2 written, and back; weights that are stored as they are computed with, or gathered so, need none."""
+    """4 bytes read and 2 written, and back; weights stored or gathered in the compute dtype need no cast."""
     assert moved(Layout(), 1)[0] == pytest.approx(2 * 6 * (LAYERS + HEAD), rel=1e-3)
     assert moved(Layout(), 1, precision="bf16-true")[0] == moved(Layout(dp_shard=8), 1)[0] == 0
 
 
-def test_gradients_are_added_to_those_of_the_micro_batches_before() -> None:
-    """fp32 ones where nothing is sharded; bf16 ones to fp32 ones where FSDP2 reduces once a step, shards where it always does."""
+def test_gradient_accumulation_reads_and_writes_sums() -> None:
+    """fp32 if unsharded; bf16 gradients into fp32 sums if FSDP2 reduces once per step, shards if it reduces every micro-batch."""
     sums = 1 - 1 / 4
     assert moved(Layout(), 4)[1] == pytest.approx(12 * sums * DENSE.parameters, rel=1e-3)
     assert moved(Layout(dp_shard=8), 4, no_sync=True)[1] == pytest.approx(10 * sums * DENSE.parameters, rel=1e-3)

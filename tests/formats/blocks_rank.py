@@ -1,4 +1,4 @@
-"""Holds blocks of exported scripts against the runtime: ``python -m formats.blocks_rank CHECK``, in one process with torch."""
+"""Compares blocks of exported scripts with the runtime: ``python -m formats.blocks_rank CHECK``, in one process with torch."""
 
 import importlib
 import os
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SHAPES = (DENSE, QWEN, BIASED, MIXTRAL, QWEN_MOE, SPARSE, STEERED)
 
 
-def script(trained: dict, module: str) -> types.ModuleType:
-    """A file of the script of one process."""
+def exported_module(trained: dict, module: str) -> types.ModuleType:
+    """A module of the exported script of a single process."""
     folder = Path.cwd() / str(len(os.listdir()))
     exported(planned({}, {"micro_batch": 4}, {}, trained), folder)
     for name in ("plan", "model", "data", "checkpoint", "train"):
@@ -30,8 +30,8 @@ def script(trained: dict, module: str) -> types.ModuleType:
         sys.path.remove(str(folder))
 
 
-def ours(shape: ModelShape, trained: dict) -> "torch.nn.Module":
-    """The runtime's decoder with its first weights."""
+def runtime_decoder(shape: ModelShape, trained: dict) -> "torch.nn.Module":
+    """The runtime's decoder with its initial weights."""
     import torch
     from strategist_runtime.model import lora
     from strategist_runtime.model.decoder import Decoder
@@ -47,13 +47,13 @@ def ours(shape: ModelShape, trained: dict) -> "torch.nn.Module":
 
 
 def decoder() -> None:
-    """First weights by name, and logits: attention, rotary positions, norms, feed-forwards, router and experts."""
+    """Compares initial weights by name, and logits: attention, rotary positions, norms, feed-forwards, router and experts."""
     import torch
 
     tokens = torch.arange(2 * 64).view(2, 64) * 7 % DENSE.vocab_size
     for shape, more in (*((shape, {}) for shape in SHAPES), (QWEN, LORA), (SPARSE, LORA)):
-        train = script({"model": shape, **more}, "train")
-        part, reference = train.build(torch.device("cpu")), ours(shape, more)
+        train = exported_module({"model": shape, **more}, "train")
+        part, reference = train.build(torch.device("cpu")), runtime_decoder(shape, more)
         train.draw_weights(dict(part.named_parameters()))
         names = dict(part.named_parameters())
         assert names.keys() == dict(reference.named_parameters()).keys(), shape.name
@@ -64,14 +64,14 @@ def decoder() -> None:
 
 
 def data() -> None:
-    """Samples of all kinds of data, in the order of two epochs."""
+    """Compares samples of all kinds of data, in the order of two epochs."""
     import numpy as np
     import torch
     from strategist_runtime.data.mixture import mixture
     from strategist_runtime.data.reader import Reader
     from strategist_runtime.data.text import Synthetic, open_tokens
 
-    found = script({}, "data")
+    found = exported_module({}, "data")
     tokens = np.random.default_rng(0).integers(0, DENSE.vocab_size, 64 * 11 + 5)
     for dtype in ("uint16", "uint32", "int32"):
         tokens.astype(dtype).tofile(f"{dtype}.bin")
@@ -97,22 +97,22 @@ def data() -> None:
 
 
 def names() -> None:
-    """Names in the files of Hugging Face."""
+    """Compares parameter names with those of Hugging Face's files."""
     from strategist_runtime.weights.hugging_face import EXPERT, PARAMETER_NAMES
 
     for kind, shape in {"llama": DENSE, "qwen3": QWEN, "qwen2": BIASED, "mixtral": MIXTRAL, "qwen3_moe": QWEN_MOE}.items():
-        found = script({"model": shape}, "checkpoint")
-        for name, parameter in ours(shape, {}).named_parameters():
+        found = exported_module({"model": shape}, "checkpoint")
+        for name, parameter in runtime_decoder(shape, {}).named_parameters():
             place = PARAMETER_NAMES[kind].place(shape, name)
             assert place is not None
             assert next(iter(found.hugging_face_state({name: parameter}))) == place.name.replace(EXPERT, "0"), name
 
 
 def loss_scale() -> None:
-    """The scale after steps with and without overflow."""
+    """Compares the loss scale after steps with and without overflow."""
     from strategist_runtime.model.loss_scale import LossScale
 
-    here, there = script({"precision": "fp16"}, "model").LossScale, LossScale()
+    here, there = exported_module({"precision": "fp16"}, "model").LossScale, LossScale()
     for norm in [1.0] * 1999 + [float("inf")] + [1.0] * 2001 + [float("nan"), 1.0]:
         here.update(norm != norm or norm == float("inf"))
         there.update(norm)

@@ -1,4 +1,4 @@
-"""Texts that get out of their place where a writer does not quote, and random ones of the same letters."""
+"""Texts that escape their place if a writer does not quote them, and random texts of the same characters."""
 
 import random
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ _OTHERS = (
     '\x07', 'é', '日本', '😀', 'a\x0bb', 'a\x0cb', '\x01',
 )  # fmt: skip
 HOSTILE = tuple(dict.fromkeys((*_SHELL, *_YAML, *_OTHERS)))
-"""Each once; none holds the zero byte, which no argument and no variable of a program can hold."""
+"""Without duplicates, and without the zero byte, which arguments and environment variables cannot contain."""
 
 LETTERS = "abcXYZ019 \t\n\r'\"\\$`!#&*?|<>()[]{};:,.-_=+~^%@/\x01\x1b\x7f\x85\xa0é\u2028\u2029\ufeff\ufffe日\U0001f600"
 
 
 def random_texts(chance: random.Random, count: int) -> Iterator[str]:
-    """Of up to thirty letters, most of which mean something to somebody."""
+    """Random texts of up to thirty characters, most of which are special in some language."""
     for _ in range(count):
         yield "".join(chance.choices(LETTERS, k=chance.randrange(30)))

@@ -1,4 +1,4 @@
-"""The table of formats in docs/formats.md, from what the tests have."""
+"""The table of formats in docs/formats.md, generated from the tests."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def matrix() -> str:
-    """A row a format; every format is written, read and checked by the suite of all formats."""
+    """One row per format; the suite of all formats writes, reads and checks each of them."""
     rows = ["| format | export | import | check | plans | validated by |", "|---|---|---|---|---:|---|"]
     for name in formats():
         chosen = find_format(name)
@@ -23,26 +23,26 @@ def matrix() -> str:
 
 
 def _validated(name: str) -> str:
-    """What the tests hold its exports against: the versions that are installed, and what the reader of them says it is."""
+    """What exports are validated by: the docstring of the framework's reader, with the installed version."""
     module = name.replace("-", "_")
     reader, pins = HERE / f"{module}.py", HERE / f"{module}.txt"
     if not reader.exists():
         return _own(module)
     pinned = re.search(r"^[\w-]+==[\w.]+$", pins.read_text(encoding="utf-8"), re.MULTILINE) if pins.exists() else None
-    return _said(reader) + (f" ({pinned[0]})" if pinned else "")
+    return _first_sentence(reader) + (f" ({pinned[0]})" if pinned else "")
 
 
 def _own(module: str) -> str:
-    """What the format's own tests say that they do."""
-    return _said(Path(__file__).with_name(f"test_{module}.py"))
+    """The validation that the format's own tests describe."""
+    return _first_sentence(Path(__file__).with_name(f"test_{module}.py"))
 
 
-def _said(path: Path) -> str:
-    """The head of a file's docstring, up to where it goes into detail."""
+def _first_sentence(path: Path) -> str:
+    """The first line of a file's docstring, up to a colon."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.splitlines()[0].partition(": ")[0].rstrip(".")
 
 
 def page(text: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the current table."""
     return with_parts(text, {"matrix": matrix()})

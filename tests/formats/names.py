@@ -1,5 +1,6 @@
-"""Names that other systems accept, as their own packages say them: ``python -m formats.names NAME ...`` from tests/ writes
-profiles/formats/names/NAME.txt again from what ``make frameworks`` installed."""
+"""Names that other frameworks accept, read from their packages: ``python -m formats.names NAME ...`` from tests/ rewrites
+profiles/formats/names/NAME.txt from the installations of ``make frameworks``.
+"""
 
 import sys
 from pathlib import Path
@@ -11,17 +12,17 @@ NAMES = Path(__file__).parents[2] / "profiles" / "formats" / "names"
 
 
 def accepted(name: str) -> tuple[str, ...]:
-    """What the installed package accepts."""
+    """The names that the installed package accepts."""
     return tuple(parsed(name.replace("-", "_"), ["names"]))
 
 
 def listed(name: str) -> tuple[str, ...]:
-    """What our list holds."""
+    """The names in our list."""
     return names(name)
 
 
 def write(name: str) -> None:
-    """The list, from the packages."""
+    """Rewrites the list from the packages."""
     module = name.replace("-", "_")
     packages = ", ".join((Path(__file__).parent / "frameworks" / f"{module}.txt").read_text(encoding="utf-8").split())
     head = f"# What {packages} accept; written by: cd tests && python -m formats.names {name}"

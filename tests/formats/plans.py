@@ -1,4 +1,4 @@
-"""Plans of many kinds that a format can say, for the tests of all formats."""
+"""Plans of many kinds that a format can express, for the tests of all formats."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,13 @@ SITUATIONS = (
     Request(model="qwen3-30b-a3b", gpus="2x8xH100", workload=Workload(seq_len=4096, global_batch=256)),
     Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2048, global_batch=8)),
 )
-"""Dense and sparse, one device and several nodes, whole and adapted, with room and without."""
+"""Dense and MoE models, one device and several nodes, full training and LoRA, with and without free memory."""
 
 TRIED = ("recompute", "offload", "pp_schedule", "reshard_after_forward")
-"""Settings of which the tests of all formats want every value that a format takes; and each degree that it takes, of two."""
+"""Settings that the tests of all formats try with every value that a format supports, besides each supported degree of two."""
 
 CHANGES = 600
-"""Changes that are tried for one situation: most break a law."""
+"""Random changes that are tried for one situation; most of them are illegal."""
 
 
 @cache
@@ -45,31 +45,31 @@ def deck() -> Deck:
 
 ALL = tuple(range(len(SITUATIONS)))
 FEW = (6, (0, 2, 4))
-"""Plans enough for every run: one device and several nodes, dense and sparse, whole and adapted."""
+"""Enough plans for every run: one device and several nodes, dense and MoE models, full training and LoRA."""
 
 
 def plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
-    """Up to so many for each of these situations: the best, and others that differ from them in settings drawn by chance."""
+    """Up to ``count`` plans for each of these situations: the best, and random variations of them."""
     return [plan for index in indices for plan in _plans(format, index, count)]
 
 
 def a_plan(format: str, fits: Callable[[Plan], bool] = lambda plan: True) -> Plan:
-    """The first that fits."""
+    """The first plan that ``fits`` accepts."""
     return next(plan for index in ALL for plan in _plans(format, index, FEW[0]) if fits(plan))
 
 
 def best_plans(format: str, count: int = 12, indices: Sequence[int] = ALL) -> list[Plan]:
-    """The best for each of these situations in which there is one."""
+    """The best plan for each of these situations that has one."""
     return [found[0] for index in indices if (found := _plans(format, index, count))]
 
 
 @cache
 def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
-    request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some systems can no other
-    asked = situation(request)
+    request = replace(SITUATIONS[index], backend=format, allow=("reduce_dtype",))  # FSDP of some frameworks supports no other
+    problem = situation(request)
     try:
-        best = ranked(asked, deck=deck(), limit=count // 3)
-    except InputError:  # the format cannot say the model, or what is trained
+        best = ranked(problem, deck=deck(), limit=count // 3)
+    except InputError:  # the format cannot express the model or the train mode
         return ()
     found = [plan.candidate for plan in best]
     found += [candidate for candidate in (_each(request) if index == 0 else ()) if candidate not in found]
@@ -78,32 +78,32 @@ def _plans(format: str, index: int, count: int) -> tuple[Plan, ...]:
         if len(found) >= count:
             break
         changed = _changed(draws, draws.choice(found), values)
-        if changed not in found and _sayable(format, changed, asked):
+        if changed not in found and _expressible(format, changed, problem):
             found.append(changed)
-    return tuple(price_candidate(asked, candidate, deck=deck()) for candidate in found)
+    return tuple(price_candidate(problem, candidate, deck=deck()) for candidate in found)
 
 
 def _each(request: Request) -> Iterator[Candidate]:
-    """The best with each value of the settings that must all be tried."""
+    """The best candidate with each value of the settings that must all be tried."""
     limits = load_backend(request.backend).limits
     tried: list[tuple[str, KnobValue]] = [(name, value) for name in TRIED for value in limits.get(full_name(name), ())]
     tried += [(name, 2) for name in AXES if 2 in limits.get(full_name(name), (2,))]
     for name, value in tried:
         try:
             yield ranked(situation(replace(request, fix={name: value})), deck=deck(), limit=1)[0].candidate
-        except InputError:  # not here
+        except InputError:  # impossible in this situation
             continue
 
 
 def _values(format: str) -> dict[str, tuple[KnobValue, ...]]:
-    """Settings that the format can say in several ways, with values of them."""
+    """Settings that the format can express with several values, and these values."""
     limits = load_backend(format).limits
     known = {name: limits.get(full_name(name), SETTING_CHOICES.get(name, (1, 2, 4, 8))) for name in SETTING_NAMES}
     return {name: values for name, values in known.items() if len(values) > 1 and full_name(name) not in IN_ENVIRONMENT}
 
 
 def _changed(draws: random.Random, candidate: Candidate, values: dict[str, tuple[KnobValue, ...]]) -> Candidate:
-    """The candidate with one to four settings otherwise; a degree is moved from one axis to another."""
+    """The candidate with one to four random changes; a degree moves from one axis to another."""
     for _ in range(draws.randint(1, 4)):
         name = draws.choice(list(values))
         if name in AXES:
@@ -117,8 +117,8 @@ def _changed(draws: random.Random, candidate: Candidate, values: dict[str, tuple
     return candidate
 
 
-def _sayable(format: str, candidate: Candidate, asked: Situation) -> bool:
-    workload = asked.request.workload
-    if candidate.violations(asked.model, workload, asked.cluster.devices):
+def _expressible(format: str, candidate: Candidate, problem: Situation) -> bool:
+    workload = problem.request.workload
+    if candidate.violations(problem.model, workload, problem.cluster.devices):
         return False
-    return load_backend(format).runs(candidate, asked.model, workload, situation_facts(asked.model, asked.cluster, workload))
+    return load_backend(format).runs(candidate, problem.model, workload, situation_facts(problem.model, problem.cluster, workload))

@@ -1,4 +1,4 @@
-"""Plans of every technique that the exported script has, how their scripts are run, and what ``strategist run`` computes."""
+"""Plans with every technique of the exported script, runs of their scripts, and the reference of ``strategist run``."""
 
 from dataclasses import replace
 from functools import cache
@@ -43,14 +43,14 @@ STEERED = replace(
 EXPERTS = {"model": SPARSE}
 LORA = {"train": "lora", "lora_rank": 4}
 ADAMW = {"optimizer": "adamw"}
-"""Other cases have SGD with long steps, in which a wrong mean of gradients shows."""
+"""Other cases have SGD with a large learning rate, which shows a wrong mean of gradients."""
 
 PIPELINE = {"no_sync": True}
 BOTH = {"sequence_parallel": True, "loss_parallel": True}
-WHOLE = {"fullgraph": True}
+FULLGRAPH = {"fullgraph": True}
 
 Case = tuple[dict, ...]
-"""Layout, knobs, options and what is trained."""
+"""Layout, knobs, options and training (model and workload settings)."""
 
 CASES: dict[str, Case] = {
     "fsdp": ({"dp_shard": 4}, {"recompute": "selective"}, {"reshard_root": True, "optimizer_kernel": "fused"}, ADAMW),
@@ -112,10 +112,10 @@ CASES: dict[str, Case] = {
     "lora x pp x cp": ({"pp": 2, "cp": 2}, {**PIPELINE, "micro_batch": 2}, GATHERED, LORA),
     "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | EXPERTS),
     "lora x experts": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | {"model": MIXTRAL}),
-    "compiled ddp": ({"dp_replicate": 2}, {"compile": True, "micro_batch": 2}, WHOLE),
-    "compiled fsdp": ({"dp_shard": 2}, {"compile": True, "recompute": "full", "micro_batch": 2}, WHOLE),
-    "compiled fsdp, selective": ({"dp_shard": 2}, {"compile": True, "recompute": "selective", "micro_batch": 2}, WHOLE),
-    "compiled tp": ({"tp": 2}, {"compile": True, "micro_batch": 2, **BOTH}, WHOLE),
+    "compiled ddp": ({"dp_replicate": 2}, {"compile": True, "micro_batch": 2}, FULLGRAPH),
+    "compiled fsdp": ({"dp_shard": 2}, {"compile": True, "recompute": "full", "micro_batch": 2}, FULLGRAPH),
+    "compiled fsdp, selective": ({"dp_shard": 2}, {"compile": True, "recompute": "selective", "micro_batch": 2}, FULLGRAPH),
+    "compiled tp": ({"tp": 2}, {"compile": True, "micro_batch": 2, **BOTH}, FULLGRAPH),
     "compiled experts": ({"dp_shard": 2}, {"compile": True, "micro_batch": 2}, {}, EXPERTS),
     "fp16 ddp": ({"dp_replicate": 2}, {}, {}, {"precision": "fp16"}),
     "fp16 fsdp": ({"dp_shard": 2}, {"recompute": "full"}, {"optimizer_kernel": "for_loop"}, {"precision": "fp16"}),
@@ -138,14 +138,14 @@ def planned(
     options: dict = {},  # noqa: B006
     trained: dict = {},  # noqa: B006
 ) -> Plan:
-    """A plan with these settings; what is trained is the dense model with SGD, but for what ``trained`` says."""
-    said = {"precision": "fp32", "optimizer": "sgd", **trained}
-    model = said.pop("model", DENSE)
+    """A plan with these settings; ``trained`` replaces the default of the dense model with SGD in fp32."""
+    workload_settings = {"precision": "fp32", "optimizer": "sgd", **trained}
+    model = workload_settings.pop("model", DENSE)
     devices = Layout(**layout).world_size
-    workload = Workload(seq_len=64, global_batch=8, **said)
-    asked = situation(Request(model=model.name, gpus=f"{devices}xcpu", workload=workload), model)
+    workload = Workload(seq_len=64, global_batch=8, **workload_settings)
+    problem = situation(Request(model=model.name, gpus=f"{devices}xcpu", workload=workload), model)
     candidate = Candidate(layout=Layout(**layout), knobs=Knobs(**knobs), options=Options(**options))
-    return price_candidate(asked, candidate, deck=deck())
+    return price_candidate(problem, candidate, deck=deck())
 
 
 @cache
@@ -155,12 +155,12 @@ def plan_of(name: str) -> Plan:
 
 
 def rate(plan: Plan) -> float:
-    """The learning rate of a case: SGD's steps are so long that every gradient shows."""
+    """The learning rate of a case: large for SGD, so that every gradient matters."""
     return 1.0 if plan.workload.optimizer == "sgd" else 1e-3
 
 
 def exported(plan: Plan, folder: Path, changes: dict[str, str] = {}) -> tuple[str, ...]:  # noqa: B006
-    """Writes the files of a plan, with some texts replaced; the command that starts them."""
+    """Writes the files of a plan, with some texts replaced, and returns the command that starts them."""
     folder.mkdir(parents=True)
     written = write(plan, {})
     replaced = {"LEARNING_RATE = 0.001": f"LEARNING_RATE = {rate(plan)}", **changes}
@@ -177,8 +177,9 @@ Figures = list[tuple[float, float]]
 
 
 def trained(plan: Plan, folder: Path, *arguments: str, changes: dict[str, str] = {}) -> Figures:  # noqa: B006
-    """What the script of a plan prints. torch's ring knows CUDA's kernels only, so it gets the processor's here; compiled layers
-    are traced, and run by torch's own kernels."""
+    """The figures that the script of a plan prints. torch's ring attention supports CUDA kernels only, so a CPU kernel is
+    registered; compiled layers are traced and run by torch's eager kernels.
+    """
     compiler = {"fullgraph=FULLGRAPH)": "fullgraph=FULLGRAPH, backend='aot_eager')"}
     exported(plan, folder, {**compiler, **changes})
     ring = plan.candidate.layout.cp > 1 and plan.candidate.options.cp_attention == "sdpa"
@@ -189,17 +190,17 @@ def trained(plan: Plan, folder: Path, *arguments: str, changes: dict[str, str] =
 
 
 def figures_in(text: str) -> Figures:
-    """Loss and norm of each step that a script printed."""
+    """Loss and gradient norm of each step that a script printed."""
     lines = [line.split() for line in text.splitlines() if line.startswith("step ")]
     return [(float(words[3]), float(words[5])) for words in lines]
 
 
 def run_alone(trained: dict, folder: Path, steps: int = STEPS, **settings: object) -> Figures:
-    """What ``strategist run`` computes in one process."""
+    """The figures of ``strategist run`` in one process."""
     plan = planned({}, {"micro_batch": 4}, {}, trained)
     folder.mkdir(parents=True)
-    asked = TrialSettings(steps=steps, warmup_steps=0, learning_rate=rate(plan), **settings)  # type: ignore[arg-type]
-    done = forked(1, trial_arguments(plan, folder, asked))
+    trial_settings = TrialSettings(steps=steps, warmup_steps=0, learning_rate=rate(plan), **settings)  # type: ignore[arg-type]
+    done = forked(1, trial_arguments(plan, folder, trial_settings))
     assert done.returncode == 0, done.stderr[-3000:]
     [record] = records(folder)
     return list(zip(record.losses, record.grad_norms, strict=True))

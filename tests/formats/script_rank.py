@@ -1,4 +1,4 @@
-"""One rank of an exported script; ``ring`` before it registers the kernel that torch's ring attention lacks on processors."""
+"""One rank of an exported script; the argument ``ring`` before it registers the CPU kernel that torch's ring attention lacks."""
 
 import runpy
 import sys

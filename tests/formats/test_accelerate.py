@@ -1,4 +1,4 @@
-"""The file of accelerate config: what accelerate's launcher makes of exported plans, and what is read of people's files."""
+"""The file of accelerate config: exported plans as accelerate's launcher reads them, and imports of users' files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def imported(folder: Path, config: dict[str, Any], gpus: str = "8xH100", **setti
 
 
 def fsdp(**entries: Any) -> dict[str, Any]:
-    """A file of FSDP2 on eight devices."""
+    """A file with FSDP2 on eight devices."""
     section = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", **entries}
     return {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 8, "fsdp_config": section}
 
@@ -49,8 +49,8 @@ def codes(review: Review) -> dict[str, str]:
     }
 
 
-def understood(plan: Plan, kind: str) -> dict[str, Any]:
-    """What accelerate must understand of a plan's file."""
+def expected_settings(plan: Plan, kind: str) -> dict[str, Any]:
+    """The settings that accelerate must read from a plan's file."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     found: dict[str, Any] = {
         "processes": plan.cluster.devices, "nodes": plan.cluster.nodes, "per_node": plan.cluster.gpus_per_node,
@@ -77,7 +77,7 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+def test_accelerate_reads_exported_plans_correctly(tmp_path: Path) -> None:
     tried = plans("accelerate")
     paths = []
     for index, plan in enumerate(tried):
@@ -86,14 +86,14 @@ def test_accelerate_understands_an_exported_plan_as_it_is(tmp_path: Path) -> Non
     kinds = set()
     for plan, found in zip(tried, parsed("accelerate", ["check", *map(str, paths)]), strict=True):
         assert "refused" not in found, (found, plan.candidate)
-        expected = understood(plan, found["kind"])
+        expected = expected_settings(plan, found["kind"])
         assert {name: found[name] for name in expected} == expected, plan.candidate
         kinds.add(found["kind"])
     assert kinds >= {"fsdp", "deepspeed", "one"}
 
 
-def test_what_a_plan_leaves_open_is_answered_as_the_launcher_needs_it() -> None:
-    """FSDP2 on GPUs; layers are compiled one by one, for one shape."""
+def test_exports_contain_the_keys_that_the_launcher_requires() -> None:
+    """FSDP2 on GPUs; layers are compiled one by one, with static shapes."""
     plan = a_plan("accelerate", lambda plan: plan.candidate.layout.dp_shard > 1)
     compiled = replace(plan, candidate=replace(plan.candidate, knobs=replace(plan.candidate.knobs, compile=True, offload="none")))
     found = configuration(replace(compiled, candidate=replace(compiled.candidate, layout=Layout(dp_shard=plan.cluster.devices))))
@@ -105,12 +105,12 @@ def test_what_a_plan_leaves_open_is_answered_as_the_launcher_needs_it() -> None:
 
 
 @pytest.mark.full
-def test_the_names_are_those_of_the_launcher() -> None:
+def test_listed_names_equal_those_of_the_launcher() -> None:
     assert listed("accelerate") == accepted("accelerate")
 
 
 @pytest.mark.full
-def test_every_configuration_of_trl_is_read() -> None:
+def test_every_config_file_of_trl_is_read() -> None:
     found = parsed("accelerate", ["shipped"])
     assert len(found) >= 7
     for path in found:
@@ -150,12 +150,12 @@ def test_every_configuration_of_trl_is_read() -> None:
         (fsdp() | {"dynamo_config": {"dynamo_backend": "no"}}, {"compile": False}),
     ],
 )  # fmt: skip
-def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     review = imported(tmp_path, config)
     assert {name: setting(review, name) for name in expected} == expected
 
 
-def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
+def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     config = {
         "distributed_type": "DEEPSPEED",
         "deepspeed_config": {"deepspeed_config_file": "zero.json"},
@@ -171,9 +171,9 @@ def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
     assert found.plan.accumulation == 4
 
 
-def test_what_the_script_decides_is_told(tmp_path: Path) -> None:
-    told = [found.message for found in imported(tmp_path, fsdp()).findings if found.code == "FMT-003"]
-    assert [text.split(":")[0].removeprefix("nothing says ") for text in told] == ["global_batch", "optimizer", "micro_batch"]
+def test_settings_of_the_training_script_are_reported_as_assumed(tmp_path: Path) -> None:
+    texts = [found.message for found in imported(tmp_path, fsdp()).findings if found.code == "FMT-003"]
+    assert [text.split(":")[0].removeprefix("nothing says ") for text in texts] == ["global_batch", "optimizer", "micro_batch"]
     given = [found.message for found in imported(tmp_path, fsdp(), micro_batch=2).findings if found.code == "FMT-003"]
     assert "micro_batch" not in " ".join(given)
 
@@ -195,7 +195,7 @@ def test_what_the_script_decides_is_told(tmp_path: Path) -> None:
         ({"distributed_type": "MEGATRON_LM", "megatron_lm_config": {"megatron_lm_tp_degree": 2}}, "FMT-002", "Megatron"),
     ],
 )
-def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
     assert words in codes(imported(tmp_path, config))[code]
 
 
@@ -210,13 +210,13 @@ def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], co
         fsdp() | {"parallelism_config": {"parallelism_config_tp_size": 0}},
     ],
 )
-def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
         imported(tmp_path, config)
     assert "accelerate.yaml:" in str(caught.value)
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "formats" / "accelerate.yaml"
     given = ["--model", "8b", "--gpus", "8xH100", "--seq-len", "4096", "--global-batch", "64", "--fix", "micro_batch=1"]
     assert main(["check", str(path), *given]) == 0

@@ -1,4 +1,4 @@
-"""Which words of a command are options of ``accelerate launch``, and which are the program's."""
+"""Options of ``accelerate launch`` are separated from the program's own arguments."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def shown(command: Command) -> str:
         ("trl dpo --accelerate_config zero3", "trl dpo"),
     ],
 )
-def test_the_program_and_its_own_words(text: str, program: str) -> None:
+def test_launcher_options_are_separated_from_the_program(text: str, program: str) -> None:
     found = parts(text)
     assert found is not None
     assert found[1] == program
@@ -41,5 +41,5 @@ def test_the_program_and_its_own_words(text: str, program: str) -> None:
     "text",
     ["torchrun --nproc-per-node 8 train.py", "accelerate config", "echo accelerate launch train.py", "trl env", "echo trl sft"],
 )
-def test_other_commands_are_left(text: str) -> None:
+def test_other_commands_are_not_split(text: str) -> None:
     assert parts(text) is None

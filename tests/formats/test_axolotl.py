@@ -1,4 +1,4 @@
-"""Axolotl's configurations, as people have them, and as Axolotl takes those that we write."""
+"""Axolotl's configurations: imports of users' files, and our exports as Axolotl reads them."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def codes(found: ParsedConfig) -> list[str]:
     return [item.code for item in found.findings]
 
 
-def test_what_it_does_by_itself() -> None:
+def test_defaults_are_those_of_axolotl() -> None:
     found = read("base_model: Qwen/Qwen2.5-7B\ndatasets: []\nsample_packing: true\n")
     assert found.settings == {
         "micro_batch": 1, "tp": 1, "cp": 1, "compile": False, "recompute": "none", "activation_offload": False,
@@ -43,7 +43,7 @@ def test_what_it_does_by_itself() -> None:
     assert codes(found) == []
 
 
-def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     found = parse_config(load(EXAMPLE), FORMAT)
     assert (found.workload["train"], found.workload["lora_rank"], found.spare) == ("qlora", 16, "dp_shard")
     assert (found.settings["reshard_after_forward"], found.settings["recompute"]) == (True, "full")
@@ -64,12 +64,12 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
         (LORA.replace("bf16: auto", "fp16: true"), "fp16", "fp32"),
     ],
 )
-def test_what_is_loaded_in_half_is_trained_so_unless_it_is_sharded(text: str, precision: str, reduced: str) -> None:
+def test_bf16_without_sharding_or_adapters_is_pure_bf16(text: str, precision: str, reduced: str) -> None:
     found = read(text)
     assert (found.workload["precision"], found.settings["reduce_dtype"]) == (precision, reduced)
 
 
-def test_degrees() -> None:
+def test_degrees_are_read() -> None:
     found = read(f"{SHARDED}dp_shard_size: 2\ndp_replicate_size: 2\ntensor_parallel_size: 4\ncontext_parallel_size: 2\n")
     assert {name: found.settings[name] for name in ("dp_shard", "dp_replicate", "tp", "cp")} == {
         "dp_shard": 2, "dp_replicate": 2, "tp": 4, "cp": 2,
@@ -77,7 +77,7 @@ def test_degrees() -> None:
     assert found.spare == ""
 
 
-def test_old_names_of_fsdp() -> None:
+def test_old_fsdp_names_are_read() -> None:
     old = (
         "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_offload_params: true\n"
     )
@@ -86,7 +86,7 @@ def test_old_names_of_fsdp() -> None:
     assert codes(found) == []
 
 
-def test_its_deepspeed_files_by_name() -> None:
+def test_shipped_deepspeed_files_are_known_by_name() -> None:
     found = read(f"{FULL}deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n")
     assert (found.settings["offload"], found.workload["precision"], found.spare) == ("all", "bf16", "dp_shard")
     assert codes(found) == ["FMT-003"]
@@ -101,17 +101,17 @@ def test_its_deepspeed_files_by_name() -> None:
         ("gradient_checkpointing: false", "none", False),
     ],
 )
-def test_recomputation(line: str, recompute: str, moved: bool) -> None:
+def test_recomputation_and_activation_offload_are_read(line: str, recompute: str, moved: bool) -> None:
     settings = read(f"{FULL}{line}\n").settings
     assert (settings["recompute"], settings["activation_offload"]) == (recompute, moved)
 
 
-def test_a_whole_batch() -> None:
+def test_batch_size_is_the_global_batch() -> None:
     found = read(f"{FULL}batch_size: 64\n")
     assert (found.workload["global_batch"], found.accumulation) == (64, None)
 
 
-def test_what_no_setting_says_is_told() -> None:
+def test_unsupported_entries_are_findings() -> None:
     for name in UNPRICED_ENTRIES:
         for value in ("2", "1", "true"):
             assert codes(read(f"{FULL}{name}: {value}\n")) == ["FMT-002"], name
@@ -124,18 +124,18 @@ def test_what_no_setting_says_is_told() -> None:
     assert codes(read(f"{FULL}optimizer: lion_8bit\n")) == ["FMT-002"]
 
 
-def test_texts_that_are_not_packed_are_told() -> None:
+def test_unpacked_samples_are_a_finding() -> None:
     assert codes(read(FULL.replace("sample_packing: true\n", ""))) == ["FMT-003"]
 
 
-def test_a_misspelt_name_has_a_near_one() -> None:
+def test_a_misspelt_name_gets_a_suggestion() -> None:
     found = read(f"{FULL}gradient_acumulation_steps: 4\n")
     assert codes(found) == ["FMT-001"]
     assert "did you mean gradient_accumulation_steps" in str(found.findings[0])
 
 
 @pytest.mark.parametrize("line", ["micro_batch_size: many", "bf16: perhaps", "gradient_checkpointing: often", "dp_shard_size: x"])
-def test_wrong_values_have_their_place(line: str) -> None:
+def test_invalid_values_are_refused_with_their_position(line: str) -> None:
     name = line.partition(":")[0]
     text = "".join(f"{kept}\n" for kept in SHARDED.splitlines() if not kept.startswith(f"{name}:"))
     with pytest.raises(FileError, match=name) as caught:
@@ -144,13 +144,13 @@ def test_wrong_values_have_their_place(line: str) -> None:
 
 
 @pytest.mark.full
-def test_the_names_are_those_of_the_package() -> None:
+def test_listed_names_equal_those_of_the_package() -> None:
     assert set(listed("axolotl")) == set(accepted("axolotl"))
     assert {*SETTING_ENTRIES.values(), *UNPRICED_ENTRIES} <= {*listed("axolotl")}
 
 
 @pytest.mark.full
-def test_axolotl_understands_what_is_written(tmp_path: Path) -> None:
+def test_axolotl_reads_exported_plans_correctly(tmp_path: Path) -> None:
     tried = plans("axolotl")
     without_ring = [plan for plan in tried if plan.candidate.layout.cp == 1]  # the ring's kernels need CUDA to be imported
     assert len(without_ring) > len(tried) / 2
@@ -159,13 +159,13 @@ def test_axolotl_understands_what_is_written(tmp_path: Path) -> None:
         path = tmp_path / f"{index}.yaml"
         path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
         paths.append(str(path))
-    for plan, said in zip(without_ring, parsed("axolotl", ["check", *paths]), strict=True):
+    for plan, result in zip(without_ring, parsed("axolotl", ["check", *paths]), strict=True):
         layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
-        assert (said["micro_batch_size"], said["gradient_accumulation_steps"]) == (knobs.micro_batch, plan.accumulation)
-        assert (said["sequence_len"], said["tensor_parallel_size"]) == (workload.seq_len, layout.tp)
-        assert (said["gradient_checkpointing"] is not False) == (knobs.recompute == "full")
-        assert said["adapter"] == (None if workload.train == "full" else workload.train)
+        assert (result["micro_batch_size"], result["gradient_accumulation_steps"]) == (knobs.micro_batch, plan.accumulation)
+        assert (result["sequence_len"], result["tensor_parallel_size"]) == (workload.seq_len, layout.tp)
+        assert (result["gradient_checkpointing"] is not False) == (knobs.recompute == "full")
+        assert result["adapter"] == (None if workload.train == "full" else workload.train)
         if layout.fsdp_ranks > 1:
-            assert (said["dp_shard_size"], said["dp_replicate_size"]) == (layout.dp_shard, layout.dp_replicate)
-            assert said["fsdp_config"]["reshard_after_forward"] is knobs.reshard_after_forward
-            assert said["fsdp_config"]["offload_params"] is (knobs.offload == "all")
+            assert (result["dp_shard_size"], result["dp_replicate_size"]) == (layout.dp_shard, layout.dp_replicate)
+            assert result["fsdp_config"]["reshard_after_forward"] is knobs.reshard_after_forward
+            assert result["fsdp_config"]["offload_params"] is (knobs.offload == "all")

@@ -1,4 +1,4 @@
-"""A format asks for entries; what nobody asked for is left."""
+"""Entries that a format reads, and entries that it has not read."""
 
 import pytest
 
@@ -22,24 +22,24 @@ def entries() -> Entries:
     return Entries(parse(TEXT, "x.yaml"))
 
 
-def test_numbers_are_read_as_people_write_them(entries: Entries) -> None:
+def test_whole_numbers_are_read_from_strings_and_floats(entries: Entries) -> None:
     assert (entries.whole("a"), entries.whole("b"), entries.whole("c")) == (4, 8, 100)
     assert entries.whole("nothing", "a") == 4
     assert entries.whole("nothing") is None
 
 
-def test_what_is_left_to_the_program_is_not_said(entries: Entries) -> None:
+def test_auto_and_null_count_as_unset(entries: Entries) -> None:
     assert entries.whole("f") is None
     assert entries.get("g.i") is None
 
 
-def test_flags_and_words(entries: Entries) -> None:
+def test_booleans_and_choices_are_read(entries: Entries) -> None:
     assert (entries.flag("d"), entries.flag("e"), entries.flag("nothing")) == (True, False, None)
     assert entries.word({"word": 1}, "g.h") == 1
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("read", "message"),
     [
         (lambda entries: entries.whole("d"), "x.yaml:5:1: d is True: a whole number from 1 on is needed"),
         (lambda entries: entries.whole("a", least=5), "a is 4: a whole number from 5"),
@@ -48,13 +48,13 @@ def test_flags_and_words(entries: Entries) -> None:
         (lambda entries: entries.word({"x": 1, "y": 2}, "g.h"), "g.h is word: one of x, y is needed"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_place(entries: Entries, asked, message: str) -> None:
+def test_an_invalid_value_is_refused_with_its_position(entries: Entries, read, message: str) -> None:
     with pytest.raises(FileError) as caught:
-        asked(entries)
+        read(entries)
     assert message in str(caught.value)
 
 
-def test_what_nobody_asked_for_is_left(entries: Entries) -> None:
+def test_left_returns_the_entries_that_were_not_read(entries: Entries) -> None:
     entries.whole("a")
     entries.get("b", "c")
     assert [entry.name for entry in entries.left()] == ["d", "e", "f", "g.h", "g.i"]

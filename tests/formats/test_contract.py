@@ -1,4 +1,4 @@
-"""What every format holds: what it says comes back as it was, what it cannot say is told, and no text gets out of its place."""
+"""Contract of every format: supported settings survive a round trip, unsupported ones are findings, and texts are quoted."""
 
 import re
 from contextlib import suppress
@@ -26,9 +26,7 @@ from strategist.programs.backends import load_backend
 from strategist.programs.program_backend import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
-GENERATED = pytest.mark.parametrize(
-    "made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)]
-)
+MADE = pytest.mark.parametrize("made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)])
 WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
 
 
@@ -37,13 +35,13 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def described(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
-    """What the format's file of a plan describes; what a format does not say itself is given as the plan has it."""
-    return understood_of(find_format(name).write(plan, {"tp": "because"}), plan, name)
+def exported_setup(plan: Plan, name: str) -> tuple[Source, Format, Setup]:
+    """The setup that the format's file of a plan describes; settings that the format cannot express are taken from the plan."""
+    return setup_of_files(find_format(name).write(plan, {"tp": "because"}), plan, name)
 
 
-def understood_of(written: ExportedFiles, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
-    """What the first of these files describes, in the same way."""
+def setup_of_files(written: ExportedFiles, plan: Plan, name: str) -> tuple[Source, Format, Setup]:
+    """The setup that the first of these files describes, completed from the plan."""
     chosen, first = find_format(name), written.files[0]
     source = parse(first.text, first.name)
     assert recognise(source).name == name
@@ -52,24 +50,24 @@ def understood_of(written: ExportedFiles, plan: Plan, name: str) -> tuple[Source
     if "global_batch" in workload and found.accumulation is not None:
         del workload["global_batch"]
     model = {"model": plan.model.name} if found.model is None else {}
-    elsewhere = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
-    return source, chosen, setup(source, found, GivenValues(gpus=plan.cluster.name, workload=workload, settings=elsewhere, **model))
+    from_plan = {key: value_of(plan.candidate, key) for key in found.unsaid if key in SETTING_NAMES and key not in found.settings}
+    return source, chosen, setup(source, found, GivenValues(gpus=plan.cluster.name, workload=workload, settings=from_plan, **model))
 
 
-def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
-    """What comes back of a plan: settings and workload."""
-    _, _, made = described(plan, name)
+def round_trip(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, object]]:
+    """The plan, with settings and workload after export and import."""
+    _, _, made = exported_setup(plan, name)
     assert not [item for item in made.findings if item.code in ("FMT-001", "FMT-002", "FMT-004", "FMT-008")]
     settings = {key: value_of(made.candidate, key) for key in SETTING_NAMES}
     assert made.situation.model == plan.model
     return plan, settings, vars(made.situation.request.workload)
 
 
-@GENERATED
-def test_what_a_format_can_say_comes_back_as_it_was(name: str, made: tuple[int, tuple[int, ...]]) -> None:
+@MADE
+def test_supported_plans_survive_export_and_import(name: str, made: tuple[int, tuple[int, ...]]) -> None:
     tried = plans(name, *made)
     assert tried
-    for plan, settings, workload in (again(plan, name) for plan in tried):
+    for plan, settings, workload in (round_trip(plan, name) for plan in tried):
         differing = {
             key: (show_value(value_of(plan.candidate, key)), show_value(settings[key]))
             for key in SETTING_NAMES
@@ -79,8 +77,8 @@ def test_what_a_format_can_say_comes_back_as_it_was(name: str, made: tuple[int, 
         assert workload == vars(plan.workload)
 
 
-def test_each_setting_that_a_format_takes_is_among_the_plans(name: str) -> None:
-    """Else nothing above would show that it comes back."""
+def test_the_plans_cover_every_supported_value(name: str) -> None:
+    """Otherwise the round trip would not cover it."""
     seen = {(key, value_of(plan.candidate, key)) for plan in plans(name, *FEW) for key in SETTING_NAMES}
     limits = load_backend(name).limits
     for key in TRIED:
@@ -92,19 +90,19 @@ HEAD = re.compile(r"# (\d+) sequences of (\d+) tokens a step, ([\w-]+), (\w+)$",
 REMARK = re.compile(rf"# ({'|'.join(SETTING_NAMES)}) ([^\s:]+)(?::|$)", re.MULTILINE)
 
 
-def test_the_comments_of_a_file_say_what_the_file_says(name: str) -> None:
-    """Of plans that the format can say, and of those of our own runtime, of which it can say less."""
+def test_comments_of_exported_files_match_their_values(name: str) -> None:
+    """For plans that the format supports, and for native plans, which it supports in part."""
     claims = 0
     for plan in (*plans(name, *FEW), *plans("native", *FEW)):
         try:
             written = export_plan(plan, name)
         except InputError:
             continue
-        _, _, made = understood_of(written, plan, name)
+        _, _, made = setup_of_files(written, plan, name)
         workload = made.situation.request.workload
         text = "\n".join(file.text for file in written.files)
-        for said in HEAD.findall(text):
-            assert said == (str(workload.global_batch), str(workload.seq_len), workload.precision, workload.optimizer)
+        for stated in HEAD.findall(text):
+            assert stated == (str(workload.global_batch), str(workload.seq_len), workload.precision, workload.optimizer)
             claims += 1
         for setting, value in REMARK.findall(text):
             if full_name(setting) in IN_ENVIRONMENT:
@@ -115,7 +113,7 @@ def test_the_comments_of_a_file_say_what_the_file_says(name: str) -> None:
     assert claims
 
 
-def test_what_a_file_lacks_is_in_its_head_and_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_inputs_are_listed_in_the_file_and_printed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = a_plan(name)
     codec.save(plan, tmp_path / "plan.json")
     assert main(["export", str(tmp_path / "plan.json"), "--to", name, "-o", str(tmp_path / "out")]) == 0
@@ -128,8 +126,8 @@ def test_what_a_file_lacks_is_in_its_head_and_told(name: str, tmp_path: Path, ca
         assert f"missing: {need}\n" in printed
 
 
-def test_a_learning_rate_is_written_or_told(name: str) -> None:
-    """A plan has none, and each system's own is another: the exported script of torch has that of ``strategist run``."""
+def test_a_learning_rate_is_written_or_listed_as_missing(name: str) -> None:
+    """A plan has no learning rate; the exported PyTorch script has the default of ``strategist run``."""
     written = find_format(name).write(a_plan(name), {})
     if name == "pytorch":
         assert any(f"LEARNING_RATE = {TrialSettings.learning_rate}" in file.text for file in written.files)
@@ -137,7 +135,7 @@ def test_a_learning_rate_is_written_or_told(name: str) -> None:
         assert any("learning rate" in need for need in written.needs)
 
 
-def test_weights_data_and_tokenizer_come_in_the_place_of_placeholders(name: str) -> None:
+def test_weights_data_and_tokenizer_replace_their_placeholders(name: str) -> None:
     written, given = find_format(name).write(a_plan(name), {}), {"weights": "/w/1", "data": "s3://d/t.bin", "tokenizer": "org/t"}
     filled = written.with_inputs(given)
     for item in written.placeholders:
@@ -146,14 +144,14 @@ def test_weights_data_and_tokenizer_come_in_the_place_of_placeholders(name: str)
         assert item.need not in filled.needs
     assert {item.need for item in written.placeholders} - {""} <= set(written.needs)
     plan, same = a_plan(name), written.with_inputs({"data": given["data"], "tokenizer": given["tokenizer"]})
-    assert understood_of(same, plan, name)[2].candidate == understood_of(written, plan, name)[2].candidate
+    assert setup_of_files(same, plan, name)[2].candidate == setup_of_files(written, plan, name)[2].candidate
     for wrong in ("a b", "a;b", "$(a)", "a\nb", '"', "-a", "a:"):
         with pytest.raises(InputError, match="is written into scripts"):
             written.with_inputs({"data": wrong})
 
 
-def test_a_comment_stays_one(name: str) -> None:
-    """Reasons come from cards, which anybody may write."""
+def test_hostile_reasons_stay_inside_comments(name: str) -> None:
+    """Reasons come from cards, which may come from any source."""
     plan = a_plan(name)
     chosen = find_format(name)
     evil = dict.fromkeys(SETTING_NAMES, "x\n\ry: 1\u2028\x00 */ \"\"\" ''' ]] $(touch /tmp/canary) `id` #")
@@ -162,8 +160,8 @@ def test_a_comment_stays_one(name: str) -> None:
         assert {key: entry.value for key, entry in read.items()} == {key: entry.value for key, entry in expected.items()}
 
 
-def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> None:
-    """Plans of our own runtime, which does more than any format says."""
+def test_unsupported_plans_are_refused_or_have_a_finding(name: str) -> None:
+    """Plans of the native runtime, which supports more than any format."""
     limits, refused = load_backend(name), 0
     for plan in plans("native", *FEW):
         facts = situation_facts(plan.model, plan.cluster, plan.workload)
@@ -179,12 +177,13 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
     assert refused
 
 
-@GENERATED
-def test_the_best_plan_for_a_format_and_a_check_of_its_export_say_the_same(name: str, made: tuple[int, tuple[int, ...]]) -> None:
-    """Both are priced as the format's own system runs them; where the file tells facts that the system's profile has otherwise,
-    such as logits in pieces, no more is needed than was said."""
+@MADE
+def test_checking_an_export_gives_the_planned_step_and_memory(name: str, made: tuple[int, tuple[int, ...]]) -> None:
+    """Both are priced with the stack of the format's framework; if the file states facts that differ from the stack's profile, such
+    as chunked logits, the check is at most as high.
+    """
     for plan in best_plans(name, *made):
-        source, chosen, made = described(plan, name)
+        source, chosen, made = exported_setup(plan, name)
         checked = imported(source, chosen, made, deck=deck()).plan
         assert checked is not None
         assert checked.stack == plan.stack == load_backend(name).stack != ""

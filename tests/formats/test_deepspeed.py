@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON: what DeepSpeed itself understands of exported plans, and what is understood of files that people have."""
+"""DeepSpeed's JSON: exported plans as DeepSpeed reads them, and imports of users' files."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def codes(review: Review) -> dict[str, str]:
 
 
 COMMENTED = """{
-  // ZeRO, as people note it beside
+  // ZeRO, with a comment
   "zero_optimization": {"stage": 3, /* of three */ "stage3_prefetch_bucket_size": 1e7,},
   "train_micro_batch_size_per_gpu": 2, # a device
   "tensorboard": {"output_path": "http://a/b#c"},
@@ -49,8 +49,8 @@ COMMENTED = """{
 """
 
 
-def test_comments_and_commas_at_ends_are_read_as_deepspeed_reads_them(tmp_path: Path) -> None:
-    """It reads by hjson; every place stays what it is in the file."""
+def test_comments_and_trailing_commas_are_read_like_hjson(tmp_path: Path) -> None:
+    """DeepSpeed parses with hjson; positions are those of the file."""
     review = imported(tmp_path, COMMENTED)
     assert (setting(review, "dp_shard"), setting(review, "micro_batch")) == (8, 2)
     [wrong] = [found for found in review.findings if found.code == "FMT-001"]
@@ -60,13 +60,13 @@ def test_comments_and_commas_at_ends_are_read_as_deepspeed_reads_them(tmp_path: 
 @pytest.mark.parametrize(
     "text", [COMMENTED.replace('"train_micro', '"per_device_train_batch_size": 1, "x'), '{"a": 1, // b\n "c"}']
 )
-def test_json_of_other_programs_has_no_comments(text: str, tmp_path: Path) -> None:
+def test_comments_in_json_of_other_formats_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is not JSON"):
         imported(tmp_path, text.replace("zero_optimization", "other"))
 
 
-def understood(plan: Plan) -> dict[str, Any]:
-    """What DeepSpeed must understand of a plan's file."""
+def expected_settings(plan: Plan) -> dict[str, Any]:
+    """The settings that DeepSpeed must read from a plan's file."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     half = workload.precision != "fp32"
     reduced = HALF[workload.precision] if knobs.reduce_dtype == "bf16" else "torch.float32"
@@ -92,7 +92,7 @@ def understood(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_deepspeed_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+def test_deepspeed_reads_exported_plans_correctly(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("deepspeed")):
         path = tmp_path / f"{index}.json"
@@ -101,17 +101,17 @@ def test_deepspeed_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None
     assert len(by_ranks) > 1
     for ranks, group in by_ranks.items():
         for (plan, _), found in zip(group, parsed("deepspeed", ["check", str(ranks), *(path for _, path in group)]), strict=True):
-            expected = understood(plan)
+            expected = expected_settings(plan)
             assert {name: found.get(name, found) for name in expected} == expected, plan.candidate
 
 
 @pytest.mark.full
-def test_the_names_are_those_that_deepspeed_reads() -> None:
+def test_listed_names_equal_those_that_deepspeed_reads() -> None:
     assert listed("deepspeed") == accepted("deepspeed")
 
 
 @pytest.mark.full
-def test_every_configuration_of_the_package_is_read() -> None:
+def test_every_configuration_of_the_package_is_imported() -> None:
     found = parsed("deepspeed", ["shipped"])
     assert len(found) >= 4
     for path in found:
@@ -121,7 +121,7 @@ def test_every_configuration_of_the_package_is_read() -> None:
 
 
 @pytest.mark.full
-def test_deepspeed_refuses_what_is_said_to_be_refused(tmp_path: Path) -> None:
+def test_configurations_with_an_error_are_refused_by_deepspeed_too(tmp_path: Path) -> None:
     refused: list[dict[str, Any]] = [
         {"zero_optimization": {"stage": 3, "mics_shard_size": 8}},
         {"elasticity": {"enabled": False}},
@@ -136,8 +136,8 @@ def test_deepspeed_refuses_what_is_said_to_be_refused(tmp_path: Path) -> None:
     assert all("refused" in found for found in parsed("deepspeed", ["check", "8", *map(str, paths)]))
 
 
-def test_the_file_of_a_trainer_of_transformers_leaves_much_to_it(tmp_path: Path) -> None:
-    """The template of its guide on DeepSpeed, shortened."""
+def test_auto_values_are_reported_as_assumed(tmp_path: Path) -> None:
+    """The template of transformers' guide on DeepSpeed, shortened."""
     auto = {"enabled": "auto"}
     zero = {
         "stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": True}, "overlap_comm": True, "sub_group_size": 1e9,
@@ -149,8 +149,8 @@ def test_the_file_of_a_trainer_of_transformers_leaves_much_to_it(tmp_path: Path)
     assert setting(review, "offload") == "optimizer"
     assert setting(review, "reshard_after_forward") is True
     assert setting(review, "dp_shard") == 8
-    said = [found.message for found in review.findings if found.code == "FMT-003"]
-    assert [text.split(":")[0].removeprefix("nothing says ") for text in said] == [
+    assumed = [found.message for found in review.findings if found.code == "FMT-003"]
+    assert [text.split(":")[0].removeprefix("nothing says ") for text in assumed] == [
         "seq_len", "global_batch", "precision", "optimizer", "recompute",
     ]  # fmt: skip
     assert codes(review).keys() <= {"FMT-009"}
@@ -188,7 +188,7 @@ def test_the_file_of_a_trainer_of_transformers_leaves_much_to_it(tmp_path: Path)
         ({"activation_checkpointing": {"cpu_checkpointing": True}}, {"recompute": "full", "activation_offload": True}),
     ],
 )  # fmt: skip
-def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     review = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, **config})
     assert {name: setting(review, name) for name in expected} == expected
 
@@ -204,9 +204,7 @@ def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected
     ],
 )
 @pytest.mark.full
-def test_batches_follow_from_each_other_as_in_deepspeed(
-    tmp_path: Path, batches: dict[str, Any], whole: int, accumulation: int
-) -> None:
+def test_batch_sizes_are_derived_like_in_deepspeed(tmp_path: Path, batches: dict[str, Any], whole: int, accumulation: int) -> None:
     plan = imported(tmp_path, batches).plan
     assert plan is not None
     assert (plan.workload.global_batch, plan.accumulation) == (whole, accumulation)
@@ -234,12 +232,12 @@ def test_batches_follow_from_each_other_as_in_deepspeed(
         ({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e9}}, "FMT-009", "stage3_max_live_parameters"),
     ],
 )  # fmt: skip
-def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
     found = codes(imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, **config}))
     assert words in found[code]
 
 
-def test_a_misspelt_name_has_its_likely_meaning(tmp_path: Path) -> None:
+def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path) -> None:
     found = imported(tmp_path, {"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}).findings
     wrong = next(item for item in found if item.code == "FMT-001")
     assert wrong.do == "did you mean zero_optimization.stage?"
@@ -258,13 +256,13 @@ def test_a_misspelt_name_has_its_likely_meaning(tmp_path: Path) -> None:
         {"train_batch_size": 3, "tensor_parallel": {"autotp_size": 2}},
     ],
 )
-def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
         imported(tmp_path, config)
     assert ":1:" in str(caught.value)
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "formats" / "ds_config.json"
     assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]) == 0
     printed = " ".join(capsys.readouterr().out.split())

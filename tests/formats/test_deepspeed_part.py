@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration means the same in whatever system's file it is named or stands."""
+"""DeepSpeed's configuration has the same meaning in every framework's file that contains or names it."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def holder(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def held(folder: Path, holder: str, value: str) -> ParsedConfig:
+def parsed(folder: Path, holder: str, value: str) -> ParsedConfig:
     name, text = HOLDERS[holder]
     quoted = repr(value) if holder == "lightning" and not value.startswith("{") else value
     (folder / name).write_text(text.replace("{}", quoted), encoding="utf-8")
@@ -44,26 +44,26 @@ def sharding(found: ParsedConfig) -> dict[str, Any]:
     return {name: found.settings[name] for name in names}
 
 
-def beside(folder: Path, **more: Any) -> str:
+def deepspeed_file(folder: Path, **more: Any) -> str:
     (folder / "ds.json").write_text(json.dumps(CONFIG | more), encoding="utf-8")
     return "ds.json"
 
 
-def test_a_file_beside_it(tmp_path: Path, holder: str) -> None:
-    found = held(tmp_path, holder, beside(tmp_path))
+def test_a_referenced_deepspeed_file_is_read(tmp_path: Path, holder: str) -> None:
+    found = parsed(tmp_path, holder, deepspeed_file(tmp_path))
     expected = {"reshard_after_forward": True, "offload": "optimizer", "no_sync": False, "reduce_dtype": "bf16"}
     assert sharding(found) == expected
     assert found.spare == "dp_shard"
     assert [(item.code, "zro" in item.message) for item in found.findings if item.code == "FMT-001"] == [("FMT-001", True)]
 
 
-def test_the_type_of_reducing_that_it_says(tmp_path: Path, holder: str) -> None:
+def test_the_communication_dtype_is_read(tmp_path: Path, holder: str) -> None:
     types = {"communication_data_type": "fp32", "data_types": {"grad_accum_dtype": "fp32"}}
-    assert held(tmp_path, holder, beside(tmp_path, **types)).settings["reduce_dtype"] == "fp32"
+    assert parsed(tmp_path, holder, deepspeed_file(tmp_path, **types)).settings["reduce_dtype"] == "fp32"
 
 
-def test_stage_0_reduces_in_what_is_computed_in(tmp_path: Path, holder: str) -> None:
-    found = held(tmp_path, holder, beside(tmp_path, zero_optimization={"stage": 0}))
+def test_stage_0_reduces_in_the_compute_dtype(tmp_path: Path, holder: str) -> None:
+    found = parsed(tmp_path, holder, deepspeed_file(tmp_path, zero_optimization={"stage": 0}))
     assert (found.spare, found.settings["reduce_dtype"], found.workload["precision"]) == ("dp_replicate", "bf16", "bf16")
 
 
@@ -75,18 +75,20 @@ def test_stage_0_reduces_in_what_is_computed_in(tmp_path: Path, holder: str) -> 
         ("mine.json", False, "none", "ZeRO-2"),
     ],
 )
-def test_a_file_that_is_not_there(tmp_path: Path, holder: str, name: str, reshards: bool, offload: str, words: str) -> None:
-    found = held(tmp_path, holder, name)
+def test_a_missing_deepspeed_file_is_assumed_from_its_name(
+    tmp_path: Path, holder: str, name: str, reshards: bool, offload: str, words: str
+) -> None:
+    found = parsed(tmp_path, holder, name)
     assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
-    told = [item for item in found.findings if f"{name} is not there" in item.message]
+    findings = [item for item in found.findings if f"{name} is not there" in item.message]
     code = "FMT-003" if words == "what its name says" else "FMT-011"
-    assert [(item.code, words in item.message) for item in told] == [(code, True)]
-    assert told[0].line is not None
+    assert [(item.code, words in item.message) for item in findings] == [(code, True)]
+    assert findings[0].line is not None
 
 
 @pytest.mark.parametrize("holder", [name for name in HOLDERS if name != "accelerate"])
-def test_a_section_in_place(tmp_path: Path, holder: str) -> None:
-    found = held(tmp_path, holder, json.dumps(CONFIG).replace("true", "True"))
+def test_an_inline_deepspeed_section_is_read(tmp_path: Path, holder: str) -> None:
+    found = parsed(tmp_path, holder, json.dumps(CONFIG).replace("true", "True"))
     assert sharding(found)["offload"] == "optimizer"
     assert [item.line is not None for item in found.findings if item.code == "FMT-001"] == [True]
-    assert held(tmp_path, holder, "{}").spare == "dp_replicate"
+    assert parsed(tmp_path, holder, "{}").spare == "dp_replicate"

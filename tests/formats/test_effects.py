@@ -1,4 +1,4 @@
-"""Bounds of what entries that no price sees could do to the memory."""
+"""Bounds of the memory effect of entries that the price does not include."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ MEMORY = MemoryParts(
 PRICED = replace(PLAN, estimate=replace(PLAN.estimate, memory=MEMORY, peak_memory_bytes=750.0, host_memory_bytes_per_node=64.0))
 
 
-def found(entry: str, code: str = "FMT-002") -> Diagnostic:
+def finding(entry: str, code: str = "FMT-002") -> Diagnostic:
     return Diagnostic(code=code, level=Level.WARNING, message=f"{entry}: something", entry=entry)
 
 
@@ -36,32 +36,32 @@ def found(entry: str, code: str = "FMT-002") -> Diagnostic:
         (("zero_optimization.reduce_bucket_size",), 720, 750),
     ],
 )
-def test_weights_and_states_stay_unless_the_entry_is_about_them(entries: tuple[str, ...], least: float, most: float) -> None:
-    known = bounds(PRICED, [found(name) for name in entries])
+def test_entries_bound_only_the_memory_parts_that_they_affect(entries: tuple[str, ...], least: float, most: float) -> None:
+    known = bounds(PRICED, [finding(name) for name in entries])
     assert (known.least, known.most) == (least, most)
 
 
-def test_what_each_could_save_is_said_with_its_parts() -> None:
-    known = bounds(PRICED, [found("enable_liger_kernel"), found("rl")])
+def test_possible_savings_and_costs_are_listed_with_their_parts() -> None:
+    known = bounds(PRICED, [finding("enable_liger_kernel"), finding("rl")])
     assert [text.partition(" could ")[0] for text in known.saves] == ["enable_liger_kernel"]
     assert "(activations, logits, allocator)" in known.saves[0]
     assert [text.partition(" could ")[0] for text in known.costs] == ["rl"]
 
 
-def test_a_value_that_is_not_known_has_no_bound() -> None:
-    known = bounds(PRICED, [found("micro-batch-size", "FMT-011")])
+def test_an_unknown_value_has_no_lower_bound() -> None:
+    known = bounds(PRICED, [finding("micro-batch-size", "FMT-011")])
     assert (known.least, known.open) == (0, ("micro-batch-size",))
-    assert effect(found("x", "FMT-001")) == effect(found("x", "FMT-003"))  # neither is an entry that its system acts on
+    assert effect(finding("x", "FMT-001")) == effect(finding("x", "FMT-003"))  # the framework acts on neither of them
 
 
-def test_a_disk_takes_what_lies_in_host_memory() -> None:
-    known = bounds(PRICED, [found("zero_optimization.offload_optimizer.device")])
+def test_offload_to_disk_can_free_host_memory() -> None:
+    known = bounds(PRICED, [finding("zero_optimization.offload_optimizer.device")])
     assert (known.least, known.host_least) == (750, 0)
 
 
-def test_each_entry_with_an_effect_is_one_that_a_system_knows() -> None:
+def test_each_entry_with_an_effect_is_a_known_name() -> None:
     known = [LAUNCH_FILE, *(name for file in NAMES.glob("*.txt") for name in listed(file.stem))]
     patterns = [name for name in EFFECTS if "*" in name]
     assert all(any(fnmatchcase(name, pattern) for name in known) for pattern in patterns)
-    strange = [entry for entry in EFFECTS if entry not in patterns and not any(fnmatchcase(entry, name) for name in known)]
-    assert strange == []
+    unknown = [entry for entry in EFFECTS if entry not in patterns and not any(fnmatchcase(entry, name) for name in known)]
+    assert unknown == []

@@ -1,4 +1,4 @@
-"""TrainingArguments: what transformers itself understands of exported plans, and what is understood of files that people have."""
+"""TrainingArguments: exported plans as transformers reads them, and imports of users' files."""
 
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ def codes(review: Review) -> dict[str, str]:
     }
 
 
-def understood(plan: Plan, kind: str) -> dict[str, Any]:
-    """What transformers must understand of a plan's file."""
+def expected_settings(plan: Plan, kind: str) -> dict[str, Any]:
+    """The settings that transformers must read from a plan's file."""
     layout, knobs, options, workload = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options, plan.workload
     kernel = "adamw_torch_fused" if options.optimizer_kernel == "fused" else "adamw_torch"
     found: dict[str, Any] = {
@@ -90,7 +90,7 @@ def understood(plan: Plan, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> None:
+def test_transformers_reads_exported_plans_correctly(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("hf-trainer")):
         path = tmp_path / f"{index}.yaml"
@@ -101,7 +101,7 @@ def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> N
         answers = parsed("hf_trainer", ["check", str(ranks), *(path for _, path in group)])
         for (plan, _), found in zip(group, answers, strict=True):
             assert "refused" not in found, (found, plan.candidate)
-            expected = understood(plan, found["kind"])
+            expected = expected_settings(plan, found["kind"])
             assert {name: found[name] for name in expected} == expected, plan.candidate
             kinds.add(found["kind"])
             degrees.add(plan.candidate.layout.tp)
@@ -110,7 +110,7 @@ def test_transformers_understands_an_exported_plan_as_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.full
-def test_the_names_are_those_of_the_arguments() -> None:
+def test_listed_names_equal_those_of_the_arguments() -> None:
     assert listed("hf-trainer") == accepted("hf-trainer")
 
 
@@ -148,12 +148,12 @@ def test_the_names_are_those_of_the_arguments() -> None:
         (arguments(optim="adamw_torch"), {"optimizer_kernel": "foreach"}),
     ],
 )  # fmt: skip
-def test_a_word_has_its_meaning(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_config_entries_set_the_plans_settings(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
     review = imported(tmp_path, config)
     assert {name: setting(review, name) for name in expected} == expected
 
 
-def test_a_script_of_swift_is_of_no_format_though_flags_have_the_same_names() -> None:
+def test_a_swift_script_is_not_recognised_despite_equal_flag_names() -> None:
     script = "{}swift sft --model Qwen/Qwen2.5-7B-Instruct --per_device_train_batch_size 1\n"
     with pytest.raises(FileError, match=r"`swift sft` script, which is none of the formats that are read \(pytorch, .*--model"):
         recognise(parse(script.format("CUDA_VISIBLE_DEVICES=0,1 "), "train.sh"))
@@ -161,7 +161,7 @@ def test_a_script_of_swift_is_of_no_format_though_flags_have_the_same_names() ->
     assert recognise(parse(commented, "train.sh")).name == "hf-trainer"
 
 
-def test_a_script_of_flags_is_read_as_well(tmp_path: Path) -> None:
+def test_a_launch_script_with_flags_is_read(tmp_path: Path) -> None:
     script = """#!/bin/bash
 BATCH=2
 torchrun --nproc_per_node=8 train.py \\
@@ -178,7 +178,7 @@ torchrun --nproc_per_node=8 train.py \\
     assert setting(review, "reshard_after_forward") is False
 
 
-def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
+def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     config = arguments(deepspeed="zero.json", gradient_accumulation_steps=4)
     assert any("zero.json is not there" in found.message for found in imported(tmp_path, config).findings)
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": "auto"}}', encoding="utf-8")
@@ -188,7 +188,7 @@ def test_a_configuration_of_deepspeed_beside_it_counts(tmp_path: Path) -> None:
     assert review.plan.accumulation == 4
 
 
-def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
+def test_trl_arguments_set_lora_and_sequence_length(tmp_path: Path) -> None:
     path = tmp_path / "arguments.yaml"
     config = arguments(
         use_peft=True, lora_r=8, load_in_4bit=True, max_length=2048, dataset_name="a/b", gradient_accumulation_steps=2
@@ -201,21 +201,21 @@ def test_adapters_and_lengths_of_trl_are_understood(tmp_path: Path) -> None:
     assert not codes(review)
 
 
-@pytest.mark.parametrize(("launcher", "open_ones"), [("accelerate launch --config_file zero3.yaml", 1), ("torchrun", 0)])
-def test_of_a_script_only_a_launcher_that_may_shard_leaves_it_open(tmp_path: Path, launcher: str, open_ones: int) -> None:
+@pytest.mark.parametrize(("launcher", "count"), [("accelerate launch --config_file zero3.yaml", 1), ("torchrun", 0)])
+def test_sharding_is_open_only_with_a_launcher_that_may_shard(tmp_path: Path, launcher: str, count: int) -> None:
     flags = "--per_device_train_batch_size 2 --bf16 --max_length 4096 --gradient_checkpointing"
     (tmp_path / "run.sh").write_text(f"{launcher} train.py {flags}\n", encoding="utf-8")
     review = api.import_plan(tmp_path / "run.sh", GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
-    assert len(review.uncertainties) == open_ones
+    assert len(review.uncertainties) == count
 
 
-def test_a_launcher_that_may_shard_leaves_the_verdict_open(tmp_path: Path) -> None:
+def test_given_dp_shard_settles_an_open_verdict(tmp_path: Path) -> None:
     (tmp_path / "arguments.yaml").write_text(yaml_text(arguments(bf16=True)), encoding="utf-8")
 
     def checked(**settings: int) -> Review:
         return api.import_plan(tmp_path / "arguments.yaml", GivenValues(gpus="8xH100", model="8b", workload={}, settings=settings))
 
-    assert [said.partition(" could")[0] for said in checked().uncertainties] == ["accelerate launch --config_file"]
+    assert [text.partition(" could")[0] for text in checked().uncertainties] == ["accelerate launch --config_file"]
     assert not checked(dp_shard=1).uncertainties
     assert not {"FMT-005", "FMT-010", "FMT-011"} & set(codes(checked(dp_shard=8)))
 
@@ -239,7 +239,7 @@ def test_a_launcher_that_may_shard_leaves_the_verdict_open(tmp_path: Path) -> No
         (arguments(deepspeed={"zero_optimization": {"stage": 3, "zero_quantized_weights": True}}), "FMT-002", "int8"),
     ],
 )  # fmt: skip
-def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
+def test_unsupported_entries_are_findings(tmp_path: Path, config: dict[str, Any], code: str, words: str) -> None:
     assert words in codes(imported(tmp_path, config))[code]
 
 
@@ -253,13 +253,13 @@ def test_what_no_setting_says_is_told(tmp_path: Path, config: dict[str, Any], co
         arguments(deepspeed={"zero_optimization": {"stage": 7}}),
     ],
 )
-def test_a_value_that_is_none_is_refused_with_its_place(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_with_their_position(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(FileError) as caught:
         imported(tmp_path, config)
     assert "arguments.yaml:" in str(caught.value)
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "formats" / "arguments.yaml"
     assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100"]) == 0
     assert "micro-batch 2x4, recompute full" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,6 @@
-"""Scripts that start a trainer by ``accelerate launch``: what the launcher's file and options say joins what the trainer says."""
+"""Scripts that start a trainer with ``accelerate launch``: the launcher's file and options are merged with the trainer's
+settings.
+"""
 
 from pathlib import Path
 
@@ -48,16 +50,16 @@ def launch(options: str, program: str = "scripts/sft.py --config recipes/x/confi
     return f"accelerate launch {options} {program}\n"
 
 
-def said(review: Review, *names: str) -> tuple[object, ...]:
+def settings_of(review: Review, *names: str) -> tuple[object, ...]:
     assert review.plan is not None
     return tuple(value_of(review.plan.candidate, name) for name in names)
 
 
-def told(review: Review) -> list[tuple[str, str, int | None]]:
+def findings_of(review: Review) -> list[tuple[str, str, int | None]]:
     return [(found.code, Path(found.path).name, found.line) for found in review.findings]
 
 
-def same(one: Review, other: Review) -> bool:
+def same_plan(one: Review, other: Review) -> bool:
     assert one.plan is not None
     assert other.plan is not None
     return (one.plan.candidate, one.plan.workload, one.plan.estimate, one.uncertainties) == (
@@ -66,31 +68,31 @@ def same(one: Review, other: Review) -> bool:
 
 
 @pytest.mark.parametrize("form", ["--config_file recipes/acc/zero3.yaml", "--config-file=recipes/acc/zero3.yaml"])
-def test_a_file_of_zero_3_gives_the_verdict_of_the_same_deepspeed_beside_the_trainer(folder: Path, form: str) -> None:
+def test_a_launcher_file_with_zero3_equals_deepspeed_in_the_trainers_file(folder: Path, form: str) -> None:
     by_trainer = checked(folder, TRAINER + "deepspeed: {zero_optimization: {stage: 3}}\n", name="recipes/x/own.yaml")
     by_launcher = checked(folder, launch(form))
-    assert same(by_launcher, by_trainer)
-    assert told(by_launcher) == []
-    assert said(by_launcher, "dp_shard", "reshard_after_forward", "micro_batch", "recompute") == (8, True, 2, "full")
+    assert same_plan(by_launcher, by_trainer)
+    assert findings_of(by_launcher) == []
+    assert settings_of(by_launcher, "dp_shard", "reshard_after_forward", "micro_batch", "recompute") == (8, True, 2, "full")
 
 
-def test_a_file_of_fsdp_gives_the_verdict_of_the_same_fsdp_beside_the_trainer(folder: Path) -> None:
+def test_a_launcher_file_with_fsdp_equals_fsdp_in_the_trainers_file(folder: Path) -> None:
     by_trainer = checked(folder, TRAINER + "fsdp: true\nfsdp_config: {reshard_after_forward: true}\n", name="recipes/x/own.yaml")
-    assert same(checked(folder, launch("--config_file recipes/acc/fsdp.yaml")), by_trainer)
+    assert same_plan(checked(folder, launch("--config_file recipes/acc/fsdp.yaml")), by_trainer)
 
 
-def test_a_file_of_replicas_settles_that_nothing_shards(folder: Path) -> None:
+def test_a_launcher_file_with_multi_gpu_means_no_sharding(folder: Path) -> None:
     review = checked(folder, launch("--config_file recipes/acc/ddp.yaml"))
-    assert said(review, "dp_shard", "dp_replicate", "reduce_dtype") == (1, 8, "fp32")
+    assert settings_of(review, "dp_shard", "dp_replicate", "reduce_dtype") == (1, 8, "fp32")
     assert review.uncertainties == ()
 
 
 @pytest.mark.parametrize("place", ["run.sh", "slurm/jobs/run.sh"])
-def test_the_file_is_looked_for_from_the_folder_of_the_script_up(folder: Path, place: str) -> None:
-    assert said(checked(folder, launch("--config_file recipes/acc/zero3.yaml"), name=place), "dp_shard") == (8,)
+def test_the_launcher_file_is_searched_in_parent_folders_of_the_script(folder: Path, place: str) -> None:
+    assert settings_of(checked(folder, launch("--config_file recipes/acc/zero3.yaml"), name=place), "dp_shard") == (8,)
 
 
-def test_nothing_above_the_root_of_the_repository_is_read(folder: Path) -> None:
+def test_files_above_the_repository_root_are_not_read(folder: Path) -> None:
     (folder / "inner" / ".git").mkdir(parents=True)
     flags = "train.py --per_device_train_batch_size 2 --bf16 --max_length 4096"
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml", flags), name="inner/run.sh")
@@ -106,30 +108,30 @@ def test_nothing_above_the_root_of_the_repository_is_read(folder: Path) -> None:
         ("$ACCELERATE_FILE", "--config_file $ACCELERATE_FILE is known only where the script runs"),
     ],
 )
-def test_without_the_file_the_verdict_stays_open_and_says_what_settles_it(folder: Path, name: str, words: str) -> None:
+def test_a_missing_launcher_file_leaves_the_verdict_open_with_a_next_step(folder: Path, name: str, words: str) -> None:
     (folder / "broken.yaml").write_text("a: [1\n", encoding="utf-8")
     review = checked(folder, f"# a comment\n{launch(f'--config_file {name}')}")
-    (left,) = (found for found in review.findings if found.code == "FMT-011")
-    assert words in left.message
-    assert left.do.startswith("name the file by a path that leads to it, or give --fix dp_shard=GPUS")
-    assert (Path(left.path).name, left.line) == ("run.sh", 2)
+    (finding,) = (found for found in review.findings if found.code == "FMT-011")
+    assert words in finding.message
+    assert finding.do.startswith("name the file by a path that leads to it, or give --fix dp_shard=GPUS")
+    assert (Path(finding.path).name, finding.line) == ("run.sh", 2)
     assert [doubt.partition(" could")[0] for doubt in review.uncertainties] == ["accelerate launch --config_file"]
 
 
-def test_variables_that_the_script_sets_are_followed(folder: Path) -> None:
+def test_shell_variables_are_resolved(folder: Path) -> None:
     text = "KIND=zero3\nexport FILE=recipes/acc/${KIND}.yaml\nCONFIG=recipes/x/config.yaml\n"
     text += launch('--config_file "$FILE" --num_processes $((2*4))', "scripts/sft.py --config $CONFIG")
     review = checked(folder, text)
-    assert said(review, "dp_shard") == (8,)
-    assert told(review) == []
+    assert settings_of(review, "dp_shard") == (8,)
+    assert findings_of(review) == []
 
 
-def test_a_launch_in_a_quoted_command_is_read(folder: Path) -> None:
+def test_a_launch_inside_a_quoted_command_is_read(folder: Path) -> None:
     text = 'LAUNCHER="accelerate launch --config_file recipes/acc/zero3.yaml --gradient_accumulation_steps 4"\n'
     text += 'CMD="scripts/sft.py --config recipes/x/config.yaml"\nsrun --nodes=1 bash -c "$LAUNCHER $CMD"\n'
     review = checked(folder, text)
-    assert said(review, "dp_shard") == (8,)
-    assert told(review) == []
+    assert settings_of(review, "dp_shard") == (8,)
+    assert findings_of(review) == []
 
 
 OPTIONS: dict[str, dict[str, object]] = {
@@ -147,50 +149,50 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("options", "expected"), OPTIONS.items())
-def test_options_of_the_launcher_count_over_its_file(folder: Path, options: str, expected: dict[str, object]) -> None:
-    assert said(checked(folder, launch(options)), *expected) == tuple(expected.values())
+def test_launcher_options_override_the_launcher_file(folder: Path, options: str, expected: dict[str, object]) -> None:
+    assert settings_of(checked(folder, launch(options)), *expected) == tuple(expected.values())
 
 
-def test_sections_of_another_type_say_nothing(folder: Path) -> None:
+def test_sections_of_another_distributed_type_are_ignored(folder: Path) -> None:
     for options in ("zero3.yaml --multi_gpu", "fsdp.yaml --multi_gpu", "ddp.yaml --gradient_accumulation_steps 8 --zero_stage 3"):
         review = checked(folder, launch(f"--config_file recipes/acc/{options}"))
-        assert not {"FMT-002", "FMT-004", "FMT-009"} & {code for code, _, _ in told(review)}, options
+        assert not {"FMT-002", "FMT-004", "FMT-009"} & {code for code, _, _ in findings_of(review)}, options
 
 
 @pytest.mark.parametrize("value", ["null", "$KIND"])
-def test_a_type_that_is_not_said_leaves_it_open(folder: Path, value: str) -> None:
+def test_an_unset_distributed_type_leaves_the_verdict_open(folder: Path, value: str) -> None:
     (folder / "recipes/acc/zero3.yaml").write_text(ZERO3.replace("DEEPSPEED", value), encoding="utf-8")
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
     assert "accelerate launch --config_file" in [found.entry for found in review.findings]
 
 
 @pytest.mark.full
-def test_accelerate_itself_takes_options_over_its_file(folder: Path) -> None:
-    """What its launcher gives the ranks, as its plugins read it, is what is read here."""
-    asked = [options.replace("recipes/", f"{folder}/recipes/") for options in OPTIONS]
-    for options, found in zip(OPTIONS, parsed("accelerate", ["launch", *asked]), strict=True):
+def test_accelerate_reads_the_same_settings_from_options_and_file(folder: Path) -> None:
+    """The settings that accelerate's plugins read on the ranks equal the imported ones."""
+    options_with_paths = [options.replace("recipes/", f"{folder}/recipes/") for options in OPTIONS]
+    for options, found in zip(OPTIONS, parsed("accelerate", ["launch", *options_with_paths]), strict=True):
         assert "refused" not in found, (options, found)
         review = checked(folder, launch(options))
-        whole, offload = said(review, "reshard_after_forward", "offload")
-        assert (said(review, "dp_shard") == (8,)) == (found["kind"] in ("fsdp", "deepspeed")), options
+        whole, offload = settings_of(review, "reshard_after_forward", "offload")
+        assert (settings_of(review, "dp_shard") == (8,)) == (found["kind"] in ("fsdp", "deepspeed")), options
         if found["kind"] == "deepspeed":
             assert (whole, offload == "optimizer") == (found["stage"] == 3, found["optimizer_device"] == "cpu"), options
         if found["kind"] == "fsdp":
             assert (whole, offload == "all") == (found["reshard"], found["offload"] == "CPUOffloadPolicy"), options
 
 
-def test_an_earlier_launch_is_told_with_what_is_otherwise(folder: Path) -> None:
+def test_an_earlier_launch_command_is_a_finding_with_the_differences(folder: Path) -> None:
     first = "ACCELERATE_LOG_LEVEL=info " + launch("--config_file recipes/acc/ddp.yaml --tee 3")
     review = checked(folder, first + launch("--config_file recipes/acc/zero3.yaml --tee 3"))
-    assert said(review, "reshard_after_forward") == (True,)
-    (left,) = (found for found in review.findings if found.code == "FMT-011")
-    assert "the command at line 1 is not read: the last command counts, and they differ in config_file" in left.message
+    assert settings_of(review, "reshard_after_forward") == (True,)
+    (finding,) = (found for found in review.findings if found.code == "FMT-011")
+    assert "the command at line 1 is not read: the last command counts, and they differ in config_file" in finding.message
 
 
 @pytest.mark.parametrize(
     ("options", "precision"), [("", "bf16"), ("--mixed_precision fp16", "fp16"), ("--mixed_precision no", "fp32")]
 )
-def test_the_launcher_says_the_type_where_the_trainer_does_not(folder: Path, options: str, precision: str) -> None:
+def test_the_launchers_precision_applies_if_the_trainer_sets_none(folder: Path, options: str, precision: str) -> None:
     config = "scripts/sft.py --config recipes/x/unsaid.yaml"
     review = checked(folder, launch(f"--config_file recipes/acc/zero3.yaml {options}", config))
     assert review.plan is not None
@@ -200,63 +202,63 @@ def test_the_launcher_says_the_type_where_the_trainer_does_not(folder: Path, opt
     assert own.plan.workload.precision == "bf16"
 
 
-def test_devices_of_the_launcher_are_held_against_those_given(folder: Path) -> None:
+def test_the_launchers_number_of_processes_is_compared_with_the_given_devices(folder: Path) -> None:
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"), gpus="4xH100")
-    assert told(review) == [("FMT-008", "zero3.yaml", 3)]
+    assert findings_of(review) == [("FMT-008", "zero3.yaml", 3)]
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml --num_processes 7"))
-    assert told(review) == [("FMT-008", "run.sh", 1)]
+    assert findings_of(review) == [("FMT-008", "run.sh", 1)]
 
 
-def test_deepspeed_of_the_trainer_counts_over_that_of_the_launcher(folder: Path) -> None:
+def test_the_trainers_deepspeed_config_overrides_the_launchers(folder: Path) -> None:
     trainer = TRAINER + "deepspeed: {zero_optimization: {stage: 2}}\n"
     (folder / "recipes/x/config.yaml").write_text(trainer, encoding="utf-8")
     for file in ("zero3", "fsdp", "ddp"):
-        assert said(checked(folder, launch(f"--config_file recipes/acc/{file}.yaml")), "reshard_after_forward") == (False,)
+        assert settings_of(checked(folder, launch(f"--config_file recipes/acc/{file}.yaml")), "reshard_after_forward") == (False,)
 
 
-def test_fsdp_of_the_trainer_counts_but_over_deepspeed_of_the_launcher(folder: Path) -> None:
+def test_the_trainers_fsdp_overrides_the_launchers_fsdp_but_not_deepspeed(folder: Path) -> None:
     (folder / "recipes/x/config.yaml").write_text(TRAINER + "fsdp: shard_grad_op\nfsdp_config: {version: 1}\n", encoding="utf-8")
     review = checked(folder, launch("--config_file recipes/acc/fsdp.yaml"))
-    assert said(review, "reshard_after_forward") == (False,)
-    assert ("FMT-002", "fsdp.yaml", 1) in told(review)
-    assert said(checked(folder, launch("--config_file recipes/acc/zero3.yaml")), "reshard_after_forward") == (True,)
+    assert settings_of(review, "reshard_after_forward") == (False,)
+    assert ("FMT-002", "fsdp.yaml", 1) in findings_of(review)
+    assert settings_of(checked(folder, launch("--config_file recipes/acc/zero3.yaml")), "reshard_after_forward") == (True,)
 
 
-def test_micro_batches_of_which_both_say_different_numbers_are_an_error(folder: Path) -> None:
+def test_contradicting_accumulation_steps_are_an_error(folder: Path) -> None:
     (folder / "recipes/acc/zero3.yaml").write_text(ZERO3 + "  gradient_accumulation_steps: 1\n", encoding="utf-8")
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
-    assert told(review) == [("FMT-004", "zero3.yaml", 6)]
+    assert findings_of(review) == [("FMT-004", "zero3.yaml", 6)]
     assert "gradient_accumulation_steps is 1 of the launcher's DeepSpeed and 4 of the trainer" in review.findings[0].message
     right = checked(folder, launch("--config_file recipes/acc/zero3.yaml --gradient_accumulation_steps 4"))
-    assert told(right) == []
+    assert findings_of(right) == []
 
 
-def test_a_finding_names_the_file_in_which_its_entry_stands(folder: Path) -> None:
+def test_a_finding_names_the_file_of_its_entry(folder: Path) -> None:
     (folder / "recipes/acc/zero3.yaml").write_text(ZERO3 + "  zero_stge: 2\n", encoding="utf-8")
     (folder / "recipes/x/config.yaml").write_text(TRAINER + "neftune_noise_alpha: 5\n", encoding="utf-8")
     program = "scripts/sft.py --config recipes/x/config.yaml \\\n  --packing"
     review = checked(folder, launch("--config_file recipes/acc/zero3.yaml", program))
-    assert set(told(review)) == {("FMT-001", "zero3.yaml", 6), ("FMT-002", "config.yaml", 6), ("FMT-002", "run.sh", 2)}
+    assert set(findings_of(review)) == {("FMT-001", "zero3.yaml", 6), ("FMT-002", "config.yaml", 6), ("FMT-002", "run.sh", 2)}
 
 
-def test_a_wrong_value_in_the_file_is_one_line_at_its_place(folder: Path) -> None:
+def test_an_invalid_value_in_the_launcher_file_is_refused_with_its_position(folder: Path) -> None:
     (folder / "recipes/acc/zero3.yaml").write_text(ZERO3.replace("zero_stage: 3", "zero_stage: many"), encoding="utf-8")
     with pytest.raises(FileError, match=r"zero3\.yaml:5:3: deepspeed_config\.zero_stage is 'many': a whole number"):
         checked(folder, launch("--config_file recipes/acc/zero3.yaml"))
 
 
-def test_a_trainer_of_llama_factory_is_sharded_by_the_launcher_too(folder: Path) -> None:
+def test_the_launcher_file_shards_a_llama_factory_trainer(folder: Path) -> None:
     text = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\nbf16: true\npacking: true\nper_device_train_batch_size: 1\n"
     (folder / "train.yaml").write_text(text, encoding="utf-8")
     review = checked(folder, launch("--config_file recipes/acc/fsdp.yaml", "src/train.py train.yaml"))
     assert review.format == "llama-factory"
-    assert said(review, "dp_shard", "reshard_after_forward", "reduce_dtype") == (8, True, "bf16")
+    assert settings_of(review, "dp_shard", "reshard_after_forward", "reduce_dtype") == (8, True, "bf16")
     assert "FMT-011" not in [found.code for found in review.findings]
 
 
 @pytest.fixture
 def default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where accelerate's default file of this machine stands."""
+    """The path of accelerate's default file of this machine, with FSDP."""
     monkeypatch.setenv("HF_HOME", str(folder / "home"))
     path = folder / "home/accelerate/default_config.yaml"
     path.parent.mkdir(parents=True)
@@ -264,26 +266,26 @@ def default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_without_a_named_file_the_launchers_default_file_counts_and_is_told(folder: Path, default: Path) -> None:
+def test_without_config_file_the_machines_default_file_is_used_and_reported(folder: Path, default: Path) -> None:
     review = checked(folder, launch(""))
-    assert said(review, "dp_shard", "reshard_after_forward") == (8, True)
+    assert settings_of(review, "dp_shard", "reshard_after_forward") == (8, True)
     assert review.uncertainties == ()
-    (left,) = review.findings
-    assert left.code == "FMT-003"
-    assert f"accelerate's default file of this machine is read, {default}" in left.message
-    assert said(checked(folder, launch("--config_file recipes/acc/ddp.yaml")), "dp_shard") == (1,)
-    assert said(checked(folder, f"torchrun{launch('').removeprefix('accelerate launch')}"), "dp_shard") == (1,)
+    (finding,) = review.findings
+    assert finding.code == "FMT-003"
+    assert f"accelerate's default file of this machine is read, {default}" in finding.message
+    assert settings_of(checked(folder, launch("--config_file recipes/acc/ddp.yaml")), "dp_shard") == (1,)
+    assert settings_of(checked(folder, f"torchrun{launch('').removeprefix('accelerate launch')}"), "dp_shard") == (1,)
 
 
-def test_a_default_file_that_does_not_count_or_cannot_be_read_leaves_it_open(folder: Path, default: Path) -> None:
+def test_an_unused_or_unreadable_default_file_leaves_the_verdict_open(folder: Path, default: Path) -> None:
     assert "neither deepspeed nor fsdp is there" in checked(folder, launch("--cpu")).findings[0].message
     default.write_text("a: [1\n", encoding="utf-8")
-    (left,) = (found for found in checked(folder, launch("")).findings if found.code == "FMT-011")
-    assert f"accelerate's default file {default} cannot be read" in left.message
+    (finding,) = (found for found in checked(folder, launch("")).findings if found.code == "FMT-011")
+    assert f"accelerate's default file {default} cannot be read" in finding.message
 
 
 @pytest.mark.parametrize(("options", "file"), [("", "{default}"), ("--config_file my/acc.yaml", "my/acc.yaml")])
-def test_a_program_with_settings_of_its_own_is_answered_with_the_launchers_file(
+def test_an_unknown_trainer_script_suggests_checking_the_launcher_file(
     folder: Path, default: Path, options: str, file: str
 ) -> None:
     with pytest.raises(FileError, match="strategist check ") as error:
@@ -304,12 +306,14 @@ TRL = "trl sft --per_device_train_batch_size 2 --gradient_checkpointing --bf16 -
         ("recipes/acc/zero3.yaml", {"dp_shard": 8, "reshard_after_forward": True}),
     ],
 )
-def test_trls_command_is_a_launcher_with_files_of_its_own(folder: Path, name: str, expected: dict[str, object]) -> None:
-    """It said that a 7B model under zero3 runs out of memory, and asked whether accelerator_config was meant."""
+def test_trl_commands_accept_names_of_shipped_accelerate_configs(folder: Path, name: str, expected: dict[str, object]) -> None:
+    """Regression: a 7B model with zero3 was reported as out of memory, and accelerate_config as a misspelling of
+    accelerator_config.
+    """
     for text in (f"{TRL} --accelerate_config {name}\n", f"{TRL} --accelerate_config={name}\n"):
         review = checked(folder, text)
-        assert said(review, *expected) == tuple(expected.values())
-        assert "FMT-001" not in {code for code, _, _ in told(review)}
+        assert settings_of(review, *expected) == tuple(expected.values())
+        assert "FMT-001" not in {code for code, _, _ in findings_of(review)}
         assert "accelerate launch --config_file" not in [found.entry for found in review.findings]
     config = folder / "recipes/x/config.yaml"
     config.write_text(f"{TRAINER}accelerate_config: {name}\n", encoding="utf-8")
@@ -317,19 +321,19 @@ def test_trls_command_is_a_launcher_with_files_of_its_own(folder: Path, name: st
         checked(folder, "trl sft --config recipes/x/config.yaml\n"),
         checked(folder, config.read_text(), name="own.yaml"),
     ):
-        assert said(review, *expected) == tuple(expected.values())
-        assert "FMT-001" not in {code for code, _, _ in told(review)}
+        assert settings_of(review, *expected) == tuple(expected.values())
+        assert "FMT-001" not in {code for code, _, _ in findings_of(review)}
 
 
-def test_a_file_that_trl_does_not_ship_leaves_the_verdict_open(folder: Path) -> None:
+def test_an_unknown_accelerate_config_leaves_the_verdict_open(folder: Path) -> None:
     review = checked(folder, f"{TRL} --accelerate_config zero4\n")
-    (left,) = (found for found in review.findings if found.code == "FMT-011")
-    assert "--config_file zero4 is not there" in left.message
+    (finding,) = (found for found in review.findings if found.code == "FMT-011")
+    assert "--config_file zero4 is not there" in finding.message
 
 
 @pytest.mark.full
-def test_what_is_known_of_the_files_that_trl_ships_stands_in_them() -> None:
-    """And nothing else in them says another plan."""
+def test_known_settings_of_trls_files_equal_the_files() -> None:
+    """Their other entries do not change the plan."""
     paths = {Path(path).stem: path for path in parsed("accelerate", ["shipped"])}
     assert paths.keys() == SHIPPED.keys()
     for name, path in paths.items():

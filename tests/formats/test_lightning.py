@@ -1,4 +1,4 @@
-"""Scripts with Lightning's Trainer: what Lightning makes of exported ones, and what is read of those that people have."""
+"""Scripts with Lightning's Trainer: exported scripts as Lightning runs them, and imports of users' scripts."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ SPLIT = {
     **{f"layers.{layer}.{name}.weight": "S(1)" for layer in range(2) for name in COLUMNS},
     "embed_tokens.weight": "S(0)", "lm_head.weight": "S(0)",
 }  # fmt: skip
-"""Of the weights of the stand-in's module, the dimension that is shared out over the ranks of tensor parallelism."""
+"""The dimension of each weight of the stand-in module that tensor parallelism shards."""
 
 DTYPES = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}
 
@@ -47,8 +47,8 @@ def codes(review: Review) -> dict[str, str]:
     }
 
 
-def understood(plan: Plan) -> dict[str, Any]:
-    """What Lightning and torch must make of a plan's script."""
+def expected_settings(plan: Plan) -> dict[str, Any]:
+    """The settings that Lightning and torch must have with a plan's script."""
     layout, knobs, options = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options
     found: dict[str, Any] = {
         "devices": plan.cluster.gpus_per_node, "num_nodes": plan.cluster.nodes, "accumulation": plan.accumulation,
@@ -71,7 +71,7 @@ def understood(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) -> None:
+def test_lightning_runs_exported_scripts_as_planned(tmp_path: Path) -> None:
     by_ranks: dict[int, list[tuple[Plan, str]]] = {}
     for index, plan in enumerate(plans("lightning")):
         path = tmp_path / f"{index}.py"
@@ -81,7 +81,7 @@ def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) 
     for ranks, group in by_ranks.items():
         for (plan, _), found in zip(group, parsed("lightning", ["check", str(ranks), *(path for _, path in group)]), strict=True):
             assert "refused" not in found, (found, plan.candidate)
-            expected = understood(plan)
+            expected = expected_settings(plan)
             assert {name: found[name] for name in expected} == expected, plan.candidate
             strategies.add(found["strategy"])
             degrees.add(plan.candidate.layout.tp)
@@ -90,7 +90,7 @@ def test_lightning_makes_of_an_exported_script_what_was_planned(tmp_path: Path) 
 
 
 @pytest.mark.full
-def test_the_names_are_the_keywords_of_the_calls() -> None:
+def test_listed_names_equal_the_keywords_of_the_calls() -> None:
     assert listed("lightning") == accepted("lightning")
 
 
@@ -138,19 +138,19 @@ TRAINER = "L.Trainer(devices=8, precision='bf16-mixed', accumulate_grad_batches=
         ),
     ],
 )  # fmt: skip
-def test_a_call_has_its_meaning(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
+def test_calls_set_the_plans_settings(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
     review = imported(tmp_path, text)
     assert {name: setting(review, name) for name in expected} == expected
     assert not codes(review)
 
 
-def test_what_is_decided_where_the_script_runs_is_told(tmp_path: Path) -> None:
+def test_values_known_only_at_run_time_are_findings(tmp_path: Path) -> None:
     review = imported(
         tmp_path, "L.Trainer(devices=args.devices, precision=args.precision, strategy='fsdp')\nLoader(batch_size=size)\n"
     )
-    told = [found.message for found in review.findings if found.code in ("FMT-003", "FMT-011")]
-    assert any(text.startswith("Trainer.precision is decided") for text in told)
-    assert any(text.startswith("nothing says micro_batch") for text in told)
+    messages = [found.message for found in review.findings if found.code in ("FMT-003", "FMT-011")]
+    assert any(text.startswith("Trainer.precision is decided") for text in messages)
+    assert any(text.startswith("nothing says micro_batch") for text in messages)
     assert setting(review, "dp_shard") == 8
 
 
@@ -165,7 +165,7 @@ def test_what_is_decided_where_the_script_runs_is_told(tmp_path: Path) -> None:
         ("L.Trainer(strategy=DeepSpeedStrategy(reduce_bucket_size=100))", "FMT-009", "reduce_bucket_size"),
     ],
 )
-def test_what_no_setting_says_is_told(tmp_path: Path, text: str, code: str, words: str) -> None:
+def test_unsupported_arguments_are_findings(tmp_path: Path, text: str, code: str, words: str) -> None:
     assert words in codes(imported(tmp_path, text))[code]
 
 
@@ -173,13 +173,13 @@ def test_what_no_setting_says_is_told(tmp_path: Path, text: str, code: str, word
     "text",
     ["L.Trainer(strategy='tpu')", "L.Trainer(precision='int8')", "L.Trainer(accumulate_grad_batches=0)", "L.Trainer(devices=8"],
 )
-def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+def test_invalid_arguments_are_refused_with_their_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(FileError) as caught:
         imported(tmp_path, text)
     assert "train.py:4" in str(caught.value)
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "formats" / "train_lightning.py"
     assert main(["check", str(path), "--model", "8b", "--gpus", "8xH100", "--seq-len", "4096"]) == 0
     assert "micro-batch 2x4" in " ".join(capsys.readouterr().out.split())

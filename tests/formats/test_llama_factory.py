@@ -1,4 +1,4 @@
-"""LLaMA-Factory's configurations, as people have them, and as LLaMA-Factory takes those that we write."""
+"""LLaMA-Factory's configurations: imports of users' files, and our exports as LLaMA-Factory reads them."""
 
 from pathlib import Path
 
@@ -30,11 +30,11 @@ def read(text: str) -> ParsedConfig:
 
 
 def codes(found: ParsedConfig) -> list[str]:
-    """Of what the file says; what its launcher may say has a test of its own."""
+    """Codes of findings about the file; findings about its launcher have their own test."""
     return [item.code for item in found.findings if item.entry != LAUNCH_FILE]
 
 
-def test_what_it_does_by_itself() -> None:
+def test_defaults_are_those_of_llama_factory() -> None:
     found = read(FULL)
     assert found.settings == {
         "micro_batch": 8, "recompute": "full", "activation_offload": False, "compile": False, "no_sync": True,
@@ -46,13 +46,13 @@ def test_what_it_does_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("sharding", "left"), [("", True), ("fsdp: full_shard\n", False), ("deepspeed: z3.json\n", False)])
-def test_what_does_not_shard_leaves_that_to_its_launcher(sharding: str, left: bool) -> None:
+def test_without_sharding_in_the_file_the_launcher_may_shard(sharding: str, left: bool) -> None:
     found = read(FULL + sharding)
     assert any(item.entry == LAUNCH_FILE for item in found.findings) == left
     assert (found.said["dp_shard"] == LAUNCH_FILE) == left
 
 
-def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_with_a_missing_deepspeed_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     found = parse_config(load(EXAMPLE), FORMAT)
     assert (found.settings["reshard_after_forward"], found.spare, found.workload["lora_rank"]) == (True, "dp_shard", 16)
     assert codes(found) == ["FMT-003"]
@@ -60,7 +60,7 @@ def test_the_example_names_a_deepspeed_file_that_is_not_there(capsys: pytest.Cap
     assert "dp_shard 8" in capsys.readouterr().out
 
 
-def test_the_deepspeed_file_beside_it_is_read(tmp_path: Path) -> None:
+def test_a_referenced_deepspeed_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "z.json").write_text('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}')
     path = tmp_path / "runs" / "train.yaml"
     path.parent.mkdir()
@@ -69,7 +69,7 @@ def test_the_deepspeed_file_beside_it_is_read(tmp_path: Path) -> None:
     assert (settings["reshard_after_forward"], settings["offload"]) == (False, "optimizer")
 
 
-def test_a_deepspeed_section_in_place_is_read_with_its_names() -> None:
+def test_an_inline_deepspeed_section_is_read_and_its_names_checked() -> None:
     found = read(f"{FULL}deepspeed:\n  zero_optimization:\n    stage: 1\n    stge: 1\n  bf16:\n    enabled: auto\n")
     assert (found.settings["no_sync"], found.settings["reshard_after_forward"]) == (True, False)
     assert codes(found) == ["FMT-001"]
@@ -80,12 +80,12 @@ def test_a_deepspeed_section_in_place_is_read_with_its_names() -> None:
     ("name", "reshards", "offload"),
     [("ds_z0_config", None, "none"), ("ds_z2_offload_config", False, "optimizer"), ("ds_z3_offload_config", True, "all")],
 )
-def test_names_of_its_own_deepspeed_files(name: str, reshards: bool | None, offload: str) -> None:
+def test_shipped_deepspeed_files_are_known_by_name(name: str, reshards: bool | None, offload: str) -> None:
     settings = read(f"{FULL}deepspeed: examples/deepspeed/{name}.json\n").settings
     assert (settings.get("reshard_after_forward"), settings["offload"]) == (reshards, offload)
 
 
-def test_a_deepspeed_file_that_tells_nothing_is_assumed() -> None:
+def test_an_unknown_missing_deepspeed_file_is_assumed_to_be_zero2() -> None:
     found = read(f"{FULL}deepspeed: mine.json\n")
     assert (found.settings["reshard_after_forward"], codes(found)) == (False, ["FMT-011"])
     assert "mine.json is not there: ZeRO-2 is assumed" in found.findings[0].message
@@ -95,49 +95,49 @@ def test_a_deepspeed_file_that_tells_nothing_is_assumed() -> None:
     ("fsdp", "reshards", "offload"),
     [("full_shard auto_wrap", True, "none"), ("[shard_grad_op, auto_wrap]", False, "none"), ("full_shard offload", True, "all")],
 )
-def test_fsdp(fsdp: str, reshards: bool, offload: str) -> None:
+def test_fsdp_strategies_are_read(fsdp: str, reshards: bool, offload: str) -> None:
     found = read(f"{FULL}fsdp: {fsdp}\n")
     assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
     assert found.spare == "dp_shard"
 
 
-def test_adapters_and_bits() -> None:
+def test_lora_and_quantization_bits_are_read() -> None:
     assert read(f"{LORA}quantization_bit: 4\n").workload["train"] == "qlora"
     found = read(f"{LORA}quantization_bit: 8\n")
     assert (found.workload["train"], found.workload["lora_rank"], codes(found)) == ("lora", 8, ["FMT-002"])
 
 
-def test_layers_are_kept_or_moved() -> None:
+def test_recomputation_and_activation_offload_are_read() -> None:
     assert read(f"{FULL}disable_gradient_checkpointing: true\n").settings["recompute"] == "none"
     assert read(f"{FULL}use_unsloth_gc: true\n").settings["activation_offload"] is True
 
 
-def test_optimizers() -> None:
+def test_optimizers_are_read() -> None:
     for name, expected in (("adamw_bnb_8bit", "adamw8bit"), ("sgd", "sgd")):
         assert read(f"{FULL}optim: {name}\n").workload["optimizer"] == expected
     assert codes(read(f"{FULL}optim: lomo\n")) == ["FMT-002"]
     assert read(f"{FULL}use_muon: true\n").workload["optimizer"] == "muon"
 
 
-def test_what_no_setting_says_is_told() -> None:
-    for name, what in UNPRICED_ENTRIES.items():
-        assert codes(read(f"{FULL}{name}: true\n")) == (["FMT-002"] if what else []), name
-    for stage, what in STAGES.items():
-        assert codes(read(FULL.replace("sft", stage))) == (["FMT-002"] if what else []), stage
+def test_unsupported_entries_are_findings() -> None:
+    for name, description in UNPRICED_ENTRIES.items():
+        assert codes(read(f"{FULL}{name}: true\n")) == (["FMT-002"] if description else []), name
+    for stage, description in STAGES.items():
+        assert codes(read(FULL.replace("sft", stage))) == (["FMT-002"] if description else []), stage
 
 
-def test_texts_that_are_not_packed_are_told() -> None:
+def test_unpacked_samples_are_a_finding() -> None:
     assert codes(read(FULL.replace("packing: true\n", ""))) == ["FMT-003"]
 
 
-def test_a_misspelt_name_has_a_near_one() -> None:
+def test_a_misspelt_name_gets_a_suggestion() -> None:
     found = read(f"{FULL}gradient_acumulation_steps: 4\n")
     assert codes(found) == ["FMT-001"]
     assert "did you mean gradient_accumulation_steps" in str(found.findings[-1])
 
 
 @pytest.mark.parametrize("line", ["finetuning_type: some", "per_device_train_batch_size: many", "bf16: perhaps", "stage: sfft"])
-def test_wrong_values_have_their_place(line: str) -> None:
+def test_invalid_values_are_refused_with_their_position(line: str) -> None:
     name = line.partition(":")[0]
     text = "".join(f"{kept}\n" for kept in FULL.splitlines() if not kept.startswith(f"{name}:"))
     with pytest.raises(FileError, match=name) as caught:
@@ -145,33 +145,33 @@ def test_wrong_values_have_their_place(line: str) -> None:
     assert caught.value.line == len(text.splitlines()) + 1
 
 
-def test_a_preset_is_written_by_its_name_on_the_hub() -> None:
+def test_presets_are_exported_with_their_hub_names() -> None:
     assert hub_name("llama3-8b") == "meta-llama/Meta-Llama-3-8B"
     assert hub_name("tiny") == "tiny"
 
 
 @pytest.mark.full
-def test_the_names_are_those_of_the_package() -> None:
+def test_listed_names_equal_those_of_the_package() -> None:
     assert set(listed("llama_factory")) == set(accepted("llama_factory"))
     assert {*SETTING_ENTRIES.values(), *UNPRICED_ENTRIES} <= {*listed("llama_factory")}
 
 
 @pytest.mark.full
-def test_llama_factory_understands_what_is_written(tmp_path: Path) -> None:
+def test_llama_factory_reads_exported_plans_correctly(tmp_path: Path) -> None:
     tried = [plan for plan in plans("llama-factory") if plan.candidate.layout.world_size == 8]
     paths = []
     for index, plan in enumerate(tried):
         path = tmp_path / f"{index}.yaml"
         path.write_text(FORMAT.write(plan, {}).files[0].text, encoding="utf-8")
         paths.append(str(path))
-    for plan, said in zip(tried, parsed("llama_factory", ["check", "8", *paths]), strict=True):
+    for plan, settings in zip(tried, parsed("llama_factory", ["check", "8", *paths]), strict=True):
         knobs, workload = plan.candidate.knobs, plan.workload
-        assert (said["micro_batch"], said["accumulation"]) == (knobs.micro_batch, plan.accumulation)
-        assert (said["bf16"], said["fp16"]) == (workload.precision == "bf16", workload.precision == "fp16")
-        assert (said["finetuning_type"], said["bits"]) == ("full" if workload.train == "full" else "lora", None)
-        assert said["recompute"] is (knobs.recompute == "full")
-        assert said["cutoff_len"] + said["packing"] == workload.seq_len, "packing takes one off and adds it again"
+        assert (settings["micro_batch"], settings["accumulation"]) == (knobs.micro_batch, plan.accumulation)
+        assert (settings["bf16"], settings["fp16"]) == (workload.precision == "bf16", workload.precision == "fp16")
+        assert (settings["finetuning_type"], settings["bits"]) == ("full" if workload.train == "full" else "lora", None)
+        assert settings["recompute"] is (knobs.recompute == "full")
+        assert settings["cutoff_len"] + settings["packing"] == workload.seq_len, "packing takes one off and adds it again"
         both = ["offload_optimizer", "offload_param"]
-        assert said["offload"] == {"none": [], "optimizer": both[:1], "all": both}[knobs.offload]
+        assert settings["offload"] == {"none": [], "optimizer": both[:1], "all": both}[knobs.offload]
         stage = 0 if plan.candidate.layout.dp_shard == 1 else 3 if knobs.reshard_after_forward else 2
-        assert said["stage"] in ((1, 2) if stage == 2 else (stage,))
+        assert settings["stage"] in ((1, 2) if stage == 2 else (stage,))

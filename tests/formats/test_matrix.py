@@ -1,4 +1,4 @@
-"""The published table of formats is the one that the tests make."""
+"""The published table of formats equals the generated one."""
 
 import pytest
 

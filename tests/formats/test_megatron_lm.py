@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments, as people have them, and as Megatron-Core takes those that we write."""
+"""Megatron-LM's arguments: imports of users' scripts, and our exports as Megatron-Core reads them."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def about(found: ParsedConfig, word: str) -> Diagnostic:
     return next(item for item in found.findings if word in item.message)
 
 
-def test_a_script_of_arrays_and_variables() -> None:
+def test_a_script_with_arrays_and_variables_is_read() -> None:
     found = read(EXAMPLE.read_text(encoding="utf-8"))
     assert found.settings == {
         "tp": 2, "pp": 4, "cp": 1, "ep": 4, "etp": 1, "micro_batch": 1,
@@ -71,18 +71,18 @@ def test_a_script_of_arrays_and_variables() -> None:
     assert codes(found) == []
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(EXAMPLE), "--gpus", "4x8xH100"]) == 0
     assert "pp 4, dp_shard 4, tp 2, ep 4" in capsys.readouterr().out
 
 
-def test_the_same_flags_in_yaml() -> None:
+def test_flags_in_a_yaml_file_are_read() -> None:
     found = read(YAML, "model_config.yaml")
     assert (found.settings["tp"], found.settings["recompute"], found.settings["sequence_parallel"]) == (2, "full", False)
     assert codes(found) == []
 
 
-def test_experts_are_split_like_all_else_unless_told() -> None:
+def test_etp_defaults_to_tp() -> None:
     assert read(f"{SMALL} --num-experts 8").settings["etp"] == 2
     assert read(f"{SMALL} --num-experts 8 --expert-tensor-parallel-size 1").settings["etp"] == 1
 
@@ -99,14 +99,14 @@ def test_experts_are_split_like_all_else_unless_told() -> None:
         ("--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", False, False, "dp_shard"),
     ],
 )
-def test_what_data_ranks_share(flags: str, reshards: bool | None, postpones: bool, spare: str) -> None:
+def test_data_parallel_sharding_flags_are_read(flags: str, reshards: bool | None, postpones: bool, spare: str) -> None:
     found = read(f"{SMALL} {flags}")
     assert found.settings.get("reshard_after_forward") is reshards
     assert (found.settings["no_sync"], found.spare) == (postpones, spare)
 
 
 @pytest.mark.parametrize(
-    ("flags", "recompute", "told"),
+    ("flags", "recompute", "has_finding"),
     [
         ("--recompute-activations", "none", False),
         ("--recompute-granularity selective --recompute-modules core_attn", "none", False),
@@ -118,14 +118,14 @@ def test_what_data_ranks_share(flags: str, reshards: bool | None, postpones: boo
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "none", True),
     ],
 )
-def test_what_is_computed_again(flags: str, recompute: str, told: bool) -> None:
+def test_recomputation_flags_are_read(flags: str, recompute: str, has_finding: bool) -> None:
     model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000"
     found = read(f"{SMALL} {model} {flags}")
     assert found.settings["recompute"] == recompute
-    assert ("FMT-002" in codes(found)) is told
+    assert ("FMT-002" in codes(found)) is has_finding
 
 
-def test_arithmetic() -> None:
+def test_precision_and_optimizer_flags_are_read() -> None:
     found = read(f"{SMALL} --fp8-format hybrid --fp8-param-gather --grad-reduce-in-bf16 --optimizer-cpu-offload")
     expected = {"float8": "tensorwise", "float8_all_gather": True, "reduce_dtype": "bf16", "offload": "optimizer"}
     assert found.settings.items() >= expected.items()
@@ -134,7 +134,7 @@ def test_arithmetic() -> None:
     assert "blocks" in about(found, "fp8-recipe").message
 
 
-def test_a_deepseek_with_latent_attention() -> None:
+def test_deepseek_v3_is_recognised_from_its_flags() -> None:
     found = read(
         f"{SMALL} --multi-latent-attention --num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128"
         " --q-lora-rank 1536 --kv-lora-rank 512 --qk-layernorm --swiglu --normalization RMSNorm --disable-bias-linear"
@@ -148,17 +148,17 @@ def test_a_deepseek_with_latent_attention() -> None:
     assert found.settings["expert_balance"] == "bias"
 
 
-def test_one_micro_batch_where_no_batch_is_named() -> None:
+def test_without_batch_flags_there_is_one_micro_batch() -> None:
     assert read(SMALL).accumulation == 1
 
 
-def test_what_comes_from_outside_is_assumed_and_told() -> None:
+def test_a_value_from_outside_the_script_is_assumed_with_a_finding() -> None:
     found = read(f"{SMALL} --pipeline-model-parallel-size $2")
     assert found.settings["pp"] == 1
     assert codes(found) == ["FMT-011"]
 
 
-def test_a_value_that_only_a_run_knows_leaves_the_verdict_open(tmp_path: Path) -> None:
+def test_a_value_known_only_at_run_time_leaves_the_verdict_open(tmp_path: Path) -> None:
     file = tmp_path / "train.sh"
     for line, fix, expected in (
         ("TP=8; PP=1", {}, Fit.FITS),
@@ -179,31 +179,31 @@ def test_a_value_that_only_a_run_knows_leaves_the_verdict_open(tmp_path: Path) -
         "if [ $X ]; then {small} --tensor-model-parallel-size 4 --sequence-parallel\nelse\n{small}\nfi",
     ],
 )
-def test_commands_that_are_not_read_leave_the_verdict_open_unless_they_train_alike(script: str, tmp_path: Path) -> None:
+def test_earlier_commands_with_other_settings_leave_the_verdict_open(script: str, tmp_path: Path) -> None:
     file = tmp_path / "train.sh"
     for text, expected in ((script, Fit.UNKNOWN), ("{small} --node-rank 1\n{small}", Fit.FITS)):
         file.write_text(text.format(small=SMALL))
         review = api.import_plan(file, GivenValues(gpus="8xH100", model="1b"))
-        told = [(item.line, item.message) for item in review.findings if item.code == "FMT-011"]
+        findings = [(item.line, item.message) for item in review.findings if item.code == "FMT-011"]
         assert review.fit is expected
-        assert [line for line, _ in told] == ([1] if expected is Fit.UNKNOWN else [])
-        assert all("differ in sequence-parallel, tensor-model-parallel-size" in message for _, message in told)
+        assert [line for line, _ in findings] == ([1] if expected is Fit.UNKNOWN else [])
+        assert all("differ in sequence-parallel, tensor-model-parallel-size" in message for _, message in findings)
         assert review.plan is not None
         assert (review.plan.candidate.layout.tp, review.plan.candidate.knobs.sequence_parallel) == (2, False)
 
 
-def test_what_no_setting_says_is_told() -> None:
+def test_unsupported_flags_are_findings() -> None:
     for flag in UNPRICED_ENTRIES:
         found = read(f"{SMALL} --{flag} 2")
         assert ("FMT-002", flag) in [(item.code, item.message.partition(":")[0]) for item in found.findings], flag
 
 
-def test_a_missing_overlap_and_gathered_tokens_are_told() -> None:
+def test_missing_overlap_and_gathered_expert_tokens_are_findings() -> None:
     found = read("pretrain_gpt.py --tensor-model-parallel-size 2 --num-experts 8 --expert-model-parallel-size 4")
     assert [code for code in codes(found) if code == "FMT-002"] == ["FMT-002"] * 3
 
 
-def test_a_misspelt_flag_has_a_near_one() -> None:
+def test_a_misspelt_flag_gets_a_suggestion() -> None:
     found = read(f"{SMALL} --use-distributed-optimiser")
     assert codes(found) == ["FMT-001"]
     assert "did you mean use-distributed-optimizer" in str(found.findings[0])
@@ -219,27 +219,27 @@ def test_a_misspelt_flag_has_a_near_one() -> None:
         ("--num-layers 4 --hidden-size 64 --num-attention-heads 6 --group-query-attention --num-query-groups 4", "must divide"),
     ],
 )
-def test_wrong_values_have_their_place(flags: str, text: str) -> None:
+def test_invalid_values_are_refused_with_their_position(flags: str, text: str) -> None:
     with pytest.raises(FileError, match=re.escape(text)) as caught:
         read(f"#!/bin/bash\n{SMALL} \\\n{flags}\n")
     assert caught.value.line == 3
 
 
-def test_all_flags_that_are_spoken_of_are_megatrons() -> None:
+def test_all_flags_in_code_and_exports_are_known_flags() -> None:
     known = names(FORMAT.listed)
     assert {*SETTING_ENTRIES.values(), *DEGREES.values(), *FSDP, *UNPRICED_ENTRIES} <= {*known}
     written = FORMAT.write(a_plan("megatron-lm"), {}).files[0].text
     assert {word.partition("=")[0] for word in re.findall(r"^  --(\S+)", written, re.MULTILINE)} <= {*known}
 
 
-def test_a_script_says_no_queues_but_those_that_it_sets() -> None:
+def test_an_export_sets_cuda_connections_to_one_without_a_comment() -> None:
     text = FORMAT.write(a_plan("megatron-lm"), {"cuda_connections": "NCCL-004"}).files[0].text
     assert "CUDA_DEVICE_MAX_CONNECTIONS=1" in text
     assert "cuda_connections" not in text
 
 
 @pytest.mark.full
-def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
+def test_megatron_core_reads_exported_plans_correctly(tmp_path: Path) -> None:
     tried = plans("megatron-lm", 6)
     paths = []
     for index, plan in enumerate(tried):
@@ -262,8 +262,8 @@ def test_megatron_core_understands_what_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_flags_are_those_of_the_package_too() -> None:
-    """Fields of its configuration that arguments are made of have kept their names."""
+def test_flags_are_fields_of_megatron_cores_configuration() -> None:
+    """Fields that are set by arguments have kept their names."""
     path = INSTALLED / "megatron_lm" / "megatron" / "core" / "transformer" / "transformer_config.py"
     if not path.exists():
         pytest.skip("megatron-lm is not installed: make frameworks")

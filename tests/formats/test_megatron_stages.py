@@ -1,4 +1,4 @@
-"""Pipelines as Megatron-LM's arguments cut them, read and written; its own code says what each of them means."""
+"""Pipeline stages in Megatron-LM's arguments, imported and exported, compared with Megatron-Core."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from strategist.profiles.situation import situation
 
 FORMAT = find_format("megatron-lm")
 LLAMA = Request(model="llama3-405b", gpus="64x8xH100", backend="megatron-lm", workload=Workload(seq_len=8192, global_batch=1024))
-"""126 layers: no pipeline of 4, 8 or 16 ranks has as many on each."""
+"""126 layers, which pipelines of 4, 8 or 16 ranks cannot split evenly."""
 
 SCRIPT = """#!/bin/bash
 torchrun pretrain_gpt.py --use-mcore-models --num-layers {layers} --hidden-size 4096 --num-attention-heads 32 \\
@@ -61,7 +61,7 @@ def hand_written(flags: str, layers: int = 32, pp: int = 4) -> str:
 
 
 def test_405b_fits_on_512_devices() -> None:
-    """Nothing was said to fit as long as all stages had equally many layers."""
+    """Regression: with equal layers on all stages no plan fitted."""
     plan = best()
     assert plan.candidate.layout.pp > 1
     assert plan.estimate.fits
@@ -70,7 +70,7 @@ def test_405b_fits_on_512_devices() -> None:
 
 @pytest.mark.parametrize("split", ["even", "weighted"])
 @pytest.mark.parametrize(("pp", "stages"), [(8, 1), (8, 4), (16, 1), (16, 2)])
-def test_unequal_stages_are_listed_and_come_back(pp: int, stages: int, split: str) -> None:
+def test_uneven_stages_survive_export_and_import(pp: int, stages: int, split: str) -> None:
     plan = best(pp=pp, pp_virtual_stages=stages, pp_split=split)
     text = script(plan)
     assert f"--{LIST}=Et*" in text
@@ -85,19 +85,19 @@ def test_unequal_stages_are_listed_and_come_back(pp: int, stages: int, split: st
     assert not plan.matters("pp_split") or value_of(review.plan.candidate, "pp_split") == split
 
 
-def test_equal_stages_need_no_list() -> None:
+def test_even_stages_are_exported_without_a_stage_list() -> None:
     fixed = {"pp": 4, "pp_virtual_stages": 2, "pp_split": "even"}
-    asked = Request(model="8b", gpus="8xH100", backend="megatron-lm", fix=fixed, workload=Workload(seq_len=4096, global_batch=64))
-    text = script(ranked(situation(asked), deck=deck(), limit=1)[0])
+    request = Request(model="8b", gpus="8xH100", backend="megatron-lm", fix=fixed, workload=Workload(seq_len=4096, global_batch=64))
+    text = script(ranked(situation(request), deck=deck(), limit=1)[0])
     assert LIST not in text
     assert "--num-virtual-stages-per-pipeline-rank=2" in text
 
 
-def test_layers_by_the_speed_of_nodes_are_listed(tmp_path: Path) -> None:
+def test_stages_split_by_node_speed_survive_export_and_import(tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text("groups:\n  - {nodes: 1, device: h100}\n  - {nodes: 1, device: a100-80gb}\n", encoding="utf-8")
-    asked = Request(model="8b", gpus=str(file), backend="megatron-lm", fix={"pp": 2})
-    plan = ranked(situation(asked), deck=deck(), limit=1)[0]
+    request = Request(model="8b", gpus=str(file), backend="megatron-lm", fix={"pp": 2})
+    plan = ranked(situation(request), deck=deck(), limit=1)[0]
     assert plan.stage_layers[0] > plan.stage_layers[1]
     review = reviewed(script(plan), str(file))
     assert review.plan is not None
@@ -114,12 +114,12 @@ def test_layers_by_the_speed_of_nodes_are_listed(tmp_path: Path) -> None:
         ("Et*2,(|tt)*2|tL", (2, 2, 2, 1)),
     ],
 )
-def test_lists_are_written_out(text: str, layers: tuple[int, ...]) -> None:
+def test_stage_lists_are_expanded(text: str, layers: tuple[int, ...]) -> None:
     assert stage_layers(text, parse(f"--{LIST} '{text}'", "train.sh")) == layers
 
 
 @pytest.mark.parametrize("text", ["tt|tt", "Ett|txL", "Ett|Ett|L", "Ett|mt|L", "E(t*9)*999999999L", "Et*(2)|tL"])
-def test_a_list_that_is_none_has_its_place(text: str) -> None:
+def test_an_invalid_stage_list_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(FileError, match=LIST) as caught:
         read(hand_written(f"--{LIST}='{text}'"))
     assert caught.value.line == 7
@@ -145,7 +145,7 @@ ALL = [(32, *cut) for cut in CUTS] + [(30, *cut) for cut in COUNTED]
 
 
 @pytest.mark.parametrize(("layers", "flags", "expected"), ALL)
-def test_each_way_to_cut_a_pipeline_is_read(layers: int, flags: str, expected: tuple[int, ...]) -> None:
+def test_each_notation_of_pipeline_splits_is_read(layers: int, flags: str, expected: tuple[int, ...]) -> None:
     found = read(hand_written(flags, layers))
     assert found.stage_layers == expected
     assert found.settings["pp_virtual_stages"] == len(expected) // 4
@@ -154,25 +154,25 @@ def test_each_way_to_cut_a_pipeline_is_read(layers: int, flags: str, expected: t
 
 
 @pytest.mark.full
-def test_megatron_core_cuts_them_alike(tmp_path: Path) -> None:
-    """All that its package has words for; how many stages follow from the layers of one is not its own."""
+def test_megatron_core_splits_pipelines_equally(tmp_path: Path) -> None:
+    """All notations that its package supports; deriving the number of stages from layers per stage is not part of it."""
     paths, cuts = [], [case for case in ALL if "per-virtual" not in case[1]]
     for index, (layers, flags, _) in enumerate(cuts):
         path = tmp_path / f"{index}.sh"
-        said = flags.replace(" --", "\n--").splitlines()
+        words = flags.replace(" --", "\n--").splitlines()
         sizes = ("--hidden-size=4096", "--num-attention-heads=32", "--bf16", "--pipeline-model-parallel-size=4")
-        lines = (f"--num-layers={layers}", *sizes, *(flag.replace(" ", "=") for flag in said))
+        lines = (f"--num-layers={layers}", *sizes, *(flag.replace(" ", "=") for flag in words))
         path.write_text("".join(f"  {line}\n" for line in lines), encoding="utf-8")
         paths.append(str(path))
     assert [tuple(config["stage_layers"]) for config in parsed("megatron_lm", paths)] == [case[2] for case in cuts]
 
 
-def test_stages_that_no_plan_has_are_told_at_their_line() -> None:
+def test_stages_that_no_plan_can_have_are_a_finding_at_their_line() -> None:
     review = reviewed(hand_written(f"--{LIST}='Et*2|t*10|t*10|t*10L'"), "2x8xH100")
-    (told,) = [item for item in review.findings if item.code == "FMT-002"]
-    assert (told.line, told.message.partition(",")[0]) == (7, f"{LIST}: stages have 2")
+    (finding,) = [item for item in review.findings if item.code == "FMT-002"]
+    assert (finding.line, finding.message.partition(",")[0]) == (7, f"{LIST}: stages have 2")
     assert review.plan is not None
-    assert f" {review.plan.stage_layers[0]}" in told.message.partition("priced with")[2]
+    assert f" {review.plan.stage_layers[0]}" in finding.message.partition("priced with")[2]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_stages_that_no_plan_has_are_told_at_their_line() -> None:
         ("--account-for-loss-in-pipeline-split", "32 layers do not go round 4 ranks"),
     ],
 )
-def test_layers_that_do_not_go_round_break_a_law(flags: str, text: str) -> None:
-    (told,) = read(hand_written(flags)).findings
-    assert (told.code, told.line) == ("FMT-004", 7)
-    assert text in told.message
+def test_layers_that_do_not_divide_over_the_stages_are_an_error(flags: str, text: str) -> None:
+    (finding,) = read(hand_written(flags)).findings
+    assert (finding.code, finding.line) == ("FMT-004", 7)
+    assert text in finding.message

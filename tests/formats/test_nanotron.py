@@ -1,4 +1,6 @@
-"""Nanotron's configurations, as people have them, and held against its schema: its parser cannot be imported."""
+"""Nanotron's configurations: imports of users' files, and exports checked against its schema, since its parser cannot be
+imported.
+"""
 
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def codes(found: ParsedConfig) -> list[str]:
     return [item.code for item in found.findings]
 
 
-def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     found = read(TEXT)
     assert found.settings == {
         "pp": 2, "tp": 2, "cp": 1, "ep": 1, "dp_shard": 4, "no_sync": True, "loss_parallel": True,
@@ -60,15 +62,15 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
         ("accumulate_grad_in_fp32: true", "accumulate_grad_in_fp32: false", "reduce_dtype", "bf16"),
     ],
 )
-def test_what_each_entry_says(old: str, new: str, setting: str, value: object) -> None:
+def test_config_entries_set_the_plans_settings(old: str, new: str, setting: str, value: object) -> None:
     assert read(TEXT.replace(old, new)).settings[setting] == value
 
 
-def test_gradients_in_half_mean_that_all_is() -> None:
+def test_bf16_gradient_accumulation_means_pure_bf16() -> None:
     assert read(TEXT.replace("in_fp32: true", "in_fp32: false")).workload["precision"] == "bf16-true"
 
 
-def test_experts_and_biases() -> None:
+def test_experts_and_biases_are_read() -> None:
     text = TEXT.replace("    vocab_size: 128256\n", "    vocab_size: 128256\n    attention_bias: true\n    moe_config:\n"
                         "      num_experts: 8\n      top_k: 2\n      enable_shared_expert: true\n")  # fmt: skip
     found = read(text.replace("expert_parallel_size: 1", "expert_parallel_size: 2"))
@@ -78,7 +80,7 @@ def test_experts_and_biases() -> None:
     assert codes(found) == ["FMT-002"]
 
 
-def test_a_misspelt_name_has_a_near_one() -> None:
+def test_a_misspelt_name_gets_a_suggestion() -> None:
     found = read(TEXT.replace("batch_accumulation_per_replica", "batch_acumulation_per_replica"))
     assert codes(found) == ["FMT-001"]
     assert "did you mean tokens.batch_accumulation_per_replica" in str(found.findings[0])
@@ -89,20 +91,20 @@ def test_a_misspelt_name_has_a_near_one() -> None:
     [("zero_stage: 1", "zero_stage: 3"), ("tp: 2", "tp: two"), ("1f1b", "interleaved"), ("bfloat16", "int8"),
      ("num_key_value_heads: 8", "num_key_value_heads: 7")],
 )  # fmt: skip
-def test_wrong_values_are_errors_with_their_place(old: str, new: str) -> None:
+def test_invalid_values_are_refused_with_their_position(old: str, new: str) -> None:
     with pytest.raises(FileError) as caught:
         read(TEXT.replace(old, new))
     assert caught.value.line
 
 
 @pytest.mark.full
-def test_the_names_are_those_of_the_package_and_newer_ones() -> None:
+def test_listed_names_include_those_of_the_package() -> None:
     assert set(accepted("nanotron")) <= {*listed("nanotron")}
     assert {*SETTING_ENTRIES.values()} <= {*listed("nanotron")}
 
 
 @pytest.mark.full
-def test_what_is_written_keeps_to_the_schema(tmp_path: Path) -> None:
+def test_exports_follow_nanotrons_schema(tmp_path: Path) -> None:
     tried, paths = plans("nanotron"), []
     for index, plan in enumerate(tried):
         path = tmp_path / f"{index}.yaml"
@@ -115,4 +117,4 @@ def test_what_is_written_keeps_to_the_schema(tmp_path: Path) -> None:
     older = {"data.seed", "data.dataset"} | {
         f"optimizer.{name}" for name in ("adam_eps", "adam_beta1", "adam_beta2", "torch_adam_is_fused")
     }
-    assert all(set(names) <= older for names in needed), "what only the package of 0.4 needs"
+    assert all(set(names) <= older for names in needed), "required by the package of 0.4 only"

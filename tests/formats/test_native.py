@@ -1,4 +1,4 @@
-"""Our own plans are checked like any other file: what comes back is the plan, and an edited one is told what it breaks."""
+"""Our own plan files are checked like any other file: they import unchanged, and edits that break a rule are findings."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def edited(path: Path, *place: str, value: Any) -> Path:
     return path
 
 
-def test_every_plan_comes_back_as_it_was() -> None:
+def test_every_native_plan_survives_export_and_import() -> None:
     tried = plans("native", *FEW)
     assert len(tried) > 10
     for plan in tried:
@@ -52,34 +52,34 @@ def test_every_plan_comes_back_as_it_was() -> None:
         assert made.situation.request.workload == plan.workload
 
 
-def test_a_plan_is_priced_as_it_was_planned(saved: Path) -> None:
+def test_an_imported_plan_has_its_planned_price(saved: Path) -> None:
     review = api.import_plan(saved, NOTHING)
     assert review.plan == replace(codec.load(Plan, saved), request=review.plan.request)
     assert not review.findings
 
 
-def test_the_best_of_an_answer_is_checked(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checking_an_answer_checks_its_best_plan(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model", "8b", "--gpus", "8xH100", "--json"]) == 0
     path = saved.with_name("answer.json")
     path.write_text(capsys.readouterr().out, encoding="utf-8")
     assert api.import_plan(path, NOTHING).plan.id == codec.load(Plan, saved).id
 
 
-def test_a_check_says_what_a_change_would_bring(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_lists_the_gain_of_changes(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(edited(saved, "candidate", "knobs", "recompute", value="full"))]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "It fits" in printed
     assert "recompute = selective" in printed
 
 
-def test_an_edit_that_breaks_a_law_is_told_at_its_line(saved: Path) -> None:
+def test_an_illegal_edit_is_an_error_at_its_line(saved: Path) -> None:
     review = api.check_config(edited(saved, "candidate", "layout", "tp", value=16), NOTHING)
-    told = next(item for item in review.findings if "kv_heads" in item.message)
+    finding = next(item for item in review.findings if "kv_heads" in item.message)
     line = next(number for number, text in enumerate(saved.read_text(encoding="utf-8").splitlines(), 1) if '"tp": 16' in text)
-    assert (told.code, told.line, review.plan) == ("FMT-004", line, None)
+    assert (finding.code, finding.line, review.plan) == ("FMT-004", line, None)
 
 
-def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
+def test_given_values_override_the_plans(saved: Path) -> None:
     review = api.import_plan(saved, GivenValues(gpus="4xH100", workload={}, settings={"dp_shard": 4}))
     assert review.plan is not None
     assert review.plan.cluster.devices == 4
@@ -94,12 +94,12 @@ def test_what_is_given_counts_before_what_the_plan_says(saved: Path) -> None:
         (("version",), 99, "upgrade"),
     ],
 )
-def test_what_is_no_plan_is_refused(saved: Path, place: tuple[str, ...], value: Any, words: str) -> None:
+def test_invalid_plans_are_refused(saved: Path, place: tuple[str, ...], value: Any, words: str) -> None:
     with pytest.raises(FileError, match=words):
         api.check_config(edited(saved, *place, value=value), NOTHING)
 
 
-def test_an_answer_without_a_plan_says_why(tmp_path: Path) -> None:
+def test_an_answer_without_a_plan_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
     answer = api.plan(Request(model="405b", gpus="1x24GB"))
     codec.save(answer, path)

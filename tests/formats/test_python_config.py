@@ -1,4 +1,4 @@
-"""Python that builds configurations, read without being run."""
+"""Python code that builds configurations is interpreted without being run."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def values(node: Node) -> dict[str, object]:
     return {name: plain(leaf) for name, leaf in node.leaves() if not leaf.call}
 
 
-def test_keyword_arguments_and_assignments_are_fields() -> None:
+def test_keyword_arguments_and_assignments_set_fields() -> None:
     node, _ = read(
         "def one():\n    c = Config(a=A(b=2 * 3, words=['x', 'y']), e=-1)\n    c.a.b = 8 // 2\n    c.f.g = None\n    return c\n"
     )
@@ -25,14 +25,14 @@ def test_keyword_arguments_and_assignments_are_fields() -> None:
     assert (node.fields["a"].call, node.fields["a"].fields["b"].line) == ("A", 3)
 
 
-def test_a_function_goes_on_from_another() -> None:
+def test_functions_that_call_others_are_followed() -> None:
     text = "SIZE = 4\ndef base(size=SIZE):\n    return Config(a=A(b=size))\n"
     text += "def one():\n    c = base(size=2)\n    change(c)\n    return c\n"
     node, _ = read(text + "def change(c):\n    c.a.x = c.a.b + 1\n")
     assert values(node) == {"a.b": 2, "a.x": 3}
 
 
-def test_what_another_package_knows_is_kept_until_it_is_set() -> None:
+def test_a_known_base_configuration_is_kept_except_overridden_fields() -> None:
     text = "from far import known as k\ndef one():\n    c = k()\n    c.a.b = 5\n    return c\n"
     node, _ = read(text)
     assert (node.base, values(node)) == ({"a.c": 2, "d": 3}, {"a.b": 5})
@@ -40,20 +40,20 @@ def test_what_another_package_knows_is_kept_until_it_is_set() -> None:
     assert (whole.base, values(whole)) == ({"d": 3}, {"a.b": 5})
 
 
-def test_a_file_near_it_is_followed(tmp_path: Path) -> None:
+def test_imports_from_neighbouring_files_are_followed(tmp_path: Path) -> None:
     (tmp_path / "near.py").write_text("def base():\n    return Config(a=1)\n", encoding="utf-8")
     node, _ = read("from near import base\ndef one():\n    return base()\n", path=str(tmp_path / "mine.py"))
     assert values(node) == {"a": 1}
 
 
-def test_conditions_that_can_be_told_are_taken_and_others_are_noted() -> None:
+def test_decidable_conditions_are_evaluated_and_others_are_noted() -> None:
     text = "def one(n=3):\n    c = Config(a=n)\n    if n > 2 and not False:\n        c.b = 1\n    else:\n        c.b = 2\n"
     node, reader = read(text + "    if here():\n        c.b = 7\n    for i in x:\n        c.b = i\n    return c\n")
     assert values(node)["b"] == 1
     assert [line for line, _ in reader.notes] == [7, 9]
 
 
-def test_entry_points_need_nothing() -> None:
+def test_entry_points_are_public_functions_without_required_arguments() -> None:
     text = "def a(): return 1\ndef b(x=1, *, y=2): return x\ndef c(x): return x\ndef _d(): return 1\ndef e(): pass\n"
     assert entry_points(read_module(text, "mine.py")) == ("a", "b")
 
@@ -70,13 +70,13 @@ DOUBLING = "def f0(): return 1\n" + "".join(f"def f{n}(): return [f{n - 1}(), f{
         ("def one():\n    return " + "-" * 5000 + "1\n", "is not Python|nested"),
     ],
 )  # fmt: skip
-def test_what_would_never_end_is_refused(text: str, words: str) -> None:
+def test_endless_or_too_complex_code_is_refused(text: str, words: str) -> None:
     assert MAX_STEPS < 2**17
     with pytest.raises(FileError, match=words):
         read(text)
 
 
-def test_large_numbers_are_left_alone() -> None:
+def test_huge_numbers_are_not_computed() -> None:
     node, _ = read(
         "def one():\n    x = 10**9\n    y = 1000000000000 * 1000000000000\n    z = y * y\n    return Config(a=z, b=1 / 0)\n"
     )

@@ -1,6 +1,6 @@
-"""The exported script is run, on gloo: each technique has the losses of ``strategist run`` from the same weights and data.
+"""The exported script runs with gloo: each technique has the losses of ``strategist run`` with equal weights and data.
 
-The reference is one process, in fp32 where the case has that; it is run once for each model and kind of training.
+The reference is a single process, in the precision of the case; it runs once for each model and kind of training.
 """
 
 import ast
@@ -42,27 +42,27 @@ from strategist.formats.pytorch import FIXED, write
 
 pytestmark = pytest.mark.torch
 CHOSEN = [name if place % 2 == 0 else pytest.param(name, marks=pytest.mark.weekly) for place, name in enumerate(CASES)]
-"""Every second case, in the full run."""
+"""Every second case belongs to the full run, the others to the weekly run."""
 
 ROUNDING = {"fp32": (2e-6, 1e-4), "fp16": (5e-5, 5e-3), "bf16": (5e-4, 2e-2)}
 """Relative differences of losses and norms; a printed norm has four digits after the point."""
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Figures]:
-    """What ``strategist run`` computes for what a case trains, by the case's name."""
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Figures]:
+    """Figures of ``strategist run`` in one process, by the name of a case."""
     place, known = tmp_path_factory.mktemp("alone"), dict[str, Figures]()
 
     def found(name: str) -> Figures:
-        what = CASES[name][3] if len(CASES[name]) > 3 else {}
-        if (key := str(what)) not in known:
-            known[key] = run_alone(what, place / str(len(known)))
+        settings = CASES[name][3] if len(CASES[name]) > 3 else {}
+        if (key := str(settings)) not in known:
+            known[key] = run_alone(settings, place / str(len(known)))
         return known[key]
 
     return found
 
 
-def assert_alike(found: Figures, expected: Figures, precision: str = "fp32") -> None:
+def assert_close(found: Figures, expected: Figures, precision: str = "fp32") -> None:
     losses, norms = ROUNDING[precision]
     assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=losses)
     assert [norm for _, norm in found] == pytest.approx([norm for _, norm in expected], rel=norms)
@@ -70,10 +70,10 @@ def assert_alike(found: Figures, expected: Figures, precision: str = "fp32") -> 
 
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.full
-def test_each_technique_has_the_losses_of_run(name: str, alone: Callable[[str], Figures], tmp_path: Path) -> None:
-    plan, expected = plan_of(name), alone(name)
+def test_each_technique_equals_strategist_run(name: str, reference: Callable[[str], Figures], tmp_path: Path) -> None:
+    plan, expected = plan_of(name), reference(name)
     assert len({loss for loss, _ in expected}) == STEPS
-    assert_alike(trained(plan, tmp_path / "run", "--steps", str(STEPS)), expected, plan.workload.precision)
+    assert_close(trained(plan, tmp_path / "run", "--steps", str(STEPS)), expected, plan.workload.precision)
 
 
 def tokens(path: Path, count: int, dtype: str = "uint16") -> Path:
@@ -81,16 +81,16 @@ def tokens(path: Path, count: int, dtype: str = "uint16") -> Path:
     return path
 
 
-def test_a_training_resumes_under_another_layout_where_it_stopped(tmp_path: Path) -> None:
-    """Weights, optimizer, step and data are those of one training: two steps under FSDP2, two under tensor parallelism."""
+def test_a_training_resumes_with_another_layout(tmp_path: Path) -> None:
+    """Weights, optimizer, step and data continue: two steps with FSDP2, then two with tensor parallelism."""
     data = tokens(tmp_path / "text.bin", 64 * 20)
     expected = run_alone({"optimizer": "adamw"}, tmp_path / "alone", 4, data=str(data))
     first = planned({"dp_shard": 2}, {"micro_batch": 2}, {}, {"optimizer": "adamw"})
     then = planned({"tp": 2}, {"micro_batch": 4, "sequence_parallel": True, "loss_parallel": True}, {}, {"optimizer": "adamw"})
     given = ["--data", str(data), "--save", str(tmp_path / "saved")]
-    begun = trained(first, tmp_path / "first", "--steps", "2", *given, "--save-every", "1")
-    gone_on = trained(then, tmp_path / "then", "--steps", "4", *given, "--keep", "1")
-    assert_alike(begun + gone_on, expected)
+    started = trained(first, tmp_path / "first", "--steps", "2", *given, "--save-every", "1")
+    continued = trained(then, tmp_path / "then", "--steps", "4", *given, "--keep", "1")
+    assert_close(started + continued, expected)
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["step-00000004"]
 
 
@@ -105,13 +105,13 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.full
-def test_it_resumes_under_any_layout(name: str, alone: Callable[[str], Figures], tmp_path: Path) -> None:
+def test_checkpoints_resume_with_any_layout(name: str, reference: Callable[[str], Figures], tmp_path: Path) -> None:
     plan = planned(*(*OTHERS[name], {})[:3], {"optimizer": "adamw"})
     saved = str(tmp_path / "saved")
-    begun = trained(plan_of("fsdp"), tmp_path / "first", "--steps", "1", "--save", saved)
+    started = trained(plan_of("fsdp"), tmp_path / "first", "--steps", "1", "--save", saved)
     back = trained(plan, tmp_path / "then", "--steps", "2", "--resume", f"{saved}/step-00000001", "--save", str(tmp_path / "own"))
-    gone_on = trained(plan_of("fsdp"), tmp_path / "last", "--steps", "3", "--save", str(tmp_path / "own"))
-    assert_alike(begun + back + gone_on, alone("fsdp"))
+    continued = trained(plan_of("fsdp"), tmp_path / "last", "--steps", "3", "--save", str(tmp_path / "own"))
+    assert_close(started + back + continued, reference("fsdp"))
 
 
 THEN = {
@@ -121,35 +121,35 @@ THEN = {
     "bf16 fsdp": ({"dp_replicate": 2}, {"micro_batch": 2}),
     "interleaved": ({"dp_shard": 2}, {}),
 }
-"""Layouts under which trainings of these cases go on."""
+"""Layouts with which trainings of these cases resume."""
 
 
 @pytest.mark.parametrize("name", THEN)
 @pytest.mark.full
-def test_each_kind_of_training_resumes_under_another_layout(name: str, alone: Callable[[str], Figures], tmp_path: Path) -> None:
-    """Experts, LoRA, a scale of fp16, weights in bf16, several stages a rank."""
+def test_each_kind_of_training_resumes_with_another_layout(name: str, reference: Callable[[str], Figures], tmp_path: Path) -> None:
+    """Experts, LoRA, an fp16 loss scale, bf16 weights, several stages per rank."""
     first, saved = plan_of(name), ["--save", str(tmp_path / "saved")]
     other = planned(*THEN[name], {}, CASES[name][3] if len(CASES[name]) > 3 else {})
-    begun = trained(first, tmp_path / "first", "--steps", "1", *saved)
-    gone_on = trained(other, tmp_path / "then", "--steps", "3", *saved)
-    assert_alike(begun + gone_on, alone(name), first.workload.precision)
+    started = trained(first, tmp_path / "first", "--steps", "1", *saved)
+    continued = trained(other, tmp_path / "then", "--steps", "3", *saved)
+    assert_close(started + continued, reference(name), first.workload.precision)
 
 
 @pytest.mark.parametrize("kind", ["uint16", "uint32", "npy", "arrow"])
 @pytest.mark.full
-def test_it_reads_what_run_reads(kind: str, tmp_path: Path) -> None:
-    """Two epochs and a half, each in an order of its own."""
+def test_the_script_reads_the_data_files_of_strategist_run(kind: str, tmp_path: Path) -> None:
+    """Two and a half epochs, each with its own order."""
     data = tokens(tmp_path / "text.bin", 64 * 13 + 1, "uint32" if kind == "uint32" else "uint16")
-    said = {"data_type": "uint32"} if kind == "uint32" else {}
+    data_settings = {"data_type": "uint32"} if kind == "uint32" else {}
     if kind == "npy":
         data = tmp_path / "text.npy"
         np.save(data, np.fromfile(tmp_path / "text.bin", "uint16").astype("int64"))
     if kind == "arrow":
         rows = np.fromfile(tmp_path / "text.bin", "uint16").reshape(-1, 7).tolist()
         data = save_to_disk(tmp_path / "set", {"input_ids": rows})
-    arguments = ["--data-type", "uint32"] if said else []
+    arguments = ["--data-type", "uint32"] if data_settings else []
     found = trained(plan_of("ddp"), tmp_path / "run", "--steps", "4", "--data", str(data), *arguments)
-    assert_alike(found, run_alone({}, tmp_path / "alone", 4, data=str(data), **said))
+    assert_close(found, run_alone({}, tmp_path / "alone", 4, data=str(data), **data_settings))
 
 
 FOLDERS = {
@@ -169,15 +169,15 @@ FOLDERS = {
 
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.full
-def test_weights_go_to_a_folder_of_hugging_face_and_come_back(name: str, tmp_path: Path) -> None:
-    """``strategist run``, a script of another layout and transformers read what a script wrote after two steps."""
-    plan, what = planned(*FOLDERS[name]), {**FOLDERS[name][3], "train": "full"}
-    what.pop("lora_rank", None)
+def test_exported_hugging_face_weights_load_in_run_scripts_and_transformers(name: str, tmp_path: Path) -> None:
+    """After two training steps."""
+    plan, settings = planned(*FOLDERS[name]), {**FOLDERS[name][3], "train": "full"}
+    settings.pop("lora_rank", None)
     folder = str(tmp_path / "folder")
     found = trained(plan, tmp_path / "run", "--steps", "2", "--export-weights", folder, "--save", str(tmp_path / "saved"))
-    expected = run_alone(what, tmp_path / "alone", 1, weights=folder)
-    other = planned({"dp_replicate": 2}, {}, {}, what)
-    assert_alike(trained(other, tmp_path / "other", "--steps", "1", "--weights", folder), expected)
+    expected = run_alone(settings, tmp_path / "alone", 1, weights=folder)
+    other = planned({"dp_replicate": 2}, {}, {}, settings)
+    assert_close(trained(other, tmp_path / "other", "--steps", "1", "--weights", folder), expected)
     assert expected[0][0] < found[0][0]
     command = [sys.executable, "-m", "formats.transformers_loss", folder, str(plan.workload.seq_len)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
@@ -186,7 +186,7 @@ def test_weights_go_to_a_folder_of_hugging_face_and_come_back(name: str, tmp_pat
 
 
 @pytest.mark.full
-def test_a_tokenizer_comes_along_and_a_missing_tensor_is_one_line(tmp_path: Path) -> None:
+def test_the_tokenizer_is_copied_and_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
     plan, folder = planned({}, {"micro_batch": 4}), tmp_path / "folder"
     trained(plan, tmp_path / "first", "--steps", "0", "--export-weights", str(folder))
     (folder / "tokenizer.json").write_text("{}")
@@ -201,8 +201,8 @@ def test_a_tokenizer_comes_along_and_a_missing_tensor_is_one_line(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["fp16 tp", "fp16 interleaved"])
 @pytest.mark.full
-def test_a_step_that_overflows_changes_nothing_and_halves_the_scale(name: str, tmp_path: Path) -> None:
-    """Losses are those of a training that learns nothing, up to the first step whose gradients are finite."""
+def test_an_fp16_overflow_skips_the_step_and_halves_the_loss_scale(name: str, tmp_path: Path) -> None:
+    """Losses equal those with learning rate 0 up to the first step with finite gradients."""
     still = trained(plan_of(name), tmp_path / "still", "--steps", "26", changes={"LEARNING_RATE = 1.0": "LEARNING_RATE = 0.0"})
     tried = trained(plan_of(name), tmp_path / "tried", "--steps", "26", changes={"2.0**16": "2.0**32"})
     finite = next(step for step, (_, norm) in enumerate(tried) if norm < 1e6)
@@ -213,18 +213,18 @@ def test_a_step_that_overflows_changes_nothing_and_halves_the_scale(name: str, t
 
 
 @pytest.mark.full
-def test_a_training_that_diverges_ends_with_one_line(tmp_path: Path) -> None:
+def test_a_diverging_training_ends_with_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="training diverged: loss"):
         trained(plan_of("ddp"), tmp_path / "run", "--steps", "9", changes={"LEARNING_RATE = 1.0": "LEARNING_RATE = 1e30"})
 
 
 @pytest.mark.full
-def test_the_start_script_starts_it(alone: Callable[[str], Figures], tmp_path: Path) -> None:
+def test_the_start_script_runs_the_training(reference: Callable[[str], Figures], tmp_path: Path) -> None:
     command = [*exported(plan_of("ddp"), tmp_path / "run"), "--steps", str(STEPS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, cwd=tmp_path / "run", env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert_alike(figures_in(done.stdout), alone("ddp"))
+    assert_close(figures_in(done.stdout), reference("ddp"))
 
 
 @cache
@@ -232,7 +232,7 @@ def texts_of(name: str) -> dict[str, str]:
     return {file.name: file.text for file in write(plan_of(name), {}).files}
 
 
-def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
+def test_a_script_contains_only_the_code_that_its_plan_needs() -> None:
     plain, tensor, pipeline = (texts_of(name)["train.py"] for name in ("ddp", "tp x fsdp", "interleaved"))
     assert "fully_shard" not in plain
     assert "parallelize_module" in tensor
@@ -244,16 +244,16 @@ def test_a_script_holds_what_its_plan_needs_and_no_more() -> None:
             assert not re.search(r"^\s*(import|from) strategist", text, re.MULTILINE)
 
 
-def test_what_the_constants_say_is_what_the_code_does() -> None:
-    """Each constant above the line is used, and those of settings below it chose the code: another value makes other code."""
+def test_constants_of_plan_py_are_used_or_fixed() -> None:
+    """Constants above the line are used; settings below it selected the code, and another value gives other code."""
     for name in CASES:
         texts = texts_of(name)
         live, fixed = (re.findall(r"^([A-Z_]+) = ", part, re.MULTILINE) for part in texts["plan.py"].split(FIXED))
         code = "".join(text for file, text in texts.items() if file.endswith(".py") and file != "plan.py")
         nodes = list(ast.walk(ast.parse(code)))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        taken = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
-        assert set(live) == used & {item.name for names in taken for item in names}, name
+        imported = [node.names for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "plan"]
+        assert set(live) == used & {item.name for names in imported for item in names}, name
         assert not used & set(fixed), name
     changed = {"recompute": "full", "offload": "all", "compile": True, "sequence_parallel": True, "loss_parallel": True}
     for setting, value in changed.items():
@@ -265,15 +265,17 @@ def test_what_the_constants_say_is_what_the_code_does() -> None:
         assert any(before[file] != after[file] for file in ("model.py", "train.py")), setting
 
 
-def test_no_file_of_a_script_has_400_lines() -> None:
+def test_every_file_of_a_script_has_fewer_than_400_lines() -> None:
     longest = max((len(text.splitlines()), name, file) for name in CASES for file, text in texts_of(name).items())
     assert longest < (400,), longest
 
 
-@pytest.mark.parametrize("asked", ["8b", "1b", "8b --train lora"])
-def test_the_python_of_a_dense_plan_is_under_400_lines(asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 8B with pipelines, of 1B without; whole files, blank lines and comments, too. The default plan needs no other answer."""
-    command = ["plan", "--model", *asked.split(), "--gpus", "8xH100", "-o", str(tmp_path / "plan.json")]
+@pytest.mark.parametrize("model_arguments", ["8b", "1b", "8b --train lora"])
+def test_the_python_code_of_a_dense_plan_has_fewer_than_400_lines(
+    model_arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """8B with a pipeline, 1B without; all files with blank lines and comments."""
+    command = ["plan", "--model", *model_arguments.split(), "--gpus", "8xH100", "-o", str(tmp_path / "plan.json")]
     assert main(command) == 0
     assert main(["export", str(tmp_path / "plan.json"), "--to", "pytorch", "-o", str(tmp_path / "job")]) == 0
     assert "warning" not in capsys.readouterr().err
@@ -282,14 +284,14 @@ def test_the_python_of_a_dense_plan_is_under_400_lines(asked: str, tmp_path: Pat
     assert sum(counts.values()) < 400, counts
 
 
-def test_the_configuration_is_hugging_faces_where_it_has_the_architecture() -> None:
+def test_config_json_is_written_for_hugging_face_architectures() -> None:
     assert json.loads(texts_of("ddp, buckets")["config.json"])["model_type"] == "qwen3"
     assert json.loads(texts_of("replicated experts")["config.json"])["model_type"] == "mixtral"
     assert "config.json" not in texts_of("experts")
     assert "--export-weights" not in texts_of("experts")["train.py"]
 
 
-def test_ruff_finds_nothing_in_a_script(tmp_path: Path) -> None:
+def test_exported_scripts_pass_ruff(tmp_path: Path) -> None:
     for number, name in enumerate(CASES):
         plan = plan_of(name)
         cuda = replace(plan.cluster, device=replace(plan.cluster.device, kind="cuda"))

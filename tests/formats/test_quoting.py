@@ -1,4 +1,4 @@
-"""Whatever a text says, it comes out of an exported file as it went in, says nothing besides, and is never run."""
+"""Hostile texts survive a round trip through exported files unchanged, add no entry, and are never run."""
 
 import ast
 import json
@@ -32,30 +32,30 @@ from strategist.launch.catalog import CONTAINERS, with_job
 from strategist.launch.job import JobOptions
 
 PRINTABLE = [text for text in HOSTILE if text.isprintable()]
-"""Those that a name may hold."""
+"""Texts that a name may contain."""
 
 EACH = 250
-"""Texts in one file."""
+"""Number of texts in one file."""
 
 READ = (("value", "$.list"), ("key", "$.keys"))
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
 def texts(chaos: Chaos) -> Iterator[list[str]]:
-    """All hostile ones and random ones, as many at a time as a file is to hold."""
+    """All hostile texts and random ones, in groups of one file each."""
     assert len(HOSTILE) >= 100
-    waiting = iter([*HOSTILE, *random_texts(chaos.random(), chaos.size(100, 20_000))])
-    while some := list(islice(waiting, EACH)):
+    remaining = iter([*HOSTILE, *random_texts(chaos.random(), chaos.size(100, 20_000))])
+    while some := list(islice(remaining, EACH)):
         yield some
 
 
 def yaml_1_2(text: str) -> list[Any]:
-    """What a reader of YAML 1.2 makes of the documents in it; PyYAML reads 1.1."""
+    """The documents of a text as a YAML 1.2 reader parses them; PyYAML implements 1.1."""
     return parse_yaml(text, multi=True)
 
 
-@pytest.mark.chaos("Security", "texts through YAML, with two readers")
-def test_yaml(chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile texts round-trip through YAML with two readers")
+def test_hostile_texts_survive_yaml(chaos: Chaos) -> None:
     count = 0
     for some in texts(chaos):
         data = {"list": some, "values": {f"k{index}": text for index, text in enumerate(some)}, "keys": dict.fromkeys(some, 1)}
@@ -63,11 +63,11 @@ def test_yaml(chaos: Chaos) -> None:
         assert yaml.safe_load(written) == data
         assert yaml_1_2(written) == [data]
         count += len(some)
-    chaos.found(f"{count:,} as values, items and keys: all came back, from PyYAML and yaml12")
+    chaos.found(f"{count:,} as values, items and keys: all read back unchanged by PyYAML and yaml12")
 
 
-@pytest.mark.chaos("Security", "texts through JSON, with two readers")
-def test_json(chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile texts round-trip through JSON with two readers")
+def test_hostile_texts_survive_json(chaos: Chaos) -> None:
     count = 0
     for some in texts(chaos):
         data = {"list": some, "keys": dict.fromkeys(some, 1)}
@@ -80,11 +80,11 @@ def test_json(chaos: Chaos) -> None:
         assert [value for (value,) in items] == some
         assert [key for (key,) in keys] == list(data["keys"])
         count += len(some)
-    chaos.found(f"{count:,} as items and keys: all came back, from json and SQLite")
+    chaos.found(f"{count:,} as items and keys: all read back unchanged by json and SQLite")
 
 
-@pytest.mark.chaos("Security", "texts through TOML, with two readers")
-def test_toml(chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile texts round-trip through TOML with two readers")
+def test_hostile_texts_survive_toml(chaos: Chaos) -> None:
     count = 0
     for some in texts(chaos):
         data = {"section": {"list": some, "table": {"a": some[0]}, **{f"k{index}": text for index, text in enumerate(some)}}}
@@ -92,33 +92,35 @@ def test_toml(chaos: Chaos) -> None:
         assert tomllib.loads(written) == data
         assert tomlkit.parse(written).unwrap() == data
         count += len(some)
-    chaos.found(f"{count:,} as values and items: all came back, from tomllib and tomlkit")
+    chaos.found(f"{count:,} as values and items: all read back unchanged by tomllib and tomlkit")
 
 
-def shown(command: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Arguments and variables of the program that a script starts."""
+def arguments_and_variables(command: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment variables of the program that a script starts."""
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env={"PATH": os.environ["PATH"]})
     arguments, variables = json.loads(done.stdout)
     return arguments, variables
 
 
-@pytest.mark.chaos("Security", "texts as words and variables of a shell script, with two readers")
-def test_a_script(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile texts as arguments and variables of a shell script, with two readers")
+def test_hostile_texts_survive_shell_scripts(tmp_path: Path, chaos: Chaos) -> None:
     count = 0
     for some in texts(chaos):
         variables = {f"V{index}": text for index, text in enumerate(some)}
         written = script((sys.executable, "-c", SHOW), [((text,), text) for text in some], about=some, environment=variables)
-        arguments, seen = shown(["bash", "-c", written], tmp_path)
+        arguments, seen = arguments_and_variables(["bash", "-c", written], tmp_path)
         assert arguments == some
         assert variables.items() <= seen.items()
         exports = written[written.index("pipefail\n") + len("pipefail\n") : written.rindex("\narguments=(\n")]
-        _, seen = shown(["sh", "-c", f"{exports}\nexec {shlex.quote(sys.executable)} -c {shlex.quote(SHOW)}"], tmp_path)
+        _, seen = arguments_and_variables(
+            ["sh", "-c", f"{exports}\nexec {shlex.quote(sys.executable)} -c {shlex.quote(SHOW)}"], tmp_path
+        )
         assert variables.items() <= seen.items()
         words = written[written.rindex("\narguments=(\n") + len("\narguments=(\n") : written.rindex("\n)\n")]
         assert shlex.split(words, comments=True) == some
         count += len(some)
     assert list(tmp_path.iterdir()) == []
-    chaos.found(f"{count:,} as words, variables and remarks: all came back, from bash, sh and shlex; 0 ran")
+    chaos.found(f"{count:,} as arguments, variables and comments: all read back unchanged by bash, sh and shlex; 0 executed")
 
 
 ASSETS = "./assets/hf/"
@@ -129,8 +131,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def odd(plan: Plan, text: str) -> Plan:
-    """The plan with names that are whatever somebody's file says."""
+def with_names(plan: Plan, text: str) -> Plan:
+    """The plan with this text as its names of model, cluster and device."""
     return replace(
         plan,
         model=replace(plan.model, name=text),
@@ -139,18 +141,18 @@ def odd(plan: Plan, text: str) -> Plan:
 
 
 def entries(plan: Plan, text: str, name: str) -> dict[str, Any]:
-    """What the exported files of a plan with such names say, by file and name; a whole program is one entry."""
+    """Entries of the exported files of a plan with such names, by file and name; a Python program is one entry."""
     found: dict[str, Any] = {}
-    for file in find_format(name).write(odd(plan, text), {"tp": text}).files:
+    for file in find_format(name).write(with_names(plan, text), {"tp": text}).files:
         if file.name.endswith(".py"):
-            found[file.name] = program(file.text, text)
+            found[file.name] = syntax_tree(file.text, text)
         else:
             found |= {f"{file.name} {key}": entry.value for key, entry in parse(file.text, file.name).entries.items()}
     return found
 
 
-def program(source: str, text: str) -> str:
-    """The syntax tree, with the text called plain."""
+def syntax_tree(source: str, text: str) -> str:
+    """The syntax tree, with the text replaced by "plain"."""
     tree = ast.parse(source)
     plain = {renamed(value, text): value for value in ("plain", f"{ASSETS}plain")}
     for node in ast.walk(tree):
@@ -160,28 +162,28 @@ def program(source: str, text: str) -> str:
 
 
 def renamed(value: Any, text: str) -> Any:
-    """The value of an entry when the name is this text: a folder of tokenizers has the last part of the name."""
+    """The value of an entry if the name is this text: a tokenizer folder has the last part of the name."""
     return (
         {"plain": text, f"{ASSETS}plain": ASSETS + text.rpartition("/")[2]}.get(value, value) if isinstance(value, str) else value
     )
 
 
-@pytest.mark.chaos("Security", "hostile names of models, clusters and devices, and hostile reasons, in the files of each system")
-def test_the_files_of_each_system(name: str, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile names of models, clusters and devices, and hostile reasons, in the files of each format")
+def test_hostile_names_change_no_other_entry_of_exported_files(name: str, chaos: Chaos) -> None:
     plan = a_plan(name)
     plain = entries(plan, "plain", name)
     tried = chaos.random().sample(PRINTABLE, chaos.size(3, len(PRINTABLE)))
     for text in tried:
         assert entries(plan, text, name) == {key: renamed(value, text) for key, value in plain.items()}, text
-    chaos.found(f"{len(tried)} texts: {len(plain)} entries, 0 more, 0 fewer, 0 others")
+    chaos.found(f"{len(tried)} texts: {len(plain)} entries, 0 added, 0 removed, 0 changed")
 
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
-    """Launchers that show how they were called, in a folder of their own."""
+    """A folder with fake launchers that record their arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for program in (
+    for syntax_tree in (
         "torchrun",
         "accelerate",
         "deepspeed",
@@ -193,20 +195,20 @@ def stubs(tmp_path: Path) -> Path:
         "srun",
         "scontrol",
     ):
-        (folder / program).write_text('#!/bin/sh\nprintf \'%s\\0\' "$@" >> "$SEEN"\n')
-        (folder / program).chmod(0o755)
+        (folder / syntax_tree).write_text('#!/bin/sh\nprintf \'%s\\0\' "$@" >> "$SEEN"\n')
+        (folder / syntax_tree).chmod(0o755)
     return folder
 
 
-@pytest.mark.chaos("Security", "the scripts of each system with hostile names, run")
-def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "running the scripts of each format with hostile names")
+def test_scripts_with_hostile_names_run_no_other_command(name: str, tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
     plan = a_plan(name)
     tried = chaos.random().sample(PRINTABLE, chaos.size(2, len(PRINTABLE)))
     ran = 0
     for number, text in enumerate(["plain", *tried]):
         folder = tmp_path / f"{number}"
         folder.mkdir()
-        written = find_format(name).write(odd(plan, text), {"tp": text})
+        written = find_format(name).write(with_names(plan, text), {"tp": text})
         for file in written.files:
             (folder / file.name).write_text(file.text, encoding="utf-8")
         for file in written.files:
@@ -226,7 +228,7 @@ def test_the_scripts_of_each_system_run_nothing_else(name: str, tmp_path: Path, 
 
 
 def paths(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of a document with its place."""
+    """Every leaf of a document with its path."""
     if isinstance(data, dict | list):
         for key, value in data.items() if isinstance(data, dict) else enumerate(data):
             yield from paths(value, f"{place}/{key}")
@@ -235,12 +237,12 @@ def paths(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("job", CONTAINERS)
-@pytest.mark.chaos("Security", "hostile variables and names in manifests of Kubernetes, with two readers")
-def test_manifests(job: str, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile variables and names in Kubernetes manifests, with two readers")
+def test_hostile_names_change_no_other_value_of_kubernetes_manifests(job: str, chaos: Chaos) -> None:
     plan = a_plan("pytorch")
 
     def manifests(text: str) -> str:
-        written = find_format("pytorch").write(odd(plan, text) if text.isprintable() else plan, {"tp": text})
+        written = find_format("pytorch").write(with_names(plan, text) if text.isprintable() else plan, {"tp": text})
         options = JobOptions(image="torch:2", environment={"GIVEN": text}, volumes={"data": f"/{text}"})
         return with_job(plan, written, job, options).files[-1].text
 
@@ -253,15 +255,15 @@ def test_manifests(job: str, chaos: Chaos) -> None:
         assert found == again
         assert found.keys() == plain.keys(), text
         for place, value in plain.items():
-            if place.startswith("/0/data/"):  # the exported files, which have a test of their own
+            if place.startswith("/0/data/"):  # the exported files have their own test
                 continue
             expected = value.replace("plain", text) if isinstance(value, str) else value
             assert found[place] == expected, (text, place)
-    chaos.found(f"{len(tried)} texts: {len(plain)} values each, 0 more, 0 fewer")
+    chaos.found(f"{len(tried)} texts: {len(plain)} values each, 0 added, 0 removed")
 
 
-@pytest.mark.chaos("Security", "hostile variables in a batch script of Slurm")
-def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Security", "hostile variables in a Slurm batch script")
+def test_hostile_variables_survive_slurm_batch_scripts(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
     plan = a_plan("pytorch")
     tried = random.Random(chaos.seed).sample(HOSTILE, chaos.size(4, len(HOSTILE)))
     variables = {f"V{index}": text for index, text in enumerate(tried)}
@@ -274,7 +276,7 @@ def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
 
     text = written(variables)
     before = text.partition("set -euo pipefail")[0]
-    assert before == written({}).partition("set -euo pipefail")[0], "a header came in"
+    assert before == written({}).partition("set -euo pipefail")[0], "a header was added"
     environment = {
         "PATH": f"{stubs}:{os.environ['PATH']}",
         "SLURM_JOB_NODELIST": "a",
@@ -286,4 +288,4 @@ def test_a_batch_script(tmp_path: Path, stubs: Path, chaos: Chaos) -> None:
     _, seen = json.loads(done.stdout.splitlines()[-1])
     assert variables.items() <= seen.items()
     assert {path.name for path in tmp_path.iterdir()} <= {"bin", "seen"}
-    chaos.found(f"{len(tried)} texts came back, 0 headers more, 0 ran")
+    chaos.found(f"{len(tried)} texts read back unchanged, 0 headers added, 0 executed")

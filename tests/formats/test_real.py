@@ -1,6 +1,6 @@
-"""Configurations that ship in source packages of PyPI: each is read and is a plan, or what is wrong with it is told at its place.
+"""Configurations of source packages on PyPI: each gives a plan, or findings at their positions.
 
-Those of TorchTitan's, DeepSpeed's and TRL's packages are read in the tests of their formats.
+Configurations of TorchTitan, DeepSpeed and TRL are read in the tests of their formats.
 """
 
 from collections import Counter
@@ -20,19 +20,19 @@ from strategist.formats.source import Source
 ROOT = INSTALLED / "examples"
 SUFFIXES = (".yaml", ".yml", ".json")
 CHECKED = 16
-"""Of so many that are read one is priced as well."""
+"""One of this many read files is also priced."""
 
 
 def shipped() -> list[Path]:
-    """Files of settings below the folders of examples."""
+    """Config files below the folders of examples."""
     if not ROOT.exists():
         pytest.skip("examples are not installed: make frameworks")
     folders = [folder for name in ("examples", "deepspeed_configs") for folder in sorted(ROOT.glob(f"*/{name}"))]
     return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in SUFFIXES)
 
 
-def understood() -> Iterator[tuple[Path, str, Source, ParsedConfig]]:
-    """Those that are read, with their format; what is of no format trains nothing that is planned."""
+def readable() -> Iterator[tuple[Path, str, Source, ParsedConfig]]:
+    """Files with a recognised format; other files configure no training."""
     for path in shipped():
         try:
             source, chosen, found = read(path)
@@ -41,8 +41,8 @@ def understood() -> Iterator[tuple[Path, str, Source, ParsedConfig]]:
         yield path, chosen.name, source, found
 
 
-def made(source: Source, found: ParsedConfig, gpus: str = "8xH100") -> Setup:
-    """On some devices, as the model that it names where that is known."""
+def completed(source: Source, found: ParsedConfig, gpus: str = "8xH100") -> Setup:
+    """The setup on some devices, with the file's own model if that is known."""
     given = GivenValues(gpus=gpus, workload={}, settings={})
     try:
         return setup(source, found, given)
@@ -51,16 +51,16 @@ def made(source: Source, found: ParsedConfig, gpus: str = "8xH100") -> Setup:
 
 
 @pytest.mark.full
-def test_what_ships_is_a_plan_or_what_is_wrong_is_told() -> None:
+def test_shipped_configurations_give_a_plan_or_findings() -> None:
     formats: Counter[str] = Counter()
     legal = priced = 0
-    for path, name, source, found in understood():
-        ready = made(source, found)
-        asked = ready.situation
-        broken = ready.candidate.violations(asked.model, asked.request.workload, asked.cluster.devices)
+    for path, name, source, found in readable():
+        ready = completed(source, found)
+        given_values = ready.situation
+        broken = ready.candidate.violations(given_values.model, given_values.request.workload, given_values.cluster.devices)
         legal += not broken
         if sum(formats.values()) % CHECKED == 0:
-            review = api.import_plan(path, GivenValues(gpus="8xH100", model=asked.model.name, workload={}, settings={}))
+            review = api.import_plan(path, GivenValues(gpus="8xH100", model=given_values.model.name, workload={}, settings={}))
             assert (review.plan is None) is bool(broken), path
             assert not broken or any(item.code == "FMT-004" for item in review.findings), path
             priced += 1
@@ -73,14 +73,14 @@ def test_what_ships_is_a_plan_or_what_is_wrong_is_told() -> None:
 
 
 @pytest.mark.full
-def test_tensors_split_over_more_ranks_than_heads_of_keys_are_told_at_their_line(tmp_path: Path) -> None:
-    """One of Axolotl's examples, with the degree that somebody with sixteen devices would try."""
-    (shown,) = [path for path in shipped() if path.name == "llama-3_1-8b-hsdp-tp.yaml"]
-    text = shown.read_text(encoding="utf-8")
+def test_tp_above_the_number_of_kv_heads_is_an_error_at_its_line(tmp_path: Path) -> None:
+    """One of Axolotl's examples, with the tp degree changed to sixteen."""
+    (example,) = [path for path in shipped() if path.name == "llama-3_1-8b-hsdp-tp.yaml"]
+    text = example.read_text(encoding="utf-8")
     assert "tensor_parallel_size: 2" in text
-    asked = GivenValues(gpus="2x8xH100", workload={}, settings={})
-    assert api.import_plan(shown, asked).plan is not None
-    path = tmp_path / shown.name
+    given_values = GivenValues(gpus="2x8xH100", workload={}, settings={})
+    assert api.import_plan(example, given_values).plan is not None
+    path = tmp_path / example.name
     changes = {
         "tensor_parallel_size: 2": "tensor_parallel_size: 16",
         "shard_size: 4": "shard_size: 1",
@@ -89,7 +89,7 @@ def test_tensors_split_over_more_ranks_than_heads_of_keys_are_told_at_their_line
     for before, after in changes.items():
         text = text.replace(before, after)
     path.write_text(text, encoding="utf-8")
-    review = api.import_plan(path, asked)
+    review = api.import_plan(path, given_values)
     line = next(number for number, row in enumerate(text.splitlines(), 1) if row.startswith("tensor_parallel_size"))
     assert [(item.code, item.line) for item in review.findings if "kv_heads 8" in item.message] == [("FMT-004", line)]
     assert review.plan is None

@@ -1,4 +1,4 @@
-"""Shell scripts are read as bash reads them."""
+"""Shell scripts are read like bash reads them."""
 
 import subprocess
 
@@ -6,8 +6,8 @@ import pytest
 
 from strategist.formats.shell import commands
 
-SHOWN = 'run() { printf "%s\\n" "$@"; }\n'
-"""A program that prints each of its arguments on a line."""
+PRINT_ARGUMENTS = 'run() { printf "%s\\n" "$@"; }\n'
+"""A function that prints each of its arguments on a line."""
 
 SCRIPTS = {
     "several on a line": 'TP=8; PP=4\nrun --tp $TP --pp "$PP"',
@@ -15,34 +15,34 @@ SCRIPTS = {
     "an array": 'ARGS=(--tp 8 # of eight\n  --name "two words"\n)\nARGS+=(--bf16)\nrun "${ARGS[@]}" ${ARGS[@]} ${ARGS[0]}',
     "an array of arrays": 'A=(--x 1)\nB=("${A[@]}" --y 2)\nrun "${B[@]}"',
     "declared": 'declare -a ARGS=(--a 1)\nrun "${ARGS[@]}"',
-    "a text of options": 'OPTS="--a 1 \\\n  --b 2"\nOPTS+=" --c 3"\nrun $OPTS',
+    "options in a string": 'OPTS="--a 1 \\\n  --b 2"\nOPTS+=" --c 3"\nrun $OPTS',
     "quotes": 'run \'single $X\' "double \\"inner\\" word" a\\ b \'it\'"\'"\'s\' "" end',
-    "text beside a variable": 'N=4\nrun --n=$N --m="$N"x ${N}0 "$N$N"',
+    "text next to a variable": 'N=4\nrun --n=$N --m="$N"x ${N}0 "$N$N"',
     "defaults": 'A=1\nrun ${A:-2} ${B:-3} "${C:-four five}" ${D:=6} $D ${A:+yes}',
     "a default of a default": "run ${A:-${B:-7}}",
-    "sums": "TP=4 PP=2\nrun $((TP * PP)) $(( $TP+1 )) $((16 / TP % 3))",
-    "lines that go on": "run --a 1 \\\n  --b 2 \\\n  --c",
+    "arithmetic": "TP=4 PP=2\nrun $((TP * PP)) $(( $TP+1 )) $((16 / TP % 3))",
+    "continued lines": "run --a 1 \\\n  --b 2 \\\n  --c",
     "comments": "run --a 1 # --b 2\n# run --c 3\nrun a#b",
     "redirections": "run --a 1 2>&1 | cat > /dev/null; run --b 2 >/dev/null 2>/dev/null; run --c 3",
-    "a text in place": "cat <<'END' > /dev/null\n--x 1 it's\nEND\nrun --a 1",
+    "a here-document": "cat <<'END' > /dev/null\n--x 1 it's\nEND\nrun --a 1",
     "a function": "train() {\n  local X=3\n  run --x $X\n}\ntrain",
-    "a value that follows": "A=1\nA=2\nrun $A",
+    "a reassigned variable": "A=1\nA=2\nrun $A",
     "spaces in an unquoted variable": 'A=" x  y "\nrun p$A q',
     "arguments of a script": "TP=${1:-8}; run ${TP} ${2:-x}",
-    "nothing": 'run a "$@" b $@ c',
+    "no arguments": 'run a "$@" b $@ c',
 }
 
 
 def run_words(text: str) -> list[str]:
-    """The arguments of the calls of ``run``, in the order in which a script has them."""
+    """The arguments of the calls of ``run``, in script order."""
     found = [command.words for command in commands(text) if command.words[0].text == "run"]
     return [word.text for words in found for word in words[1:]]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_words_are_those_of_bash(name: str) -> None:
+def test_words_equal_those_of_bash(name: str) -> None:
     text = SCRIPTS[name].replace("| cat > /dev/null", "").replace(">/dev/null 2>/dev/null", "")
-    shell = subprocess.run(["bash", "-c", SHOWN + text], capture_output=True, text=True, check=True, env={})
+    shell = subprocess.run(["bash", "-c", PRINT_ARGUMENTS + text], capture_output=True, text=True, check=True, env={})
     assert run_words(SCRIPTS[name]) == shell.stdout.splitlines()
 
 
@@ -62,22 +62,22 @@ def test_words_are_those_of_bash(name: str) -> None:
         "X=4\nif [ $Y ]; then X=2; fi\nrun ${X:-1}",
     ],
 )
-def test_what_only_a_run_knows_keeps_its_mark(text: str) -> None:
+def test_values_known_only_at_run_time_keep_their_dollar_sign(text: str) -> None:
     assert all("$" in word for word in run_words(text))
     assert run_words(text)
 
 
-def test_what_a_condition_adds_is_not_certain() -> None:
+def test_words_added_by_a_condition_are_uncertain() -> None:
     [words] = [item.words for item in commands('A=(--a 1)\nif [ $Y ]; then A+=(--b 2); fi\nrun "${A[@]}" --c')]
     assert {word.text: word.certain for word in words[1:]} == {"--a": True, "1": True, "--b": False, "2": False, "--c": True}
 
 
-def test_words_know_the_line_that_they_are_written_on() -> None:
+def test_words_have_the_line_on_which_they_are_written() -> None:
     [words] = [item.words for item in commands('ARGS="\n--a 1\n--b 2"\nM=(\n--c\n)\nrun $ARGS \\\n "${M[@]}" --d')]
     assert {word.text: word.line for word in words if word.text[0] == "-"} == {"--a": 2, "--b": 3, "--c": 5, "--d": 8}
 
 
-def test_options_that_no_command_takes_up_come_last() -> None:
+def test_unused_option_arrays_come_last() -> None:
     found = list(commands("MINE=(--a 1)\nOTHER=x\nrun --b 2"))
     assert [(item.words[0].text, item.runs) for item in found] == [("run", True), ("--a", False)]
 
@@ -85,5 +85,5 @@ def test_options_that_no_command_takes_up_come_last() -> None:
 @pytest.mark.parametrize(
     "text", ["run 'open", 'run "open', "run ${open", "run $(open", "A=(1 2", "run `x", "a <<END\n", "\\", "$", "&&&", "))(("]
 )
-def test_what_is_not_closed_ends_with_the_text(text: str) -> None:
+def test_unclosed_quotes_and_brackets_end_with_the_text(text: str) -> None:
     list(commands(text))

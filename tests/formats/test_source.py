@@ -1,4 +1,4 @@
-"""Files of other systems become flat entries with their places."""
+"""Files of other frameworks become flat entries with positions."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from strategist.errors import FileError
 from strategist.formats.source import load, parse
 
 MAYBE = "${{condition:+{}}}"
-"""What a condition decides."""
+"""A value that a condition decides."""
 
 
 def values(text: str, path: str = "<text>") -> dict[str, object]:
     return {name: entry.value for name, entry in parse(text, path).entries.items()}
 
 
-def test_nested_names_are_dotted_and_know_their_line() -> None:
+def test_nested_names_are_dotted_and_have_a_line() -> None:
     for text, path in (
         ('{\n\t"zero": {\n\t\t"stage": 3\n\t},\n\t"on": true\n}', "a.json"),
         ("\nzero:\n  stage: 3\n'on': true\n", "a.yaml"),
@@ -26,7 +26,7 @@ def test_nested_names_are_dotted_and_know_their_line() -> None:
         assert source.entries["zero.stage"].line == 3
 
 
-def test_the_language_is_told_by_the_content_where_no_suffix_says_it() -> None:
+def test_without_a_suffix_the_language_is_detected_from_the_content() -> None:
     assert parse('  {"a": 1}').language == "json"
     assert parse("a: 1\n").language == "yaml"
     assert parse("[a]\nb = 1\n").language == "toml"
@@ -34,7 +34,7 @@ def test_the_language_is_told_by_the_content_where_no_suffix_says_it() -> None:
     assert parse("import torch\n\nx = 1\n").language == "python"
 
 
-def test_a_script_s_flags_are_its_entries_and_variables_are_what_lines_before_set_them_to() -> None:
+def test_flags_of_a_script_are_entries_with_variables_resolved() -> None:
     script = """#!/bin/bash
 TP=4
 export PP="2"   # two stages
@@ -73,15 +73,15 @@ torchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --lr $LR --swiglu
         ("run --tp $(nproc) $(cat args)", {"tp": "$(nproc)", "$(cat args)": "$(cat args)"}),
     ],
 )  # fmt: skip
-def test_a_script_is_read_as_a_shell_reads_it(script: str, expected: dict[str, object]) -> None:
+def test_scripts_are_parsed_like_a_shell_does(script: str, expected: dict[str, object]) -> None:
     assert values(script, "train.sh") == expected
 
 
-def test_settings_after_a_file_are_entries_too() -> None:
+def test_key_value_arguments_after_a_file_are_entries() -> None:
     assert values("trainer train some.yaml cutoff_len=2048 --x 1") == {"cutoff_len": "2048", "x": "1"}
 
 
-def test_variables_that_double_each_other_end() -> None:
+def test_exponentially_growing_variables_are_bounded() -> None:
     text = "A=xxxxxxxxxx\n" + "A=$A$A\n" * 60 + "run --a $A\n"
     assert len(str(values(text)["a"])) <= 20_000
 
@@ -103,13 +103,13 @@ def test_variables_that_double_each_other_end() -> None:
         ("1: 2  # {{ b }}\n", "a.yaml", "a key is text"),
     ],
 )
-def test_what_is_no_file_of_settings_is_one_line(text: str, path: str, message: str) -> None:
+def test_files_without_settings_raise_a_one_line_error(text: str, path: str, message: str) -> None:
     with pytest.raises(FileError, match=message) as caught:
         parse(text, path)
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_unreadable_files_raise_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be read"):
         load(tmp_path / "none.json")
     with pytest.raises(FileError, match="cannot be read"):

@@ -1,4 +1,4 @@
-"""TorchTitan: what it understands of exported plans, and what is understood of configurations that ship or that people have."""
+"""TorchTitan: exported plans as TorchTitan reads them, and imports of shipped and users' configurations."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from formats.frameworks import INSTALLED, parsed
 from formats.plans import a_plan, plans
-from formats.torchtitan_data import TABLE, accepted, shipped, table, telling
+from formats.torchtitan_data import TABLE, accepted, relevant, shipped, table
 from strategist import api
 from strategist.cli.main import main
 from strategist.contract.measurement import TrialSettings
@@ -57,8 +57,8 @@ def written(folder: Path, text: str, name: str = "config.toml") -> Path:
     return path
 
 
-def expected(plan: Plan) -> dict[str, Any]:
-    """What TorchTitan must understand of a plan."""
+def expected_settings(plan: Plan) -> dict[str, Any]:
+    """The settings that TorchTitan must read from a plan."""
     layout, knobs, options, workload = plan.candidate.layout, plan.candidate.knobs, plan.candidate.options, plan.workload
     pipeline = layout.pp > 1
     found: dict[str, Any] = {name: getattr(layout, name) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")}
@@ -91,9 +91,7 @@ def expected(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_torchtitan_understands_exported_modules_and_the_programs_commands_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchtitan_reads_exported_modules_and_program_commands_correctly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODULE", "torchtitan.models.llama3")
     monkeypatch.setenv("CONFIG", "llama3_8b")
     program = find_program("torchtitan")
@@ -112,15 +110,15 @@ def test_torchtitan_understands_exported_modules_and_the_programs_commands_as_th
     assert len(found) == len(commands) > 60
     assert any(plan.candidate.layout.pp > 1 for plan in tried)
     for plan, understood in zip([*tried, *tried[::3]], found, strict=True):
-        wanted = expected(plan)
+        wanted = expected_settings(plan)
         assert {name: understood.get(name) for name in wanted} == wanted, plan.candidate
     for plan, understood in zip(tried, found, strict=False):
         assert understood["shape"] == [plan.model.layers, plan.model.hidden_size, plan.model.vocab_size]
 
 
 @pytest.mark.full
-def test_what_is_known_of_torchtitan_is_what_is_installed() -> None:
-    """Names, registered configurations, and the shapes of models with a preset here."""
+def test_torchtitan_data_equal_the_installed_package() -> None:
+    """Names, registered configurations, and the shapes of models with a preset."""
     assert names("torchtitan") == accepted()
     assert json.loads(TABLE.read_text(encoding="utf-8")) == table()
     shapes = parsed("torchtitan", ["shapes"])
@@ -136,45 +134,45 @@ def test_what_is_known_of_torchtitan_is_what_is_installed() -> None:
 
 
 def registered() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """File, function, and what TorchTitan understands of each configuration that ships."""
+    """Module, file, function and settings of each shipped configuration."""
     root = INSTALLED / "torchtitan"
     for module, functions in shipped()["configurations"].items():
         place = module.replace(".", "/")
         files = [root / "torchtitan" / kind / place / "config_registry.py" for kind in ("models", "experiments")]
         path = next(file for file in (*files, root / f"{place}.py") if file.is_file())
-        for function, said in functions.items():
-            yield module, str(path), function, said
+        for function, entries in functions.items():
+            yield module, str(path), function, entries
 
 
 @pytest.mark.full
-def test_every_configuration_that_ships_is_read_as_torchtitan_understands_it() -> None:
+def test_shipped_configurations_are_read_like_torchtitan_does() -> None:
     usual = {name: "none" if value is None else value for name, value in shipped()["usual"].items()}
     compared = 0
-    for module, path, function, said in registered():
+    for module, path, function, entries in registered():
         source = normalized(load(f"{path}:{function}"))
         assert not [name for name in source.entries if name.startswith(NOTE)], function
         ours = {name: entry.value for name, entry in source.entries.items()}
-        theirs = {name: "none" if value is None else value for name, value in said.items()}
+        theirs = {name: "none" if value is None else value for name, value in entries.items()}
         if not ours["optimizer.name"]:  # taken from another configuration's groups
             ours["optimizer.name"] = theirs["optimizer.name"]
-        assert telling(ours, usual) == telling(theirs, usual), (module, function)
+        assert relevant(ours, usual) == relevant(theirs, usual), (module, function)
         compared += 1
     assert compared > 150
 
 
 @pytest.mark.full
-def test_every_configuration_that_ships_is_a_plan_or_told_why_not() -> None:
-    """None has an unknown name. Models without a preset stand for one of experts, which all layouts go with."""
+def test_shipped_configurations_give_a_plan_or_findings() -> None:
+    """No configuration has an unknown name. A MoE model replaces models without a preset, since all layouts support it."""
     legal = 0
-    for index, (_, path, function, said) in enumerate(registered()):
-        model = None if find_preset_of(said) else "qwen3-30b-a3b"
+    for index, (_, path, function, entries) in enumerate(registered()):
+        model = None if find_preset_of(entries) else "qwen3-30b-a3b"
         source, _, found = read(f"{path}:{function}")
         made = setup(source, found, GivenValues(gpus="8xH100", model=model, workload={}, settings={}))
         candidate, workload = made.candidate, made.situation.request.workload
         assert "FMT-001" not in {item.code for item in made.findings}, made.findings
-        assert workload.seq_len == said["training.seq_len"]
-        assert candidate.layout.tp == said["parallelism.tensor_parallel_degree"]
-        assert POLICIES[candidate.knobs.recompute] == said["activation_checkpoint"]
+        assert workload.seq_len == entries["training.seq_len"]
+        assert candidate.layout.tp == entries["parallelism.tensor_parallel_degree"]
+        assert POLICIES[candidate.knobs.recompute] == entries["activation_checkpoint"]
         broken = candidate.violations(made.situation.model, workload, 8)
         legal += not broken
         if index % 8 == 0:
@@ -182,13 +180,13 @@ def test_every_configuration_that_ships_is_a_plan_or_told_why_not() -> None:
     assert legal > 100
 
 
-def find_preset_of(said: dict[str, Any]) -> str | None:
-    return PRESETS.get(said.get("model.name", ""), {}).get(said.get("model.flavor", ""))
+def find_preset_of(entries: dict[str, Any]) -> str | None:
+    return PRESETS.get(entries.get("model.name", ""), {}).get(entries.get("model.flavor", ""))
 
 
 @pytest.mark.parametrize(("module", "function"), [("llama3", "llama3_8b"), ("llama3", "llama3_405b"), ("gpt_oss", "gpt_oss_20b")])
 @pytest.mark.full
-def test_some_that_ship_are_checked(module: str, function: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shipped_configurations_can_be_checked(module: str, function: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = INSTALLED / "torchtitan" / "torchtitan" / "models" / module / "config_registry.py"
     if not path.exists():
         pytest.skip("torchtitan is not installed: make frameworks")
@@ -196,8 +194,8 @@ def test_some_that_ship_are_checked(module: str, function: str, capsys: pytest.C
     assert "tokens/s" in capsys.readouterr().out
 
 
-def test_a_job_of_2024_is_read(tmp_path: Path) -> None:
-    """Names of 0.0.2: degrees under training and experimental, compile and float8 as flags."""
+def test_a_toml_job_of_version_0_0_2_is_read(tmp_path: Path) -> None:
+    """Its names: degrees under training and experimental, compile and float8 as flags."""
     path = written(tmp_path, (
         "[job]\ndump_folder = './outputs'\n[model]\nname = 'llama3'\nflavor = '405B'\nnorm_type = 'rmsnorm'\n"
         "[training]\nbatch_size = 2\nseq_len = 8192\nwarmup_steps = 600\ndata_parallel_replicate_degree = 1\n"
@@ -217,7 +215,7 @@ def test_a_job_of_2024_is_read(tmp_path: Path) -> None:
     assert (review.plan.model.name, review.plan.workload.seq_len, review.plan.workload.global_batch) == ("llama3-405b", 8192, 32)
 
 
-def test_a_job_of_0_2_is_read(tmp_path: Path) -> None:
+def test_a_toml_job_of_version_0_2_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, (
         "[model]\nname = 'llama3'\nflavor = '70B'\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n[parallelism]\n"
         "pipeline_parallel_degree = 4\npipeline_parallel_schedule = 'Interleaved1F1B'\npipeline_parallel_layers_per_stage = 11\n"
@@ -236,7 +234,7 @@ def test_a_job_of_0_2_is_read(tmp_path: Path) -> None:
     assert {name: setting(review, name) for name in wanted} == wanted
 
 
-def test_a_start_script_goes_over_the_configuration_that_it_names(tmp_path: Path) -> None:
+def test_flags_of_a_start_script_override_the_named_configuration(tmp_path: Path) -> None:
     path = written(tmp_path, (
         "NGPU=8\nCONFIG=${CONFIG:-llama3_70b}\ntorchrun --nproc_per_node=$NGPU --nnodes=2 --rdzv_backend c10d \\\n"
         "  --local-ranks-filter 0 -m torchtitan.train --module llama3 --config $CONFIG \\\n"
@@ -254,7 +252,7 @@ def test_a_start_script_goes_over_the_configuration_that_it_names(tmp_path: Path
     assert (review.plan.model.name, review.plan.workload.seq_len) == ("llama3-70b", 8192)
 
 
-def test_an_exported_folder_comes_back_from_its_script(tmp_path: Path) -> None:
+def test_an_exported_folder_is_imported_from_its_start_script(tmp_path: Path) -> None:
     plan = a_plan("torchtitan", lambda plan: plan.model.name == "llama3-70b")
     api.write_files(find_format("torchtitan").write(plan, {}), tmp_path)
     review = imported(tmp_path / "train.sh", gpus=plan.cluster.name)
@@ -286,7 +284,7 @@ def wide(degree: int = 2) -> Trainer.Config:
 """
 
 
-def test_a_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
+def test_a_function_is_selected_after_a_colon(tmp_path: Path) -> None:
     path = written(tmp_path, MINE, "mine.py")
     review = imported(f"{path}:wide", gpus="8xH100")
     assert {name: setting(review, name) for name in ("cp", "cp_attention", "micro_batch", "dp_shard")} == {
@@ -300,19 +298,19 @@ def test_a_function_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
         imported(f"{path}:wid")
 
 
-def test_only_a_pipeline_cuts_a_batch(tmp_path: Path) -> None:
+def test_the_pipeline_micro_batch_applies_to_pipelines_only(tmp_path: Path) -> None:
     lines = ("training.local_batch_size = 3", "parallelism.pipeline_parallel_microbatch_size = 2")
     text = MINE.split("def wide")[0].replace("    return", "".join(f"    config.{line}\n" for line in lines) + "    return")
     assert setting(imported(written(tmp_path, text, "mine.py"), gpus="8xH100"), "micro_batch") == 3
 
 
-def test_what_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
+def test_deeply_nested_code_is_refused_in_one_line(tmp_path: Path) -> None:
     line = f"    config.training.seq_len = {' + '.join(['1'] * 400)}\n    return"
     with pytest.raises(FileError, match="nested too deeply; write the values out"):
         imported(written(tmp_path, MINE.split("def wide")[0].replace("    return", line), "mine.py"))
 
 
-def test_what_an_odd_line_does_is_told(tmp_path: Path) -> None:
+def test_an_undecidable_condition_is_a_finding(tmp_path: Path) -> None:
     text = MINE.replace(
         "    return config\n\ndef wide",
         "    if os.environ['X']:\n        config.training.seq_len = 1\n    return config\n\ndef wide",
@@ -331,37 +329,37 @@ def test_what_an_odd_line_does_is_told(tmp_path: Path) -> None:
         ("config.activation_checkpoint = MyAC.Config()", "activation_checkpoint is MyAC: one of none, selective"),
     ],
 )  # fmt: skip
-def test_a_word_that_is_none_has_its_place(line: str, words: str, tmp_path: Path) -> None:
+def test_invalid_values_are_refused_with_their_line(line: str, words: str, tmp_path: Path) -> None:
     text = MINE.split("def wide")[0].replace("    return", f"    {line}\n    return")
     with pytest.raises(FileError, match=words) as caught:
         imported(written(tmp_path, text, "mine.py"))
     assert caught.value.line == 10
 
 
-def test_a_name_that_is_none_has_a_near_miss(tmp_path: Path) -> None:
+def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path) -> None:
     text = MINE.split("def wide")[0].replace("    return", "    config.parallelism.tensor_parallel_degre = 2\n    return")
     (found,) = [item for item in imported(written(tmp_path, text, "mine.py")).findings if item.code == "FMT-001"]
     assert (found.do, found.line) == ("did you mean parallelism.tensor_parallel_degree?", 10)
 
 
-def test_a_model_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
+def test_an_unknown_model_must_be_given(tmp_path: Path) -> None:
     path = written(tmp_path, "[model]\nname = 'llama3'\nflavor = 'debugmodel'\n[training]\nseq_len = 2048\n")
     with pytest.raises(InputError, match="--model"):
         imported(path)
 
 
-def test_what_no_setting_says_is_told(tmp_path: Path) -> None:
+def test_unsupported_entries_are_findings(tmp_path: Path) -> None:
     path = written(tmp_path, (
         "[model]\nname = 'llama3'\nflavor = '8B'\nconverters = ['quantize.linear.mx']\n[training]\nseq_len = 2048\n[parallelism]\n"
         "expert_parallel_comm_backend = 'deepep'\n"
     ))  # fmt: skip
-    told = [item.message for item in imported(path).findings if item.code == "FMT-002"]
-    assert any("quantize.linear.mx" in text for text in told)
-    assert any("DeepEP" in text for text in told)
+    messages = [item.message for item in imported(path).findings if item.code == "FMT-002"]
+    assert any("quantize.linear.mx" in text for text in messages)
+    assert any("DeepEP" in text for text in messages)
 
 
-def test_logits_in_pieces_and_graphs_are_priced(tmp_path: Path) -> None:
-    """A registered configuration makes logits in eight pieces and replays its step; the same from before 0.3 does neither."""
+def test_chunked_logits_and_cuda_graphs_are_priced(tmp_path: Path) -> None:
+    """A registered configuration has chunked logits and CUDA graphs; a TOML job of an earlier version has neither."""
     script = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b activation-checkpoint:full"
     new = imported(written(tmp_path, script, "train.sh"), gpus="8xH100").plan
     old = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 8192\nlocal_batch_size = 1\n"
@@ -374,7 +372,7 @@ def test_logits_in_pieces_and_graphs_are_priced(tmp_path: Path) -> None:
     assert new.estimate.step_seconds <= before.estimate.step_seconds
 
 
-def test_a_model_that_torchtitan_has_not_is_told() -> None:
+def test_exporting_a_model_that_torchtitan_lacks_is_a_finding() -> None:
     plan = a_plan("torchtitan")
     other = replace(plan, model=replace(plan.model, name="mine", layers=plan.model.layers + 1))
     (found,) = find_format("torchtitan").write(other, {}).findings
@@ -382,7 +380,7 @@ def test_a_model_that_torchtitan_has_not_is_told() -> None:
     assert "no flavour of mine" in found.message
 
 
-def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_file_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "formats" / "torchtitan_train.sh"
     assert main(["check", str(path), "--gpus", "8xH100"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -390,8 +388,8 @@ def test_the_example_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "FMT-" not in text
 
 
-def later(text: str) -> str:
-    """An exported module as TorchTitan after 0.3.0 runs it: with the branch that counts a batch in tokens."""
+def after_0_3(text: str) -> str:
+    """An exported module as TorchTitan after 0.3.0 runs it: with the branch that counts batches in tokens."""
 
     class Later(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -401,13 +399,13 @@ def later(text: str) -> str:
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
-def test_both_spellings_of_an_export_say_the_same_plan(pipeline: bool, tmp_path: Path) -> None:
-    """Batches in sequences (0.3.0) and in tokens (after it: commit 73aed7f)."""
+def test_both_branches_of_an_export_give_the_same_plan(pipeline: bool, tmp_path: Path) -> None:
+    """Batches in sequences (0.3.0) and in tokens (later: commit 73aed7f)."""
     plan = next(plan for plan in plans("torchtitan") if (plan.candidate.layout.pp > 1) is pipeline)
     module = find_format("torchtitan").write(plan, {}).files[0].text
     gpus = plan.cluster.name
     first = imported(written(tmp_path, module, "first.py"), gpus)
-    then = imported(written(tmp_path, later(module), "then.py"), gpus)
+    then = imported(written(tmp_path, after_0_3(module), "then.py"), gpus)
     assert first.plan is not None, first.findings
     assert then.plan is not None, then.findings
     assert first.plan.workload == then.plan.workload == plan.workload
@@ -421,7 +419,7 @@ def test_both_spellings_of_an_export_say_the_same_plan(pipeline: bool, tmp_path:
     f"--training.max_context_length 4096 --{STEP_TOKENS} 1048576",  # the micro-batch of llama3_8b is 8,192 tokens
     "--training.seq_len 4096 --training.local_batch_size 2 --training.global_batch_size 256",
 ])  # fmt: skip
-def test_flags_of_both_spellings_are_read(words: str, tmp_path: Path) -> None:
+def test_batch_flags_in_sequences_and_in_tokens_are_read(words: str, tmp_path: Path) -> None:
     command = f"torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b {words}\n"
     review = imported(written(tmp_path, command, "train.sh"), "8xH100")
     assert review.plan is not None, review.findings
@@ -429,7 +427,7 @@ def test_flags_of_both_spellings_are_read(words: str, tmp_path: Path) -> None:
     assert setting(review, "micro_batch") == 2
 
 
-def test_tokens_that_are_no_whole_sequences_have_their_line(tmp_path: Path) -> None:
+def test_a_token_count_that_is_not_a_multiple_of_the_sequence_is_refused_with_its_line(tmp_path: Path) -> None:
     text = MINE.split("def wide")[0].replace(
         "    return", "    config.training.max_context_length = 4096\n    config.training.num_tokens_per_train_step = 5000\n"
         "    config.training.num_tokens_per_microbatch_per_dp_rank = 4096\n    return"

@@ -1,4 +1,4 @@
-"""TorchTitan's own trainer, started by the shipped program and by exported files: two gloo ranks, a model of its own tests."""
+"""TorchTitan's own trainer, started by the shipped program and by exported files, on two gloo ranks with a debug model."""
 
 import json
 import os
@@ -29,8 +29,8 @@ def small():
 """
 
 
-def small(folder: Path) -> None:
-    """A configuration, a tokenizer of letters and some text."""
+def write_small_run(folder: Path) -> None:
+    """Writes a configuration, a character tokenizer and some text."""
     letters = {
         "<unk>": 0,
         "<bos>": 1,
@@ -53,11 +53,11 @@ def small(folder: Path) -> None:
     "fixed", [["dp_shard=2", "recompute=full"], ["dp_replicate=2", "micro_batch=1"]], ids=lambda fixed: fixed[0]
 )
 @pytest.mark.full
-def test_the_shipped_program_trains_what_is_planned(fixed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the program's file but its kind of device, which TorchTitan itself has no CPU among."""
+def test_the_shipped_program_trains_a_plan(fixed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's file is unchanged except for its device type, since TorchTitan has no CPU."""
     if not (INSTALLED / "torchtitan").exists():
         pytest.skip("torchtitan is not installed: make frameworks")
-    small(tmp_path)
+    write_small_run(tmp_path)
     places = (HERE / "torchtitan_cpu", INSTALLED / "torchtitan", tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -67,9 +67,9 @@ def test_the_shipped_program_trains_what_is_planned(fixed: list[str], tmp_path: 
     program = tmp_path / "torchtitan.yaml"
     program.write_text(shipped.replace("devices: [cuda]\n", "devices: [cpu]\n"), encoding="utf-8")
     plan, out = tmp_path / "plan.json", tmp_path / "run"
-    asked = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
+    arguments = ["--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
     fixes = [word for setting in [*fixed, "compile=false"] for word in ("--fix", setting)]
-    assert main(["plan", *asked, *fixes, "--backend", str(program), "-o", str(plan)]) == 0
+    assert main(["plan", *arguments, *fixes, "--backend", str(program), "-o", str(plan)]) == 0
     assert main(["run", str(plan), "--backend", str(program), "--steps", "3", "--out", str(out)]) == 0
     measured = codec.load(Measurement, out / "measurement.json")
     assert measured.outcome is Outcome.OK
@@ -86,14 +86,14 @@ RELEASES = {
         ("torchrun", "--standalone", "--nproc-per-node=2", "-m", "torchtitan.train", "--job.config_file=titan_plan.toml"),
     ),
 }
-"""Where each release and what it needs lies, and what starts an export with it."""
+"""Folders of each release and its requirements, and the command that starts an export with it."""
 
 SMALLER = {
     "llama3_8b": "llama3_debugmodel",
     'flavor = "8B"': 'flavor = "debugmodel"',
     "    return config\n": "    config.parallelism.spmd_backend = 'partial_dtensor'\n    return config\n",
 }
-"""The only changes of the files: the size of the model, and what needs torch's nightly builds."""
+"""The only changes of the files: a debug model, and a back end that does not need torch's nightly builds."""
 
 
 @pytest.mark.torch
@@ -101,15 +101,15 @@ SMALLER = {
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.full
 def test_exported_files_train_with_both_releases(release: str, tmp_path: Path) -> None:
-    """Data and tokenizer are those that the export was told of."""
+    """Data and tokenizer are those given to the export."""
     folders, command = RELEASES[release]
     if missing := next((name for name in folders if not (INSTALLED / name).exists()), ""):
         pytest.skip(f"{missing} is not installed: make frameworks")
-    small(tmp_path)
-    asked = ["plan", "--model", "8b", "--gpus", "2xB200", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
+    write_small_run(tmp_path)
+    arguments = ["plan", "--model", "8b", "--gpus", "2xB200", "--seq-len", "64", "--global-batch", "4", "--precision", "fp32"]
     fixed = ["--fix", "dp_shard=2,recompute=full,compile=false,offload=none,micro_batch=1"]
-    told = ["--data", str(tmp_path / "texts"), "--tokenizer", str(tmp_path)]
-    assert main([*asked, *fixed, *told, "--to", "torchtitan", "--job-output", str(tmp_path / "out")]) == 0
+    inputs = ["--data", str(tmp_path / "texts"), "--tokenizer", str(tmp_path)]
+    assert main([*arguments, *fixed, *inputs, "--to", "torchtitan", "--job-output", str(tmp_path / "out")]) == 0
     for path in (tmp_path / "out").iterdir():
         text = path.read_text(encoding="utf-8")
         for old, new in SMALLER.items():

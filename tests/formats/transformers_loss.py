@@ -1,4 +1,4 @@
-"""Prints the loss that transformers has for a folder's model on the first synthetic samples: FOLDER, length of a sample."""
+"""Prints transformers' loss for the model of a folder on the first synthetic samples; arguments: FOLDER, length of a sample."""
 
 import sys
 

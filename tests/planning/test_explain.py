@@ -1,4 +1,4 @@
-"""Why not: each kind of obstacle, on real plans of the real planner."""
+"""Explanations: each kind of obstacle of a value, on real plans."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,28 +28,28 @@ TINY = Request(model="tiny", gpus="4xcpu", workload=Workload(seq_len=128, global
 
 @pytest.fixture(scope="module")
 def small() -> Plan:
-    """A tiny model with plenty of room."""
+    """A plan of a tiny model with much free memory."""
     return api.plan(TINY, top=1).plans[0]
 
 
 @pytest.fixture(scope="module")
 def large() -> Plan:
-    """A model that fills its devices."""
+    """A plan of a model that fills its devices."""
     return api.plan(Request(model="32b", gpus="8x24GB"), top=1).plans[0]
 
 
-def test_every_setting_that_matters_is_decided_by_a_card_or_by_cost(small: Plan) -> None:
+def test_each_relevant_setting_has_a_reason_or_rejected_values(small: Plan) -> None:
     explanation = api.explain(small)
     names = {decision.setting for decision in explanation.decisions}
     assert {"dp_shard", "tp", "micro_batch", "recompute", "offload", "reduce_dtype"} <= names
     assert not {"pp_schedule", "ep", "loss_parallel"} & names
     for decision in explanation.decisions:
         assert decision.reasons or decision.why_not
-    said = {reason for decision in explanation.decisions for reason in decision.reasons} | set(explanation.others)
-    assert said == set(small.reasons)
+    reasons = {reason for decision in explanation.decisions for reason in decision.reasons} | set(explanation.others)
+    assert reasons == set(small.reasons)
 
 
-def test_decisions_follow_the_flow_and_carry_its_steps(large: Plan) -> None:
+def test_decisions_follow_the_order_of_the_flow(large: Plan) -> None:
     explanation = api.explain(large)
     flow = api.load_cards().flow
     assert flow is not None
@@ -62,7 +62,7 @@ def test_decisions_follow_the_flow_and_carry_its_steps(large: Plan) -> None:
     assert all(decided[decision.setting] == decision.step for decision in explanation.decisions)
 
 
-def test_what_no_step_of_an_own_flow_names_comes_last(small: Plan, tmp_path: Path) -> None:
+def test_settings_outside_a_users_flow_come_last(small: Plan, tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(
         "DecisionFlow:\n  id: own\n  steps:\n    - {id: last, decides: [micro_batch]}\n    - {id: none, decides: [offload],"
         " when: layout.pp > 1}\n    - {id: first, decides: [recompute, tp]}\n"
@@ -94,7 +94,7 @@ StrategyCard:
 """
 
 
-def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(tmp_path: Path) -> None:
+def test_free_text_cards_are_advice_on_settings_that_the_plan_decides(tmp_path: Path) -> None:
     (tmp_path / "handbook.yaml").write_text(HANDBOOK, encoding="utf-8")
     sharded = api.plan(replace(TINY, fix={"dp_shard": 4}), top=1).plans[0]
     (advice,) = api.explain(sharded, cards=[tmp_path]).advice
@@ -102,7 +102,7 @@ def test_cards_of_words_are_advice_on_settings_that_the_plan_decides(tmp_path: P
     assert advice.texts == ("root: False, others: True", "False 可能造成显存爆炸")
     assert api.explain(sharded).advice == ()
     whole = api.plan(replace(TINY, fix={"dp_replicate": 4}), top=1).plans[0]
-    assert api.explain(whole, cards=[tmp_path]).advice == (), "nothing is sharded, so nothing is resharded"
+    assert api.explain(whole, cards=[tmp_path]).advice == (), "without sharding there is no resharding"
 
 
 OPTION = """\
@@ -115,45 +115,45 @@ StrategyCard:
 """
 
 
-def test_options_are_decided_by_cards_and_have_no_price(small: Plan, tmp_path: Path) -> None:
+def test_options_are_explained_by_cards_only(small: Plan, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
     plan = api.plan(TINY, cards=[tmp_path], top=1).plans[0]
     assert plan.candidate.options.checkpoint_interval == 50
     decisions = {decision.setting: decision for decision in api.explain(plan, cards=[tmp_path]).decisions}
     assert [reason.card for reason in decisions["checkpoint_interval"].reasons] == ["MY-001"]
     assert decisions["checkpoint_interval"].why_not == ()
-    ruled = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
-    assert (ruled.obstacle, ruled.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
+    forbidden = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
+    assert (forbidden.obstacle, forbidden.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
     free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
     assert (free.obstacle, free.text) == (Obstacle.EQUAL, "no price tells them apart")
 
 
-def test_an_explanation_says_which_cards_are_not_as_shipped(small: Plan, tmp_path: Path) -> None:
+def test_an_explanation_lists_added_and_removed_cards(small: Plan, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(OPTION, encoding="utf-8")
-    said = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
-    assert said == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
+    changes = api.explain(small, cards=[tmp_path], without=["AC-001"]).not_as_shipped
+    assert changes == (f"MY-001 comes from {tmp_path / 'mine.yaml'}", "AC-001 is left out")
     assert api.explain(small).not_as_shipped == ()
 
 
-def test_an_explanation_is_a_document(small: Plan) -> None:
+def test_an_explanation_survives_a_json_round_trip(small: Plan) -> None:
     explanation = api.explain(small)
     assert codec.loads(Explanation, codec.dumps(explanation)) == explanation
 
 
-def test_a_law_is_named_where_a_value_is_illegal(small: Plan) -> None:
+def test_an_illegal_value_names_the_violated_rule(small: Plan) -> None:
     alternative = api.why_not(small, "micro_batch", 3)
     assert alternative.obstacle is Obstacle.ILLEGAL
     assert "must divide global_batch 16" in alternative.text
     assert api.why_not(small, "tp", 3).obstacle is Obstacle.ILLEGAL
 
 
-def test_a_card_is_named_where_it_rules_a_value_out(small: Plan) -> None:
+def test_a_forbidden_value_names_the_card(small: Plan) -> None:
     alternative = api.why_not(small, "reduce_dtype", "bf16")
     assert alternative.obstacle is Obstacle.FORBIDDEN
     assert alternative.text.startswith("PREC-001/fp32-by-default rules it out: ")
 
 
-def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_value(small: Plan, tmp_path: Path) -> None:
+def test_a_forbidden_value_names_the_card_against_the_value_not_against_the_plan(small: Plan, tmp_path: Path) -> None:
     assert small.candidate.knobs.recompute != "full"
     policies = [f"{{id: mine, forbid: {{recompute: {small.candidate.knobs.recompute}}}, because: Mine.}}"]
     policies.append("{id: other, forbid: {recompute: full}, because: Other.}")
@@ -165,7 +165,7 @@ def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_v
     assert alternative.text == "MY-001/other rules it out: Other."
 
 
-def test_bytes_are_named_where_a_value_does_not_fit() -> None:
+def test_a_value_that_does_not_fit_states_the_excess_bytes() -> None:
     large = api.plan(Request(model="32b", gpus="8x24GB", fix={"offload": "all"}), top=1).plans[0]
     alternative = api.why_not(large, "offload", "optimizer")
     assert alternative.obstacle is Obstacle.TOO_LARGE
@@ -178,7 +178,7 @@ def _same_price(plan: Plan, candidate: Candidate) -> Plan:
     return replace(plan, candidate=candidate)
 
 
-def test_host_memory_counts_as_well(large: Plan) -> None:
+def test_a_value_that_exceeds_host_memory_states_the_host_memory(large: Plan) -> None:
     poor = replace(large, cluster=replace(large.cluster, host_memory_bytes=2**30))
     price = partial(_same_price, poor)
     alternative = why_not(poor, "offload", "optimizer", PlanExplainer(deck=Deck(()), known={}, price=price, resolve=price))
@@ -188,7 +188,7 @@ def test_host_memory_counts_as_well(large: Plan) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("recompute", "full"), ("micro_batch", 1), ("tp", 2)])
-def test_a_slower_value_says_by_how_much(small: Plan, name: str, value: KnobValue) -> None:
+def test_a_slower_value_states_its_slowdown(small: Plan, name: str, value: KnobValue) -> None:
     alternative = api.why_not(small, name, value)
     assert alternative.plan is not None
     if alternative.obstacle is Obstacle.SLOWER:
@@ -198,7 +198,7 @@ def test_a_slower_value_says_by_how_much(small: Plan, name: str, value: KnobValu
         assert alternative.obstacle is Obstacle.FORBIDDEN
 
 
-def test_devices_follow_the_axis_that_is_asked_for(small: Plan) -> None:
+def test_why_not_of_a_degree_takes_devices_from_another_axis(small: Plan) -> None:
     alternative = api.why_not(small, "tp", 2)
     assert alternative.plan is not None
     layout = alternative.plan.candidate.layout
@@ -207,7 +207,7 @@ def test_devices_follow_the_axis_that_is_asked_for(small: Plan) -> None:
     assert "(with " in alternative.text
 
 
-def test_devices_come_from_two_axes_where_one_has_not_enough(small: Plan) -> None:
+def test_why_not_of_a_degree_takes_devices_from_two_axes_if_needed(small: Plan) -> None:
     candidate = replace(small.candidate, layout=Layout(dp_shard=2, tp=2))
     mixed = replace(small, candidate=with_settings(candidate, {"sequence_parallel": True, "loss_parallel": True})).identified()
     alternative = api.why_not(mixed, "pp", 4)
@@ -216,11 +216,11 @@ def test_devices_come_from_two_axes_where_one_has_not_enough(small: Plan) -> Non
     assert (layout.pp, layout.dp_shard, layout.tp, layout.world_size) == (4, 1, 1, 4)
 
 
-def test_what_the_plan_has_is_no_alternative(small: Plan) -> None:
+def test_why_not_of_the_plans_own_value_says_so(small: Plan) -> None:
     assert api.why_not(small, "recompute", small.candidate.knobs.recompute).text == "the plan has it"
 
 
-def test_a_plan_is_compared_in_todays_prices(small: Plan, tmp_path: Path) -> None:
+def test_why_not_uses_the_given_calibration(small: Plan, tmp_path: Path) -> None:
     codec.save(Calibration(compute=5.0, communication=5.0, launch=5.0), tmp_path / "calibration.json")
     before = api.why_not(small, "recompute", "full")
     learned = api.why_not(small, "recompute", "full", calibration=tmp_path / "calibration.json")
@@ -228,20 +228,20 @@ def test_a_plan_is_compared_in_todays_prices(small: Plan, tmp_path: Path) -> Non
     assert "times as long" not in learned.text
 
 
-def test_an_edited_plan_is_compared_as_it_is_now(small: Plan) -> None:
+def test_an_edited_plan_is_compared_as_edited(small: Plan) -> None:
     knobs = replace(small.candidate.knobs, recompute="full")
     edited = replace(small, candidate=replace(small.candidate, knobs=knobs))
     assert api.why_not(edited, "recompute", "none").obstacle is Obstacle.FASTER
 
 
-def test_an_explanation_names_the_plan_it_was_asked_about(small: Plan, tmp_path: Path) -> None:
+def test_an_explanation_with_another_calibration_keeps_the_plan_id(small: Plan, tmp_path: Path) -> None:
     codec.save(Calibration(compute=5.0), tmp_path / "calibration.json")
     assert api.explain(small, calibration=tmp_path / "calibration.json").plan.id == small.id
     assert api.explain(small).plan == small
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -> None:
+def test_why_not_keeps_the_reshard_group_size_if_the_layout_is_unchanged(small: Plan, size: int) -> None:
     layout = replace(small.candidate.layout, dp_replicate=1, dp_shard=8)
     knobs = replace(small.candidate.knobs, micro_batch=1, reshard_after_forward="subgroup", reshard_group_size=size)
     cluster = replace(small.cluster, gpus_per_node=8)
@@ -253,7 +253,7 @@ def test_groups_stay_as_they_are_where_the_layout_does(small: Plan, size: int) -
 
 
 @pytest.mark.parametrize(("name", "value"), [("pp_schedule", "dual_pipe_v"), ("pin_memory", False), ("bucket_cap_mb", 50)])
-def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str, value: KnobValue) -> None:
+def test_a_setting_without_effect_in_the_plan_is_equal(name: str, value: KnobValue) -> None:
     plan = api.plan(
         Request(model="1b", gpus="8xH100", fix={"pp": 1, "dp_shard": 8, "offload": "none", "checkpoint": "sync"}), top=1
     ).plans[0]
@@ -262,7 +262,7 @@ def test_a_setting_with_nothing_to_act_on_is_neither_slower_nor_faster(name: str
     assert alternative.text == "nothing in this plan depends on it"
 
 
-def test_an_explanation_says_how_far_the_plan_is_from_what_is_possible(large: Plan) -> None:
+def test_an_explanation_states_the_share_of_the_physical_limit(large: Plan) -> None:
     console = Console(width=200, file=StringIO())
     console.print(explanation_report(api.explain(large)))
     assert "of the physical limit; bound by matmuls and attention" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Why not, as a search: the best plan of the same request with one more setting fixed, and never a contradiction of the answer."""
+"""Why not as a search: the best plan of the request with one more setting fixed, consistent with the answer."""
 
 import json
 import re
@@ -35,8 +35,8 @@ def best(request: Request) -> Plan:
     return api.plan(request, top=1).plans[0]
 
 
-def spent(plan: Plan, request: Request) -> float:
-    """What the objective wants least of."""
+def objective_value(plan: Plan, request: Request) -> float:
+    """The figure that the objective minimises."""
     return plan.estimate.peak_memory_bytes if request.objective == "memory" else plan.estimate.step_seconds
 
 
@@ -45,12 +45,15 @@ def fixed(request: Request, other: WhyNot) -> Request:
 
 
 @pytest.mark.parametrize("request_", [*SMALL, *(pytest.param(item, marks=pytest.mark.full) for item in LARGE)])
-def test_no_value_named_is_better_than_the_best_plan_unless_it_can_be_fixed(request_: Request) -> None:
+def test_a_better_rejected_value_is_reachable_with_fix(request_: Request) -> None:
     plan = best(request_)
     for other in (other for decision in api.explain(plan).decisions for other in decision.why_not):
         if other.plan is None or other.obstacle in (Obstacle.TOO_LARGE, Obstacle.HOST_TOO_SMALL):
             continue
-        if spent(other.plan, request_) * (1 + NEAR_TIE) < spent(plan, request_) and other.obstacle is not Obstacle.FORBIDDEN:
+        if (
+            objective_value(other.plan, request_) * (1 + NEAR_TIE) < objective_value(plan, request_)
+            and other.obstacle is not Obstacle.FORBIDDEN
+        ):
             assert "it was not searched" in other.text
             assert f"; --fix {other.setting}={show_value(other.value)} gets it" in other.text
             assert best(fixed(request_, other)) == replace(other.plan, request=fixed(request_, other))
@@ -60,18 +63,18 @@ def test_no_value_named_is_better_than_the_best_plan_unless_it_can_be_fixed(requ
     ("request_", "name", "value"),
     [(SMALL[1], "tp", 4), (SMALL[2], "tp", 8), pytest.param(LARGE[0], "pp_virtual_stages", 8, marks=pytest.mark.full)],
 )
-def test_a_value_is_compared_as_the_best_plan_that_has_it(request_: Request, name: str, value: KnobValue) -> None:
+def test_why_not_compares_with_the_best_plan_that_has_the_value(request_: Request, name: str, value: KnobValue) -> None:
     found = api.why_not(best(request_), name, value)
     assert found.plan == best(replace(request_, fix={**request_.fix, name: value}))
     assert f"the best plan with {name}={show_value(value)} takes " in found.text.replace("The", "the")
     assert f"(fits, probability {found.plan.estimate.shown_confidence:.0%})" in found.text
 
 
-def test_a_slower_value_says_which_part_of_the_step_grows() -> None:
+def test_a_slower_value_names_the_part_of_the_step_that_grows() -> None:
     assert re.search(r"tp communication [0-9.]+ min more", api.why_not(best(SMALL[2]), "tp", 8).text)
 
 
-def test_a_value_that_nothing_legal_has_names_the_law_or_the_card(tmp_path: Path) -> None:
+def test_a_value_without_legal_candidates_names_the_rule_or_the_card(tmp_path: Path) -> None:
     plan = best(SMALL[1])
     assert api.why_not(plan, "tp", 3).text == "tp 3 must divide the 8 devices"
     card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
@@ -81,10 +84,10 @@ def test_a_value_that_nothing_legal_has_names_the_law_or_the_card(tmp_path: Path
     assert found.text == "MY-001/p rules it out: Mine. With --without MY-001 there are candidates"
 
 
-def test_what_is_compared_stays_within_what_was_asked() -> None:
-    asked = replace(SMALL[1], fix={"offload": "none", "dp_replicate": 1}, confidence=0.99, without=("AC-001",))
-    plan = best(asked)
-    assert plan.request == asked
+def test_compared_plans_respect_the_request() -> None:
+    request = replace(SMALL[1], fix={"offload": "none", "dp_replicate": 1}, confidence=0.99, without=("AC-001",))
+    plan = best(request)
+    assert plan.request == request
     found = api.why_not(plan, "tp", 4).plan
     assert found is not None
     assert (found.candidate.knobs.offload, found.candidate.layout.dp_replicate) == ("none", 1)
@@ -96,13 +99,13 @@ def test_what_is_compared_stays_within_what_was_asked() -> None:
     assert "--without" in report.command
 
 
-def test_equal_decisions_have_equal_ids_whatever_was_asked() -> None:
+def test_plan_ids_do_not_depend_on_the_request() -> None:
     plan = best(TINY)
     assert replace(plan, request=None).identified().id == plan.id
     assert best(replace(TINY, confidence=0.6)).id == plan.id
 
 
-def test_plans_inside_other_documents_are_plan_files() -> None:
+def test_a_plan_inside_another_document_is_a_valid_plan_file() -> None:
     answer = api.plan(TINY, top=2)
     inside = codec.encode(answer)["plans"][1]
     assert codec.loads(Plan, json.dumps(inside)) == answer.plans[1]

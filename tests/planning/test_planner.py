@@ -1,4 +1,4 @@
-"""The straight road: answers are true, repeatable, complete, and never empty-handed."""
+"""The planner end to end: answers are correct, repeatable and complete, and always contain a plan or alternatives."""
 
 import os
 import re
@@ -40,21 +40,21 @@ def big(deck: Deck) -> Answer:
     return answer(BIG, deck=deck)
 
 
-def test_the_verdict_on_32b_is_the_truth_with_its_numbers(big: Answer) -> None:
+def test_the_verdict_on_32b_states_correct_numbers(big: Answer) -> None:
     assert "does not fit the devices" in big.verdict
     assert "488.2 GiB" in big.verdict
     assert "16 bytes each" in big.verdict
     best = big.plans[0]
     assert best.candidate.knobs.offload == "streamed"
     weights, waiting = 2 / 16 * 488.2 * GIB, best.estimate.host_memory_bytes_per_node - (1 + 2 / 16) * 488.2 * GIB
-    assert best.estimate.host_memory_bytes_per_node > 488.2 * GIB + weights  # all state, and weights as they travel
+    assert best.estimate.host_memory_bytes_per_node > 488.2 * GIB + weights  # all states, and the bf16 weights that are copied
     assert 0 < waiting < weights  # inputs of layers
     offloaded = next(plan for plan in big.plans if plan.candidate.knobs.offload == "all")
     assert best.estimate.tokens_per_second > 4 * offloaded.estimate.tokens_per_second
     assert best.estimate.fits
 
 
-def test_32b_has_every_way_out(big: Answer) -> None:
+def test_32b_has_alternatives_of_each_kind(big: Answer) -> None:
     titles = {alternative.title: alternative for alternative in big.alternatives}
     for words in ("8-bit", "LoRA", "QLoRA", "nothing offloaded"):
         assert any(words in title for title in titles), words
@@ -66,13 +66,13 @@ def test_32b_has_every_way_out(big: Answer) -> None:
     assert speeds == sorted(speeds, reverse=True)
 
 
-def test_every_candidate_is_accounted_for(big: Answer) -> None:
+def test_counts_of_dropped_and_fitting_candidates_sum_to_all(big: Answer) -> None:
     dropped = sum(drop.candidates for drop in big.dropped)
     assert big.candidates == dropped + big.too_large + big.host_too_small + big.feasible
     assert min(big.candidates, dropped, big.too_large, big.feasible) > 0
 
 
-def test_plans_fit_are_legal_and_carry_what_decided_them(deck: Deck, big: Answer) -> None:
+def test_plans_are_legal_fit_and_have_digests_and_reasons(deck: Deck, big: Answer) -> None:
     assert len(big.plans) == 5
     for plan in (*big.plans, *(alternative.plan for alternative in big.alternatives)):
         assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
@@ -84,7 +84,7 @@ def test_plans_fit_are_legal_and_carry_what_decided_them(deck: Deck, big: Answer
     assert any(plan.reasons for plan in big.plans)
 
 
-def test_digests_tell_decks_profiles_and_calibrations_apart(deck: Deck) -> None:
+def test_each_digest_changes_with_its_own_input_only(deck: Deck) -> None:
     base = answer(NARROW, deck=deck).plans[0].digests
     fewer = answer(NARROW, deck=deck.without("FSDP-001")).plans[0].digests
     other = answer(replace(NARROW, gpus="4xH100"), deck=deck).plans[0].digests
@@ -94,7 +94,7 @@ def test_digests_tell_decks_profiles_and_calibrations_apart(deck: Deck) -> None:
         assert {key for key, value in vars(digests).items() if value != getattr(base, key)} == {name}
 
 
-def test_equal_requests_get_equal_bytes_in_other_processes(big: Answer) -> None:
+def test_answers_are_byte_identical_across_processes_and_hash_seeds(big: Answer) -> None:
     code = (
         "from strategist import api; from strategist.contract import codec; from strategist.contract.request import Request;"
         "print(codec.dumps(api.plan(Request(model='32b', gpus='8x24GB'))))"
@@ -105,22 +105,22 @@ def test_equal_requests_get_equal_bytes_in_other_processes(big: Answer) -> None:
     assert codec.loads(Answer, text.decode()).plans
 
 
-def test_some_card_alone_changes_the_best_plan(deck: Deck) -> None:
+def test_removing_some_card_changes_the_best_plan(deck: Deck) -> None:
     fix: dict[str, Any] = {"pp": 1, "cp": 1, "compile": True}
     requests = [
         Request(model=model, gpus=gpus, fix=fix, confidence=0.5)
         for model, gpus in (("8b", "8xH100"), ("8b", "2x8xA100"), ("7b", "8x24GB"))
     ]
-    assert any(_changes(request, deck) for request in requests)
+    assert any(_changes_without_a_card(request, deck) for request in requests)
 
 
-def _changes(request: Request, deck: Deck) -> bool:
+def _changes_without_a_card(request: Request, deck: Deck) -> bool:
     before = answer(request, deck=deck)
-    spoke = sorted({drop.card for drop in before.dropped})
-    return any(answer(request, deck=deck.without(card)).plans[0].candidate != before.plans[0].candidate for card in spoke)
+    dropping_cards = sorted({drop.card for drop in before.dropped})
+    return any(answer(request, deck=deck.without(card)).plans[0].candidate != before.plans[0].candidate for card in dropping_cards)
 
 
-def test_the_objective_orders_the_plans(deck: Deck) -> None:
+def test_plans_are_ordered_by_the_objective(deck: Deck) -> None:
     fast = ranked(situation(NARROW), deck=deck)
     small = ranked(situation(replace(NARROW, objective="memory")), deck=deck)
     assert {plan.candidate for plan in fast} == {plan.candidate for plan in small}
@@ -132,7 +132,7 @@ def test_the_objective_orders_the_plans(deck: Deck) -> None:
 
 
 @pytest.mark.parametrize("objective", ["cost", pytest.param("energy", marks=pytest.mark.full)])
-def test_who_saves_leaves_devices_idle_that_are_not_worth_their_price(deck: Deck, objective: str) -> None:
+def test_cost_and_energy_objectives_use_fewer_devices_on_slow_links(deck: Deck, objective: str) -> None:
     slow_links = Request(model="8b", gpus="4x8xRTX4090", fix={"micro_batch": 1})
     fast, saving = answer(slow_links, deck=deck), answer(replace(slow_links, objective=objective), deck=deck)
     used = saving.plans[0]
@@ -143,32 +143,32 @@ def test_who_saves_leaves_devices_idle_that_are_not_worth_their_price(deck: Deck
     assert f"Of 32 devices asked for, {used.cluster.devices} are used" in saving.verdict
 
 
-def test_who_saves_uses_all_devices_that_are_worth_it(deck: Deck) -> None:
+def test_the_cost_objective_uses_all_devices_on_fast_links(deck: Deck) -> None:
     saving = answer(Request(model="8b", gpus="8xH100", objective="cost"), deck=deck)
     assert saving.cluster.devices == 8
     assert "No part of the cluster" in saving.verdict
 
 
-def test_energy_orders_plans_by_what_they_draw(deck: Deck) -> None:
+def test_the_energy_objective_orders_plans_by_joules(deck: Deck) -> None:
     plans = ranked(situation(replace(NARROW, objective="energy")), deck=deck)
     joules = [plan.estimate.energy_joules_per_step or 0.0 for plan in plans]
     assert 0 < joules[0] <= 1.04 * min(joules)
     assert joules[0] < joules[-1]
 
 
-def test_energy_needs_the_power_limit_of_the_device(deck: Deck) -> None:
+def test_the_energy_objective_needs_the_devices_power_limit(deck: Deck) -> None:
     with pytest.raises(InputError, match=r"--objective energy: the power limit of a .*CPU is unknown; add power_watts"):
         answer(Request(model="tiny", gpus="2xcpu", objective="energy"), deck=deck)
 
 
-def test_what_so_many_tokens_take_is_said_of_each_plan(deck: Deck) -> None:
+def test_given_tokens_each_plan_has_training_time_price_and_energy(deck: Deck) -> None:
     found = answer(replace(SMALL, tokens=10**12), deck=deck)
     assert len(found.trainings) == len(found.plans) > 1
     for plan, training in zip(found.plans, found.trainings, strict=True):
         tokens = training.steps * plan.workload.tokens_per_step
         assert 0 <= tokens - 10**12 < plan.workload.tokens_per_step
         assert training.seconds * training.productive_ratio == pytest.approx(tokens / plan.estimate.tokens_per_second)
-        assert 0.99 < training.productive_ratio < 1, "failures are rare on one node, and copies are quick"
+        assert 0.99 < training.productive_ratio < 1, "one node rarely fails, and copies are fast"
         hours = training.seconds / 3600 * plan.cluster.devices
         assert training.price == pytest.approx(hours * (plan.cluster.device.price_per_hour or 0))
         kilowatts = (training.energy_joules or 0) / 3.6e6 / hours
@@ -176,10 +176,10 @@ def test_what_so_many_tokens_take_is_said_of_each_plan(deck: Deck) -> None:
     assert answer(SMALL, deck=deck).trainings == ()
 
 
-def test_spot_instances_save_more_often_and_take_longer_for_less(deck: Deck) -> None:
-    asked = Request(model="8b", gpus="4x8xH100", tokens=10**12)
-    spot = answer(replace(asked, node_seconds_between_failures=6 * 3600.0, price_per_hour=2.5), deck=deck, top=1)
-    owned = answer(asked, deck=deck, top=1)
+def test_frequent_failures_shorten_the_checkpoint_interval_and_lengthen_training(deck: Deck) -> None:
+    request = Request(model="8b", gpus="4x8xH100", tokens=10**12)
+    spot = answer(replace(request, node_seconds_between_failures=6 * 3600.0, price_per_hour=2.5), deck=deck, top=1)
+    owned = answer(request, deck=deck, top=1)
     [plan], [training], [before] = spot.plans, spot.trainings, owned.trainings
     assert plan.candidate.options.checkpoint_interval < owned.plans[0].candidate.options.checkpoint_interval
     assert plan.candidate.options.max_restarts > owned.plans[0].candidate.options.max_restarts
@@ -195,7 +195,7 @@ def old_and_new(tmp_path: Path) -> Request:
     return Request(model="8b", gpus=str(file))
 
 
-def test_unlike_nodes_are_named_and_a_pipeline_goes_by_their_speed(deck: Deck, old_and_new: Request) -> None:
+def test_heterogeneous_nodes_are_named_and_pipeline_layers_follow_their_speed(deck: Deck, old_and_new: Request) -> None:
     found = answer(old_and_new, deck=deck)
     assert "8 of 16 devices are A100-80GB: they pace the others" in found.verdict
     best = found.plans[0]
@@ -209,7 +209,7 @@ def test_unlike_nodes_are_named_and_a_pipeline_goes_by_their_speed(deck: Deck, o
     assert price_candidate(situation(old_and_new), best.candidate, deck=deck).estimate == best.estimate
 
 
-def test_nodes_that_hold_the_others_up_are_better_left_out(deck: Deck, tmp_path: Path) -> None:
+def test_excluding_slow_nodes_is_an_alternative(deck: Deck, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text("groups:\n  - {nodes: 2, device: h100}\n  - {nodes: 1, device: v100-32gb}\n")
     found = answer(Request(model="8b", gpus=str(file)), deck=deck)
@@ -219,7 +219,7 @@ def test_nodes_that_hold_the_others_up_are_better_left_out(deck: Deck, tmp_path:
     assert not any("H100" in alternative.title for alternative in found.alternatives)
 
 
-def test_host_memory_is_a_limit_where_it_is_known(deck: Deck) -> None:
+def test_known_host_memory_limits_the_plans(deck: Deck) -> None:
     narrow = replace(BIG, fix={"tp": 1, "pp": 1})
     bound = answer(replace(narrow, host_memory_bytes=256 * GIB), deck=deck)
     assert bound.plans == ()
@@ -251,13 +251,13 @@ INFEASIBLE: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
         ("llama3-8b", "6x4090", "keeps 119.7 GiB, 16 bytes each, activations not counted; 6 x RTX4090 can hold 136.8 GiB"),
     ],
 )
-def test_the_verdict_tells_what_is_too_small(deck: Deck, model: str, gpus: str, words: str) -> None:
-    """Also the host memory that is assumed of a node, and that activations come on top of states that devices could hold."""
+def test_the_verdict_states_which_memory_is_too_small(deck: Deck, model: str, gpus: str, words: str) -> None:
+    """Including the host memory that is assumed for a node, and activations on top of states that the devices could hold."""
     workload = Workload(global_batch=48)
     assert re.search(words, answer(Request(model=model, gpus=gpus, workload=workload, fix={"micro_batch": 1}), deck=deck).verdict)
 
 
-def test_the_verdict_names_no_host_memory_where_devices_hold_the_state(deck: Deck) -> None:
+def test_the_verdict_omits_host_memory_if_devices_hold_the_states(deck: Deck) -> None:
     long = Request(model="1b", gpus="1xH100", workload=Workload(seq_len=2**20, global_batch=1), fix={"recompute": "none"})
     found = answer(long, deck=deck)
     assert found.plans == ()
@@ -266,7 +266,7 @@ def test_the_verdict_names_no_host_memory_where_devices_hold_the_state(deck: Dec
 
 
 QUICK = (0, 4, 5, 9, 10)
-"""Of these, a model a device alone cannot hold, whole and as adapters, old devices, and what was fixed."""
+"""Cases of every run: a model that one device cannot hold (full training and adapters), old devices, and fixed settings."""
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,9 @@ QUICK = (0, 4, 5, 9, 10)
         for number, case in enumerate(INFEASIBLE)
     ],
 )
-def test_what_does_not_fit_always_has_a_way(deck: Deck, model: str, gpus: str, host_gib: int, more: dict[str, Any]) -> None:
+def test_a_request_that_does_not_fit_always_has_alternatives(
+    deck: Deck, model: str, gpus: str, host_gib: int, more: dict[str, Any]
+) -> None:
     found = answer(Request(model=model, gpus=gpus, host_memory_bytes=host_gib * GIB, **more), deck=deck)
     assert found.plans == ()
     assert found.verdict.startswith("Nothing fits.")
@@ -287,38 +289,38 @@ def test_what_does_not_fit_always_has_a_way(deck: Deck, model: str, gpus: str, h
         assert alternative.plan.estimate.host_memory_bytes_per_node <= (alternative.plan.cluster.host_memory_bytes or 0)
 
 
-def test_a_candidate_priced_alone_is_the_plan_that_was_ranked(deck: Deck, big: Answer) -> None:
+def test_price_candidate_returns_the_ranked_plan(deck: Deck, big: Answer) -> None:
     for plan in big.plans:
         assert price_candidate(situation(BIG), plan.candidate, deck=deck) == plan
 
 
-def test_an_illegal_candidate_is_one_line(deck: Deck) -> None:
+def test_an_illegal_candidate_raises_a_one_line_error(deck: Deck) -> None:
     illegal = Candidate(layout=Layout(tp=3), knobs=Knobs())
     with pytest.raises(InputError, match="must equal the 8 devices"):
         price_candidate(situation(BIG), illegal, deck=deck)
 
 
-def test_cpu_ranks_are_never_told_to_offload_into_their_own_memory(deck: Deck) -> None:
+def test_cpu_clusters_get_no_offload_alternatives(deck: Deck) -> None:
     found = answer(Request(model="7b", gpus="8xcpu"), deck=deck)
     assert not found.plans
     assert all(alternative.plan.candidate.knobs.offload == "none" for alternative in found.alternatives)
 
 
 @pytest.mark.parametrize("fix", [{"tp": 3}, {"micro_batch": 7}, {"tp": 16}])
-def test_what_no_layout_can_have_is_one_line(deck: Deck, fix: dict[str, Any]) -> None:
+def test_an_impossible_fixed_value_raises_a_one_line_error(deck: Deck, fix: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         answer(replace(BIG, fix=fix), deck=deck)
     assert "\n" not in str(caught.value)
 
 
-def test_the_verdict_does_not_blame_memory_for_what_was_asked(deck: Deck) -> None:
+def test_the_verdict_attributes_fixed_offload_to_the_request(deck: Deck) -> None:
     asked = Request(model="8b", gpus="8xH100", fix={"offload": "all"})
     found = answer(asked, deck=deck)
     assert "as asked" in found.verdict
     assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
-def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: Deck) -> None:
+def test_the_verdict_attributes_offload_to_the_memory_objective(deck: Deck) -> None:
     found = answer(Request(model="70b", gpus="2x8xH200", objective="memory"), deck=deck)
     assert found.plans[0].candidate.knobs.offload != "none"
     assert found.verdict.startswith("It fits. ")
@@ -326,7 +328,7 @@ def test_the_verdict_does_not_blame_memory_for_what_the_objective_prefers(deck: 
     assert not any("nothing offloaded" in alternative.title for alternative in found.alternatives)
 
 
-def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path) -> None:
+def test_the_verdict_names_the_card_that_forbids_all_candidates(tmp_path: Path) -> None:
     card = "StrategyCard:\n  id: MY-001\n  module: tp\n  intent: A test\n  policies:\n"
     (tmp_path / "mine.yaml").write_text(card + "    - {id: p, forbid: {recompute: full}, because: Because.}\n", encoding="utf-8")
     found = answer(replace(SMALL, fix={"recompute": "full"}), deck=load_deck(tmp_path))
@@ -343,7 +345,7 @@ def test_the_verdict_does_not_blame_memory_for_what_cards_forbid(tmp_path: Path)
         {"checkpoint": "async_pinned"},
     ],
 )
-def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> None:
+def test_fixed_options_set_the_settings_they_require(deck: Deck, fix: dict[str, Any]) -> None:
     plan = answer(replace(SMALL, fix=fix), deck=deck, top=1).plans[0]
     assert plan.candidate.violations(plan.model, plan.workload, plan.cluster.devices) == ()
     for name, value in fix.items():
@@ -351,7 +353,7 @@ def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("fix", "law"),
+    ("fix", "message"),
     [
         ({"fullgraph": True, "compile": False}, "fullgraph needs compile"),
         ({"checkpoint": "async_pinned", "pin_memory": False}, "checkpoint async_pinned needs pin_memory"),
@@ -363,12 +365,12 @@ def test_fixed_options_get_what_they_need(deck: Deck, fix: dict[str, Any]) -> No
         ({"ep": 2}, "llama3-8b is dense"),
     ],
 )
-def test_the_law_against_what_is_fixed_is_named(deck: Deck, fix: dict[str, Any], law: str) -> None:
-    with pytest.raises(InputError, match=law):
+def test_an_error_names_the_rule_against_fixed_settings(deck: Deck, fix: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         answer(replace(SMALL, fix=fix), deck=deck, top=1)
 
 
-def test_what_a_back_end_refuses_together_is_not_proposed_to_it(deck: Deck) -> None:
+def test_combinations_that_a_back_end_refuses_are_not_planned(deck: Deck) -> None:
     allowed = replace(BIG, allow=("float8",))
     free = answer(allowed, deck=deck).plans[0]
     assert (free.candidate.knobs.offload, free.candidate.knobs.float8) == ("streamed", "rowwise")
@@ -380,8 +382,8 @@ def test_what_a_back_end_refuses_together_is_not_proposed_to_it(deck: Deck) -> N
     assert drops + asked.too_large + asked.host_too_small + asked.feasible == asked.candidates
 
 
-def test_defaults_give_way_where_a_back_end_refuses_what_fits_of_what_they_leave(deck: Deck) -> None:
-    """accelerate compiles nothing beside DeepSpeed, and the cards would compile on such devices."""
+def test_card_defaults_yield_if_the_back_end_refuses_all_fitting_candidates(deck: Deck) -> None:
+    """accelerate does not compile with DeepSpeed, and the cards would compile on these devices."""
     workload = Workload(seq_len=8192, global_batch=128)
     request = Request(model="70b", gpus="4x8xH100", workload=workload, backend="accelerate", allow=("reduce_dtype",))
     found = answer(request, deck=deck, top=1)
@@ -389,21 +391,21 @@ def test_defaults_give_way_where_a_back_end_refuses_what_fits_of_what_they_leave
     assert not found.plans[0].candidate.knobs.compile
 
 
-def test_fixed_values_that_a_back_end_refuses_together_are_an_error_of_one_line(deck: Deck) -> None:
+def test_fixed_values_that_a_back_end_refuses_together_raise_a_one_line_error(deck: Deck) -> None:
     asked = replace(BIG, gpus="8xH100", backend="native", fix={"float8": "rowwise", "offload": "streamed"})
     with pytest.raises(InputError, match=r"^--backend native: cannot run offload streamed, float8 rowwise: .*; choose another off"):
         answer(asked, deck=deck)
 
 
-def test_an_option_is_settled_on_what_the_back_end_runs(tmp_path: Path) -> None:
-    """Without cards, so that none speaks of attention sinks."""
+def test_options_resolve_to_values_that_the_back_end_supports(tmp_path: Path) -> None:
+    """Without cards, so that no card mentions attention sinks."""
     (tmp_path / "mine.yaml").write_text("StrategyCard:\n  id: MY-001\n  module: cp\n  intent: Nothing\n", encoding="utf-8")
-    silent, fix = load_deck(tmp_path), {"cp": 4, "dp_shard": 2}
+    deck_without_policies, fix = load_deck(tmp_path), {"cp": 4, "dp_shard": 2}
     asked = Request(model="gpt-oss-20b", gpus="8xH100", workload=Workload(seq_len=8192), backend="native", fix=fix)
-    assert answer(replace(asked, backend="any"), deck=silent).plans[0].candidate.options.cp_attention == "sdpa"
-    assert answer(asked, deck=silent).plans[0].candidate.options.cp_attention == "flex"
+    assert answer(replace(asked, backend="any"), deck=deck_without_policies).plans[0].candidate.options.cp_attention == "sdpa"
+    assert answer(asked, deck=deck_without_policies).plans[0].candidate.options.cp_attention == "flex"
     with pytest.raises(InputError, match=r"attention_sinks true.*choose cp_attention flex"):
-        answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=silent)
+        answer(replace(asked, fix={**fix, "cp_rotate": "alltoall"}), deck=deck_without_policies)
 
 
 @pytest.mark.parametrize(
@@ -417,7 +419,7 @@ def test_an_option_is_settled_on_what_the_back_end_runs(tmp_path: Path) -> None:
         ("hf-trainer", "8b", "bf16", ()),
     ],
 )
-def test_what_a_back_end_does_by_itself_is_planned_unasked_and_said(
+def test_convergence_changes_that_a_back_end_always_makes_are_planned_and_reported(
     deck: Deck, backend: str, model: str, precision: str, changed: tuple[str, ...]
 ) -> None:
     found = answer(Request(model=model, gpus="2x8xH100", backend=backend, workload=Workload(precision=precision)), deck=deck)

@@ -1,4 +1,4 @@
-"""What is said of a file of another system: whether it fits, what rules it out, and what would be better."""
+"""Review of another system's file: whether it fits, what forbids it, and better settings."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def too_large() -> Review:
     return review({"zero_optimization": {"stage": 2}}, "8b", "8x24GB")
 
 
-def test_what_does_not_fit_is_an_error_and_something_that_fits_is_named(too_large: Review) -> None:
+def test_a_config_that_does_not_fit_is_an_error_with_a_fitting_plan(too_large: Review) -> None:
     assert not too_large.fits
     assert "FMT-005" in codes(too_large)
     assert too_large.best is not None
@@ -46,20 +46,20 @@ def test_what_does_not_fit_is_an_error_and_something_that_fits_is_named(too_larg
     assert too_large.best.workload == too_large.plan.workload
 
 
-def test_the_next_step_of_what_no_change_makes_fit_is_a_command() -> None:
+def test_if_no_change_fits_the_next_step_is_a_plan_command() -> None:
     [large] = [item for item in review({"zero_optimization": {"stage": 0}}, "70b", "8x24GB").findings if item.code == "FMT-005"]
     command = large.do.partition(": ")[2]
     assert command == "strategist plan --model 70b --gpus 8x24GB --global-batch 32 --backend deepspeed"
 
 
-def test_a_card_that_rules_settings_out_points_at_their_line(too_large: Review) -> None:
-    [ruled] = [item for item in too_large.findings if item.code == "FMT-006"]
-    assert "FSDP-001" in ruled.message
-    assert ruled.do == "strategist cards show FSDP-001 says more"
-    assert ruled.line is not None
+def test_a_card_finding_has_the_line_of_the_forbidden_setting(too_large: Review) -> None:
+    [finding] = [item for item in too_large.findings if item.code == "FMT-006"]
+    assert "FSDP-001" in finding.message
+    assert finding.do == "strategist cards show FSDP-001 says more"
+    assert finding.line is not None
 
 
-def test_changes_that_help_are_told_with_their_cards() -> None:
+def test_changes_that_help_are_texts_with_their_cards() -> None:
     found = review({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "1b", "8xH100")
     assert found.fits
     assert set(codes(found)) <= {"FMT-003"}
@@ -71,15 +71,15 @@ def test_changes_that_help_are_told_with_their_cards() -> None:
     assert speedups == sorted(speedups, reverse=True)
 
 
-def test_the_best_may_change_of_the_trained_model_what_the_file_changes() -> None:
-    """DeepSpeed reduces in the type that it computes in, unless a file says otherwise."""
+def test_the_best_plan_may_keep_convergence_changes_of_the_file() -> None:
+    """DeepSpeed reduces in the compute dtype unless a file sets another."""
     found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100")
     assert found.plan.candidate.knobs.reduce_dtype == "bf16"
     assert found.best is not None
     assert {found.best.candidate.knobs.float8, found.best.candidate.knobs.comm_hook} == {"none"}
 
 
-def test_settings_that_break_a_law_make_no_plan() -> None:
+def test_illegal_settings_give_a_finding_and_no_plan() -> None:
     found = review({"tensor_parallel": {"autotp_size": 16}}, "8b", "16xH100", whole=False)
     assert found.plan is None
     [law, *_] = [item for item in found.findings if item.code == "FMT-004"]
@@ -87,8 +87,8 @@ def test_settings_that_break_a_law_make_no_plan() -> None:
     assert law.line is not None
 
 
-def test_it_is_priced_as_its_own_system_runs_it() -> None:
-    """DeepSpeed reduces between kernels, not beside them; torchtitan's stack would hide it."""
+def test_a_config_is_priced_with_the_stack_of_its_framework() -> None:
+    """DeepSpeed does not overlap reductions with compute; torchtitan's stack would."""
     from strategist.planning.planner import price_candidate
     from strategist.profiles.situation import situation
 
@@ -102,21 +102,21 @@ def test_it_is_priced_as_its_own_system_runs_it() -> None:
     assert situation(made.situation.request).model == found.plan.model
 
 
-def test_reasons_name_the_card_of_each_setting() -> None:
+def test_reasons_start_with_the_card_of_the_setting() -> None:
     found = review({"zero_optimization": {"stage": 3}}, "8b", "8xH100", whole=False)
-    told = reasons(found.plan, deck())
-    assert all(text.partition(":")[0].replace("-", "").isalnum() for text in told.values())
-    assert "dp_replicate" in told or "pp" in told
+    texts = reasons(found.plan, deck())
+    assert all(text.partition(":")[0].replace("-", "").isalnum() for text in texts.values())
+    assert "dp_replicate" in texts or "pp" in texts
 
 
-def test_an_entry_that_cannot_turn_the_verdict_leaves_it_flat() -> None:
+def test_entries_that_cannot_change_the_verdict_keep_it_definite() -> None:
     stage3 = {"stage": 3, "zero_quantized_weights": True}
     for batch, entries, expected in (
         (1, {}, Fit.FITS),
-        (64, {}, Fit.TOO_LARGE),  # gathers are no part of what 64 sequences need
-        (1, {"hybrid_engine": {"enabled": True}}, Fit.FITS),  # generates with weights of its own, for which there is room
+        (64, {}, Fit.TOO_LARGE),  # with 64 sequences the peak contains no gathered parameters
+        (1, {"hybrid_engine": {"enabled": True}}, Fit.FITS),  # a second copy of the weights for generation, which fits
         (64, {"activation_checkpointing": {"partition_activations": True}}, Fit.UNKNOWN),
-        (64, {"some_new_section": {"x": 1}}, Fit.TOO_LARGE),  # no name that DeepSpeed knows
+        (64, {"some_new_section": {"x": 1}}, Fit.TOO_LARGE),  # not an entry of DeepSpeed
     ):
         found = review(
             {"train_micro_batch_size_per_gpu": batch, "zero_optimization": stage3, **entries}, "8b", "8xH100", whole=False
@@ -125,7 +125,7 @@ def test_an_entry_that_cannot_turn_the_verdict_leaves_it_flat() -> None:
         assert bool(found.uncertainties) == (expected is Fit.UNKNOWN)
 
 
-def test_an_entry_that_could_add_what_is_not_there_makes_a_fit_open() -> None:
+def test_entries_that_could_exceed_memory_make_the_verdict_unknown() -> None:
     hpz = {"stage": 3, "zero_hpz_partition_size": 4}
     for gpus, confidence, expected in (("4xH100", 0.9, Fit.UNKNOWN), ("4xH100", 0.5, Fit.FITS), ("8xH100", 0.9, Fit.FITS)):
         found = review({"zero_optimization": hpz}, "8b", gpus, whole=False, confidence=confidence)
@@ -133,14 +133,14 @@ def test_an_entry_that_could_add_what_is_not_there_makes_a_fit_open() -> None:
     assert found.plan.candidate.knobs.reshard_after_forward == "subgroup"
 
 
-def test_the_verdict_follows_the_confidence_that_is_asked_for() -> None:
+def test_the_verdict_depends_on_the_requested_confidence() -> None:
     config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}
     fits = {confidence: review(config, "8b", "8xA100", whole=False, confidence=confidence).fit for confidence in (0.5, 0.9)}
     assert fits[0.9] is Fit.TIGHT
     assert fits[0.5] in (Fit.FITS, Fit.TOO_LARGE)
 
 
-def test_a_finding_on_memory_points_at_the_entry_whose_change_fits() -> None:
+def test_a_memory_finding_has_the_line_of_an_entry_whose_change_fits() -> None:
     config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}, "activation_checkpointing": {}}
     found = review(config, "8b", "8x48GB")
     [large] = [item for item in found.findings if item.code in ("FMT-005", "FMT-010")]
@@ -150,14 +150,14 @@ def test_a_finding_on_memory_points_at_the_entry_whose_change_fits() -> None:
 
 
 @pytest.mark.parametrize(("batch", "verdict"), [(1, Fit.FITS), (2, Fit.TIGHT), (3, Fit.TOO_LARGE)])
-def test_the_verdict_follows_the_probability_that_it_fits(batch: int, verdict: Fit) -> None:
+def test_the_verdict_follows_the_fit_probability(batch: int, verdict: Fit) -> None:
     found = review({"train_micro_batch_size_per_gpu": batch, "zero_optimization": {"stage": 3}}, "8b", "8xA100", whole=False)
     assert found.fit is verdict
     assert ("FMT-005" in codes(found), "FMT-010" in codes(found)) == (verdict is Fit.TOO_LARGE, verdict is Fit.TIGHT)
 
 
-def test_a_model_that_a_format_cannot_be_exported_with_leaves_its_settings_open(tmp_path: Path) -> None:
-    """The file describes it all the same: Megatron-LM's layer norms with biases."""
+def test_settings_stay_expressible_for_a_model_that_the_format_cannot_export(tmp_path: Path) -> None:
+    """The file describes it nevertheless: Megatron-LM's layer norms with biases."""
     arguments = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50304"
     arguments += " --max-position-embeddings 2048"
     degrees = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --bf16"

@@ -1,4 +1,4 @@
-"""Clusters by name."""
+"""Clusters by name and from files."""
 
 from dataclasses import replace
 
@@ -27,12 +27,12 @@ from strategist.units import GIB
         ("144xGB200", 2, 72, "GB200"),
     ],
 )
-def test_counted_clusters(text, nodes, per_node, device):
+def test_clusters_from_counts_and_device_names(text, nodes, per_node, device):
     cluster = resolve_cluster(text)
     assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (nodes, per_node, device)
 
 
-def test_plain_memory_says_which_device_it_assumed_and_how_to_change_it():
+def test_a_memory_size_states_the_assumed_device_and_how_to_change_it():
     device, node = resolve_cluster("8x24GB").assumed
     assert "24GB is resolved to RTX4090" in device
     assert "8xRTX3090" in device
@@ -40,11 +40,11 @@ def test_plain_memory_says_which_device_it_assumed_and_how_to_change_it():
     assert len(resolve_cluster("8xRTX4090").assumed) == 1
 
 
-def test_the_24_gib_box_reduces_at_its_measured_rate_and_not_at_that_of_pcie():
+def test_a_24_gib_node_uses_the_measured_link_rate_not_that_of_pcie():
     assert resolve_cluster("8x24GB").intra.bytes_per_second == 2.5e9
 
 
-def test_host_memory_that_a_box_usually_has_holds_unless_another_is_given():
+def test_default_host_memory_of_a_node_applies_unless_given():
     cluster = resolve_cluster("4xH100")
     assert "8 x H100-SXM has 2.0 TiB of host memory" in cluster.assumed[-1]
     assert cluster.host_memory_bytes == 2048 * GIB
@@ -54,7 +54,7 @@ def test_host_memory_that_a_box_usually_has_holds_unless_another_is_given():
     assert (given.host_memory_bytes, len(given.assumed)) == (512 * GIB, 1)
 
 
-def test_host_memory_is_per_node_as_given():
+def test_given_host_memory_is_per_node():
     assert resolve_cluster("8x24GB", 512 * GIB).host_memory_bytes == 512 * GIB
 
 
@@ -83,14 +83,14 @@ def test_host_memory_is_per_node_as_given():
         ("nothing.yaml", "cannot be read"),
     ],
 )
-def test_every_wrong_form_is_one_line_with_the_value_and_the_way_out(text, words):
+def test_an_invalid_cluster_raises_one_line_with_value_and_next_step(text, words):
     with pytest.raises(StrategistError, match=words) as error:
         resolve_cluster(text)
     assert "\n" not in str(error.value)
     assert text[:100] in str(error.value)
 
 
-def test_scaled_keeps_everything_but_the_size():
+def test_scaled_changes_only_the_size():
     cluster = resolve_cluster("8x24GB", 512 * GIB)
     larger = scaled(cluster, 4, 8)
     assert (larger.devices, larger.name) == (32, "4x8xRTX4090")
@@ -103,7 +103,7 @@ def write(tmp_path, text):
     return str(file)
 
 
-def test_a_cluster_file_overrides_the_box_of_its_device(tmp_path):
+def test_a_cluster_file_overrides_the_devices_default_node(tmp_path):
     text = """
 name: our rack
 device: {name: rtx4090, usable_memory_bytes: 22GiB}
@@ -122,14 +122,14 @@ source: measured on a Tuesday
     assert cluster.intra.latency_seconds == plain.intra.latency_seconds
     assert cluster.intra.line_bytes_per_second == plain.intra.line_bytes_per_second
     assert (cluster.inter.name, cluster.inter.bytes_per_second) == ("100 GbE", 2.5e9)
-    assert cluster.inter.line_bytes_per_second is None, "another link's"
+    assert cluster.inter.line_bytes_per_second is None, "unknown for another link"
     assert cluster.host_memory_bytes == 512 * GIB
     assert cluster.host_bytes_per_second == plain.host_bytes_per_second
     assert "host_bytes_per_second" in cluster.assumed[0]
     assert resolve_cluster(write(tmp_path, text), GIB).host_memory_bytes == GIB
 
 
-def test_devices_may_be_shares_of_one_gpu(tmp_path):
+def test_devices_can_be_shares_of_one_gpu(tmp_path):
     file = tmp_path / "shares.yaml"
     file.write_text(
         "{device: {name: H200, memory_bytes: 64 GiB, usable_memory_bytes: 60 GiB}, gpus_per_node: 2, devices_share_one_gpu: true}"
@@ -168,7 +168,7 @@ host_optimizer_bytes_per_second: 50 GB/s
 """.replace("&LINK", "{name: wire, bytes_per_second: 1 GB/s, pair_bytes_per_second: 1 GB/s, latency_seconds: 5us}")
 
 
-def test_a_device_that_nobody_ships_is_described_in_full(tmp_path):
+def test_a_cluster_file_can_describe_an_unknown_device(tmp_path):
     cluster = resolve_cluster(write(tmp_path, OWN))
     assert (cluster.device.name, cluster.devices, cluster.assumed) == ("X1", 2, ())
 
@@ -193,7 +193,7 @@ def test_a_device_that_nobody_ships_is_described_in_full(tmp_path):
         ("- device\n", "must be a mapping"),
     ],
 )
-def test_a_wrong_cluster_file_is_refused_in_one_line_that_names_it(tmp_path, text, words):
+def test_an_invalid_cluster_file_raises_one_line_with_its_name(tmp_path, text, words):
     with pytest.raises(FileError, match=words) as error:
         resolve_cluster(write(tmp_path, text))
     assert "rack.yaml" in str(error.value)
@@ -202,7 +202,7 @@ def test_a_wrong_cluster_file_is_refused_in_one_line_that_names_it(tmp_path, tex
 
 @pytest.fixture
 def smi(tmp_path, monkeypatch):
-    """Puts an ``nvidia-smi`` that runs the given shell lines first on the path."""
+    """Installs an ``nvidia-smi`` that runs the given shell lines as the first one on PATH."""
 
     def install(script):
         program = tmp_path / "nvidia-smi"
@@ -213,7 +213,7 @@ def smi(tmp_path, monkeypatch):
     return install
 
 
-def test_local_gpus(smi):
+def test_local_resolves_to_the_gpus_of_nvidia_smi(smi):
     smi("echo NVIDIA GeForce RTX 4090; echo NVIDIA GeForce RTX 4090")
     cluster = resolve_cluster("local")
     assert (cluster.nodes, cluster.gpus_per_node, cluster.device.name) == (1, 2, "RTX4090")
@@ -229,7 +229,7 @@ def test_local_gpus(smi):
         ("echo NVIDIA-SMI has failed >&2; exit 9", "NVIDIA-SMI has failed"),
     ],
 )
-def test_local_gpus_that_cannot_be_used_are_one_line(smi, script, words):
+def test_unusable_local_gpus_raise_a_one_line_error(smi, script, words):
     smi(script)
     with pytest.raises(InputError, match=words) as error:
         resolve_cluster("local")
@@ -248,15 +248,15 @@ def test_local_without_gpus_is_one_cpu_rank_per_core(smi, tmp_path, monkeypatch,
     assert cluster.device.memory_bytes * cluster.devices <= cluster.host_memory_bytes
 
 
-def test_no_link_is_faster_than_its_line(tmp_path):
+def test_a_link_faster_than_its_line_rate_is_refused(tmp_path):
     text = "device: h100-sxm\ninter: {bytes_per_second: 60 GB/s}\n"
     with pytest.raises(StrategistError, match=r"60 GB/s|6e\+10.*line rate") as error:
         resolve_cluster(write(tmp_path, text))
     assert "rack.yaml" in str(error.value)
 
 
-def test_the_words_of_an_assumption_are_no_part_of_what_a_cluster_is():
-    """A study goes on after a release that words them differently."""
+def test_the_wording_of_assumptions_does_not_affect_equality():
+    """A study can be resumed after a release that words them differently."""
     cluster = resolve_cluster("8x24GB")
     assert cluster.assumed
     assert replace(cluster, assumed=("other words",)) == cluster

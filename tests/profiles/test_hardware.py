@@ -1,4 +1,4 @@
-"""The shipped devices and boxes."""
+"""Shipped devices and their default nodes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from strategist.units import GIB
 
 
 @pytest.mark.parametrize("stem", hardware.device_names())
-def test_every_device_has_plausible_figures_and_their_sources(stem):
+def test_every_device_has_plausible_figures_and_sources(stem):
     device, box = hardware.load_device(stem)
     assert device.source
     assert box.source
@@ -17,7 +17,7 @@ def test_every_device_has_plausible_figures_and_their_sources(stem):
     assert device.matmul.origin.split(":")[0] in ("measured", "fitted", "assumed")
     for link in (box.intra, box.inter):
         assert link.source
-        several = device.name.startswith(("V100", "MI3"))  # links from each device to each
+        several = device.name.startswith(("V100", "MI3"))  # a link between each pair of devices
         assert link.bytes_per_second <= 2 * link.pair_bytes_per_second or several
     shares = [share for _, share in device.matmul.points]
     assert shares == sorted(shares)
@@ -44,14 +44,14 @@ def test_every_device_has_plausible_figures_and_their_sources(stem):
         ("mi300x", "mi300x"),
         ("cpu", "cpu"),
         ("H200", "h200"),
-        ("A100-SXM4-80GB", "a100-80gb"),  # as nvidia-smi writes it
+        ("A100-SXM4-80GB", "a100-80gb"),  # nvidia-smi's spelling
         ("H100 80GB HBM3", "h100-sxm"),
         ("RTX A6000", "a6000"),
         ("V100-SXM2-16GB", "v100-16gb"),
         ("nothing", None),
     ],
 )
-def test_names_are_forgiving(name, stem):
+def test_device_names_are_matched_loosely(name, stem):
     assert hardware.find_device(name) == stem
 
 
@@ -75,7 +75,7 @@ def test_names_are_forgiving(name, stem):
         ("H100 SXM5", 80, "h100-sxm"),
         ("H100 PCIe", None, "h100-pcie"),
         ("H100 SXM HBM2e 96GB 500W (Grand Teton)", 96, "h100-96gb"),
-        ("GB200", 192, "gb200"),  # of which a program sees 184
+        ("GB200", 192, "gb200"),  # a program sees 184
         ("B300", 288, "b300"),
         ("AMD MI100", None, "mi100"),
         ("AMD W7800", None, "w7800"),
@@ -88,7 +88,7 @@ def test_names_are_forgiving(name, stem):
         ("RTX 6000 Ada", 48, "rtx6000-ada"),
         ("Quadro RTX 6000", 24, "quadro-rtx6000"),
         ("TITAN RTX", 24, "titan-rtx"),
-        ("A100", 64, None),  # one machine has such ones; none of the known is like them
+        ("A100", 64, None),  # a variant of one machine without a profile
         ("A10", 40, None),
         ("A100 PCIe", 40, None),
         ("RTX 4090 Laptop GPU", 16, None),
@@ -96,7 +96,7 @@ def test_names_are_forgiving(name, stem):
         ("", None, None),
     ],
 )
-def test_devices_of_published_measurements_are_found_by_spelling_and_memory(gpu, memory, stem):
+def test_devices_of_published_measurements_are_found_by_name_and_memory(gpu, memory, stem):
     assert hardware.find_measured_device(gpu, memory) == stem
 
 
@@ -106,26 +106,26 @@ def test_every_device_is_found_by_its_own_name_and_memory():
         assert hardware.find_measured_device(device.name, device.memory_bytes / GIB) == stem
 
 
-def test_every_board_says_how_much_it_may_draw():
+def test_every_gpu_has_a_power_limit():
     for stem in hardware.device_names():
         device, _ = hardware.load_device(stem)
         assert (device.power_watts is None) == (device.kind == "cpu")
         assert device.power_watts is None or 50 <= device.power_watts <= 1500
 
 
-def test_every_other_name_leads_to_a_device_and_none_is_spelled_twice():
+def test_aliases_resolve_to_devices_and_are_unique():
     names = hardware.other_names()
     assert set(names["memory"].values()) | set(names["aliases"].values()) <= set(hardware.device_names())
     spelled = [catalog.normalized_name(name) for name in (*hardware.device_names(), *names["aliases"])]
     assert len(spelled) == len(set(spelled))
 
 
-def test_each_devices_own_name_finds_it():
+def test_each_device_is_found_by_its_own_name():
     for stem in hardware.device_names():
         assert hardware.find_device(hardware.load_device(stem)[0].name) == stem
 
 
-def test_plain_memory_stands_for_a_device_of_that_size():
+def test_a_memory_size_resolves_to_a_device_of_that_size():
     for size, stem in hardware.other_names()["memory"].items():
         assert hardware.load_device(stem)[0].memory_bytes == int(size.removesuffix("GB")) * GIB
 
@@ -144,7 +144,7 @@ def test_plain_memory_stands_for_a_device_of_that_size():
         ("power_watts: 1.2 kW", {"power_watts": 1200.0}),
     ],
 )
-def test_quantities_are_read_by_the_unit_in_their_name(text, data):
+def test_quantities_are_read_by_the_unit_in_their_key(text, data):
     assert hardware.quantities(yaml_file.parse(text), ()) == data
 
 
@@ -162,13 +162,13 @@ def test_quantities_are_read_by_the_unit_in_their_name(text, data):
         "a: 1\npeak_flops: {fp32: fast}",
     ],
 )
-def test_a_quantity_that_is_none_is_refused_with_its_line(text):
+def test_an_invalid_quantity_is_refused_with_its_line(text):
     with pytest.raises(FileError) as error:
         hardware.quantities(yaml_file.parse(text, "my.yaml"), ())
     assert str(error.value).startswith("my.yaml:2:")
 
 
-def test_fewer_devices_have_more_of_the_links_they_share() -> None:
+def test_fewer_devices_have_more_bandwidth_of_shared_links() -> None:
     box = hardware.load_device("rtx4090")[1]
     assert box.shared_by(8) == box
     four, two = box.shared_by(4), box.shared_by(2)

@@ -1,4 +1,4 @@
-"""Clusters whose nodes differ: read, checked, as slow as their slowest."""
+"""Heterogeneous clusters: read from files, validated, with the slowest figures."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def read(tmp_path: Path, text: str) -> Cluster:
     return resolve_cluster(str(file))
 
 
-def test_a_mixed_cluster_has_the_least_memory_and_the_slowest_figures(tmp_path: Path) -> None:
+def test_a_heterogeneous_cluster_has_the_least_memory_and_the_slowest_figures(tmp_path: Path) -> None:
     cluster = read(tmp_path, MIXED)
     (h100, fast), (a100, slow) = load_device("h100-sxm"), load_device("a100-40gb")
     assert (cluster.name, cluster.nodes, cluster.devices) == ("old and new", 3, 24)
@@ -45,7 +45,7 @@ def test_a_mixed_cluster_has_the_least_memory_and_the_slowest_figures(tmp_path: 
     assert codec.loads(Cluster, codec.dumps(cluster)) == cluster
 
 
-def test_money_and_power_are_those_of_all(tmp_path: Path) -> None:
+def test_price_and_power_are_means_over_all_devices(tmp_path: Path) -> None:
     cluster = read(tmp_path, MIXED)
     (h100, _), (a100, _) = load_device("h100-sxm"), load_device("a100-40gb")
     for name in ("price_per_hour", "power_watts"):
@@ -55,7 +55,7 @@ def test_money_and_power_are_those_of_all(tmp_path: Path) -> None:
     assert unpriced.device.power_watts is not None
 
 
-def test_a_device_may_run_below_its_speed(tmp_path: Path) -> None:
+def test_a_speed_below_one_scales_a_groups_rates(tmp_path: Path) -> None:
     cluster = read(tmp_path, "device: h100\ngroups:\n  - {nodes: 3}\n  - {nodes: 1, speed: 0.8}\n")
     plain = resolve_cluster("4x8xH100")
     assert cluster.device.peak("bf16") == pytest.approx(0.8 * plain.device.peak("bf16"))
@@ -65,7 +65,7 @@ def test_a_device_may_run_below_its_speed(tmp_path: Path) -> None:
     assert cluster.peak("bf16") == plain.peak("bf16")
 
 
-def test_one_slow_port_slows_what_crosses_nodes_and_nothing_else(tmp_path: Path) -> None:
+def test_one_slow_network_port_changes_only_the_link_between_nodes(tmp_path: Path) -> None:
     text = "device: h100\ngroups:\n  - {nodes: 3}\n  - {nodes: 1, inter: {bytes_per_second: 11 GB/s, latency_seconds: 50us}}\n"
     cluster, plain = read(tmp_path, text), resolve_cluster("4x8xH100")
     assert (cluster.inter.bytes_per_second, cluster.inter.latency_seconds) == pytest.approx((11e9, 50e-6))
@@ -73,14 +73,14 @@ def test_one_slow_port_slows_what_crosses_nodes_and_nothing_else(tmp_path: Path)
     assert (cluster.device, cluster.intra) == (plain.device, plain.intra)
 
 
-def test_what_stands_beside_the_groups_holds_for_all(tmp_path: Path) -> None:
-    beside = "gpus_per_node: 4\ninter: {bytes_per_second: 10 GB/s}\nhost_memory_bytes: 512GiB\n"
-    cluster = read(tmp_path, beside + MIXED)
+def test_keys_besides_groups_apply_to_all_groups(tmp_path: Path) -> None:
+    shared = "gpus_per_node: 4\ninter: {bytes_per_second: 10 GB/s}\nhost_memory_bytes: 512GiB\n"
+    cluster = read(tmp_path, shared + MIXED)
     assert (cluster.gpus_per_node, cluster.devices, cluster.host_memory_bytes) == (4, 12, 512 * GIB)
     assert {group.inter.bytes_per_second for group in cluster.groups} == {10e9}
 
 
-def test_what_differs_is_said_in_a_sentence_each(tmp_path: Path) -> None:
+def test_each_difference_of_nodes_is_one_sentence(tmp_path: Path) -> None:
     pace, memory, across, inside = node_differences(read(tmp_path, MIXED))
     assert pace.startswith("8 of 24 devices are A100-40GB: they pace the others")
     assert memory == "8 of 24 devices hold 38.4 GiB each, the largest 77.9 GiB."
@@ -91,7 +91,7 @@ def test_what_differs_is_said_in_a_sentence_each(tmp_path: Path) -> None:
     assert list(node_differences(resolve_cluster("4x8xH100"))) == []
 
 
-def test_without_one_group_the_others_are_as_fast_as_they_are(tmp_path: Path) -> None:
+def test_removing_a_group_restores_the_speed_of_the_others(tmp_path: Path) -> None:
     mixed = read(tmp_path, MIXED)
     alone = without_group(mixed, mixed.groups[1])
     plain = resolve_cluster("2x8xH100")
@@ -99,7 +99,7 @@ def test_without_one_group_the_others_are_as_fast_as_they_are(tmp_path: Path) ->
     assert scaled(mixed, 1, 8).groups == ()
 
 
-def test_the_example_is_read() -> None:
+def test_the_example_cluster_file_is_valid() -> None:
     cluster = resolve_cluster(str(Path(__file__).parents[2] / "examples" / "cluster-unlike-nodes.yaml"))
     assert [group.nodes for group in cluster.groups] == [2, 1, 1]
     assert len(list(node_differences(cluster))) == 3
@@ -124,7 +124,7 @@ def test_the_example_is_read() -> None:
         ("gpus_per_node: 4\ngroups:\n  - {device: h100}\n  - {device: cpu}\n", "cpu and cuda"),
     ],
 )
-def test_wrong_groups_are_refused_in_one_line_that_names_the_file(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_groups_raise_one_line_with_the_files_name(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(FileError, match=words) as error:
         read(tmp_path, text)
     assert "rack.yaml" in str(error.value)

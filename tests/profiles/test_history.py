@@ -1,4 +1,4 @@
-"""History: records in a file that survives torn writes."""
+"""History of measurements: a file of JSON lines that survives torn writes."""
 
 import json
 from dataclasses import replace
@@ -19,47 +19,47 @@ FAILED = replace(
 
 
 @pytest.fixture
-def place(tmp_path):
+def file(tmp_path):
     return tmp_path / "history.jsonl"
 
 
-def test_records_come_back_as_they_were_written(place):
-    append(place, PLAN, MEASUREMENT)
-    append(place, PLAN, FAILED)
-    history = read(place)
+def test_appended_records_are_read_back_unchanged(file):
+    append(file, PLAN, MEASUREMENT)
+    append(file, PLAN, FAILED)
+    history = read(file)
     assert history.records == (Record(plan=PLAN, measurement=MEASUREMENT), Record(plan=PLAN, measurement=FAILED))
     assert history.findings == ()
 
 
-def test_a_line_is_a_json_object_that_people_can_read(place):
-    append(place, PLAN, FAILED)
-    assert place.read_bytes().count(b"\n") == 1
-    data = json.loads(place.read_text())
+def test_a_record_is_one_readable_json_line(file):
+    append(file, PLAN, FAILED)
+    assert file.read_bytes().count(b"\n") == 1
+    data = json.loads(file.read_text())
     assert list(data) == ["version", "plan", "measurement", "trial", "proposed_by"]
-    assert "内存" in place.read_text()
+    assert "内存" in file.read_text()
 
 
-def test_lines_that_name_no_trial_and_nobody_who_proposed_it_load(place):
+def test_lines_of_older_versions_without_later_fields_load(file):
     data = json.loads(line_with())
     del data["trial"], data["proposed_by"]
     for added in ("exposed_comm_ratio_by_axis", "bubble_ratio", "rank_imbalance", "stage_imbalance"):
         del data["measurement"][added]
-    place.write_text(json.dumps(data) + "\n")
-    assert read(place).records == (Record(plan=PLAN, measurement=MEASUREMENT),)
+    file.write_text(json.dumps(data) + "\n")
+    assert read(file).records == (Record(plan=PLAN, measurement=MEASUREMENT),)
 
 
 @given(st.data())
-def test_a_line_torn_anywhere_is_a_finding_and_the_next_record_is_whole(tmp_path_factory, data):
-    place = tmp_path_factory.mktemp("torn") / "history.jsonl"
-    append(place, PLAN, MEASUREMENT)
-    whole = place.read_bytes()
+def test_a_torn_line_is_a_finding_and_the_next_append_is_intact(tmp_path_factory, data):
+    file = tmp_path_factory.mktemp("torn") / "history.jsonl"
+    append(file, PLAN, MEASUREMENT)
+    whole = file.read_bytes()
     torn = data.draw(st.integers(1, len(whole) - 2))
-    place.write_bytes(whole + whole[:torn])
-    history = read(place)
+    file.write_bytes(whole + whole[:torn])
+    history = read(file)
     assert len(history.records) == 1
     assert [(found.code, found.level, found.line) for found in history.findings] == [("HIST001", Level.WARNING, 2)]
-    append(place, PLAN, FAILED)
-    assert [record.measurement for record in read(place).records] == [MEASUREMENT, FAILED]
+    append(file, PLAN, FAILED)
+    assert [record.measurement for record in read(file).records] == [MEASUREMENT, FAILED]
 
 
 def line_with(**changes):
@@ -78,28 +78,28 @@ def line_with(**changes):
         ("[]", "a JSON object, not list"),
     ],
 )
-def test_a_line_that_holds_no_record_is_a_finding_that_says_why(place, line, words):
-    place.write_text(line + "\n" + line_with() + "\n")
-    history = read(place)
+def test_an_invalid_line_is_a_finding_with_its_reason(file, line, words):
+    file.write_text(line + "\n" + line_with() + "\n")
+    history = read(file)
     assert len(history.records) == 1
     (finding,) = history.findings
-    assert (finding.code, finding.level, finding.path, finding.line) == ("HIST002", Level.ERROR, str(place), 1)
+    assert (finding.code, finding.level, finding.path, finding.line) == ("HIST002", Level.ERROR, str(file), 1)
     assert words in finding.message
 
 
-def test_bytes_that_are_no_text_and_blank_lines(place):
-    place.write_bytes(b"\xff\xfe\n\n  \n" + line_with().encode() + b"\n")
-    history = read(place)
+def test_binary_lines_are_findings_and_blank_lines_are_ignored(file):
+    file.write_bytes(b"\xff\xfe\n\n  \n" + line_with().encode() + b"\n")
+    history = read(file)
     assert (len(history.records), len(history.findings)) == (1, 1)
 
 
-def test_a_figure_that_is_none_is_never_written(place):
+def test_a_non_finite_figure_is_not_written(file):
     with pytest.raises(codec.CodecError):
-        append(place, PLAN, replace(MEASUREMENT, step_seconds=float("nan")))
-    assert not place.exists()
+        append(file, PLAN, replace(MEASUREMENT, step_seconds=float("nan")))
+    assert not file.exists()
 
 
-def test_places_that_cannot_be_used_are_named(tmp_path):
+def test_unreadable_and_unwritable_paths_raise_an_error(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         read(tmp_path / "absent.jsonl")
     with pytest.raises(FileError, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""Hugging Face configurations: from files, the local cache and a Hub."""
+"""Hugging Face configurations: from files, the local cache and the Hub."""
 
 import json
 import threading
@@ -31,14 +31,14 @@ def no_cache(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-def test_each_needed_key_is_named_when_it_is_missing(tmp_path):
+def test_a_missing_required_key_is_named(tmp_path):
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
         config = {name: value for name, value in LLAMA.items() if name != key}
         with pytest.raises(FileError, match=f"key '{key}' is missing"):
             huggingface.read_config(write(tmp_path / key, config))
 
 
-def test_defaults_are_those_of_the_architecture(tmp_path):
+def test_defaults_follow_the_architecture(tmp_path):
     config = {name: value for name, value in LLAMA.items() if name != "num_key_value_heads"}
     shape = huggingface.read_config(write(tmp_path / "a", config))
     assert (shape.kv_heads, shape.head_size, shape.tied_embeddings, shape.rope_theta) == (4, 16, False, 500000.0)
@@ -59,31 +59,31 @@ def test_defaults_are_those_of_the_architecture(tmp_path):
         ({"model_type": "deepseek_v3"}, "q_lora_rank.*missing"),
     ],
 )
-def test_values_that_no_shape_can_have_are_refused_by_name(tmp_path, change, words):
+def test_invalid_values_are_refused_by_key(tmp_path, change, words):
     with pytest.raises(FileError, match=words):
         huggingface.read_config(write(tmp_path / "m", {**LLAMA, **change}))
 
 
 @pytest.mark.parametrize("kind", ["mamba", None, ["llama"]])
-def test_an_unknown_model_type_is_named_with_the_way_out(tmp_path, kind):
+def test_an_unknown_model_type_raises_an_error_with_a_next_step(tmp_path, kind):
     with pytest.raises(InputError, match=r"model_type.*llama.*YAML") as error:
         huggingface.read_config(write(tmp_path / "m", {**LLAMA, "model_type": kind}))
     assert repr(kind) in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '"x"'])
-def test_what_is_no_configuration_is_a_file_error(tmp_path, text):
+def test_an_invalid_config_file_is_a_file_error(tmp_path, text):
     with pytest.raises(FileError, match=r"config\.json"):
         huggingface.read_config(write(tmp_path / "m", text))
 
 
-def test_a_file_that_is_not_text(tmp_path):
+def test_a_binary_config_file_is_a_file_error(tmp_path):
     (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match="UTF-8"):
         huggingface.read_config(tmp_path)
 
 
-def test_the_cache_gives_the_snapshot_of_the_main_branch(no_cache):
+def test_the_cached_snapshot_of_the_main_branch_is_used(no_cache):
     repository = no_cache / "models--org--model"
     write(repository / "snapshots" / "bbb", {**LLAMA, "num_hidden_layers": 9})
     write(repository / "snapshots" / "aaa", LLAMA)
@@ -94,12 +94,12 @@ def test_the_cache_gives_the_snapshot_of_the_main_branch(no_cache):
     assert str(repository) in resolved.note
 
 
-def test_the_cache_without_branches_gives_a_snapshot(no_cache):
+def test_a_cache_without_branches_uses_any_snapshot(no_cache):
     write(no_cache / "models--org--model" / "snapshots" / "aaa", LLAMA)
     assert resolve_model("org/model").shape.layers == 2
 
 
-def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
+def test_the_cache_folder_follows_environment_variables(monkeypatch, tmp_path):
     monkeypatch.delenv("HF_HUB_CACHE")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     assert huggingface.hub_cache() == tmp_path / "home" / "hub"
@@ -109,7 +109,7 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Serves one model, and one that needs a token."""
+    """A fake Hub with one public model and one gated model."""
 
     def do_GET(self):
         status = {"/org/there/resolve/main/config.json": 200, "/org/gated/resolve/main/config.json": 401}.get(self.path, 404)
@@ -133,20 +133,20 @@ def hub(monkeypatch):
     server.server_close()
 
 
-def test_a_hub_gives_the_configuration_alone(hub):
+def test_only_the_configuration_is_fetched_from_the_hub(hub):
     resolved = resolve_model("org/there")
     assert (resolved.shape.name, resolved.shape.layers) == ("org/there", 2)
     assert "Hub" in resolved.note
 
 
 @pytest.mark.parametrize(("name", "status"), [("org/gated", "401"), ("org/absent", "404")])
-def test_a_hub_that_refuses_is_one_clear_line(hub, name, status):
+def test_a_hub_error_is_one_line_with_a_next_step(hub, name, status):
     with pytest.raises(InputError, match=f"{name}.*{status}.*hf download {name}") as error:
         resolve_model(name)
     assert "\n" not in str(error.value)
 
 
-def test_without_a_network_the_error_is_one_line(monkeypatch):
+def test_a_missing_network_is_a_one_line_error(monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(InputError, match="cannot be fetched") as error:
         resolve_model("org/model")
@@ -161,7 +161,7 @@ def test_without_a_network_the_error_is_one_line(monkeypatch):
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
     ],
 )
-def test_a_tuned_or_copied_model_that_is_not_there_is_answered_with_its_preset(name, preset, no_cache, monkeypatch):
+def test_a_missing_fine_tuned_model_suggests_its_base_preset(name, preset, no_cache, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match=f"did you mean {preset}\\? Else run hf download {name}"):
         resolve_model(name)

@@ -1,4 +1,4 @@
-"""The profiles stay light: what a cold process loads with them."""
+"""Profiles do not import heavy libraries."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 HEAVY = {"torch", "numpy", "pandas", "optuna", "jsonschema", "transformers", "huggingface_hub", "rich", "http", "ssl"}
 
 
-def test_resolving_a_request_loads_nothing_heavy():
+def test_resolving_a_request_imports_no_heavy_library():
     script = """
 import json, sys
 from strategist.contract.request import Request

@@ -1,4 +1,4 @@
-"""A machine's measurements as a cluster file: what is read back is what was measured."""
+"""A machine's measurements as a cluster file, which resolves to the measured values."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ SIZES = (2**12, 2**16, 2**20, 2**24)
 
 
 def sample(collective: str, size: int, ranks: int = 4) -> CollectiveSample:
-    """As the formulas of the prices have it."""
+    """A sample that follows the cost model's formula exactly."""
     passes = 2 if collective == "all_reduce" else 1
     seconds = passes * (ranks - 1) * (size / ranks / RATE + LATENCY)
     return CollectiveSample(collective=collective, ranks=ranks, message_bytes=size, seconds=seconds)
@@ -50,22 +50,22 @@ RECORD = MachineRecord(
 )  # fmt: skip
 
 
-def test_a_layer_has_as_many_kernels_as_prices_count() -> None:
+def test_profiled_kernels_per_layer_equal_the_cost_models_count() -> None:
     assert LAYER_KERNELS == FORWARD_KERNELS + BACKWARD_KERNELS
 
 
-def test_an_efficiency_lies_between_its_neighbours_in_the_logarithm() -> None:
+def test_curves_interpolate_linearly_in_the_logarithm_of_size() -> None:
     curve = Curve(points=((100.0, 0.2), (10_000.0, 0.6)), origin="assumed: a test")
     assert [curve.at(size) for size in (1, 100, 1000, 10_000, 10**9)] == pytest.approx([0.2, 0.2, 0.4, 0.6, 0.6])
 
 
 @pytest.mark.parametrize(("collective", "share"), [("all_reduce", 1.5), ("all_gather", 0.75), ("broadcast", 1.0), ("gather", 0.75)])
-def test_bus_bandwidth_is_as_nccl_tests_defines_it(collective: str, share: float) -> None:
+def test_bus_bandwidth_follows_the_definition_of_nccl_tests(collective: str, share: float) -> None:
     found = CollectiveSample(collective=collective, ranks=4, message_bytes=1000, seconds=0.5)
     assert found.bus_bytes_per_second == pytest.approx(2000 * share)
 
 
-def test_what_was_measured_is_what_plans_read(tmp_path: Path) -> None:
+def test_the_cluster_file_has_the_measured_rates(tmp_path: Path) -> None:
     write(RECORD, tmp_path / "here.yaml")
     cluster = resolve_cluster(str(tmp_path / "here.yaml"))
     device = cluster.device
@@ -73,7 +73,7 @@ def test_what_was_measured_is_what_plans_read(tmp_path: Path) -> None:
     assert device.of_type("fp32", 512).matmul.points == (
         (524300.0, 0.2),
         (268400000.0, 0.5),
-    )  # of 1 and 1/4, the mean in the logarithm
+    )  # geometric mean of shares 1 and 1/4
     assert device.of_type("bf16", 512).matmul.points[0][1] == pytest.approx(0.1)
     assert device.of_type("bf16", 512).matmul.origin.startswith("measured: ")
     assert [device.of_type(name, 512).attention_efficiency for name in ("fp32", "bf16")] == pytest.approx([0.2, 0.1])
@@ -84,7 +84,7 @@ def test_what_was_measured_is_what_plans_read(tmp_path: Path) -> None:
     assert codec.load(MachineRecord, tmp_path / "here.json") == RECORD
 
 
-def test_a_gpu_that_nobody_shipped_is_described_whole(tmp_path: Path) -> None:
+def test_an_unknown_gpu_is_described_in_full(tmp_path: Path) -> None:
     unknown = replace(RECORD, device_kind="cuda", device_name="NVIDIA Future 9000", topology="")
     write(unknown, tmp_path / "here.yaml")
     cluster = resolve_cluster(str(tmp_path / "here.yaml"))
@@ -92,7 +92,7 @@ def test_a_gpu_that_nobody_shipped_is_described_whole(tmp_path: Path) -> None:
     assert cluster.inter.source.startswith("assumed: there is one node")
 
 
-def test_float8_that_was_not_measured_keeps_its_gain() -> None:
+def test_an_unmeasured_fp8_peak_keeps_its_ratio_to_bf16() -> None:
     record = replace(
         RECORD, device_kind="cuda", device_name="NVIDIA H100 80GB HBM3",
         matmuls=(matmul("bf16", 64, 3e13), matmul("bf16", 8192, 6e14)),
@@ -105,7 +105,7 @@ def test_float8_that_was_not_measured_keeps_its_gain() -> None:
     assert measured["peak_flops"]["fp8"] == 1e15
 
 
-def test_noise_makes_no_rate_negative() -> None:
+def test_noisy_samples_give_positive_rates() -> None:
     flat = [
         replace(sample("all_gather", size), seconds=seconds) for size, seconds in zip(SIZES, (4e-3, 2e-3, 1e-3, 9e-4), strict=True)
     ]
@@ -118,12 +118,12 @@ def test_noise_makes_no_rate_negative() -> None:
         assert rate > 0
 
 
-def test_a_cluster_file_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_cluster_file_must_end_in_yaml(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.yaml"):
         write(RECORD, tmp_path / "here.json")
 
 
-def test_local_is_what_was_measured_as_long_as_the_machine_is_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_uses_the_measured_profile_if_the_machine_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")  # no nvidia-smi
     seen = resolve_cluster("local")
@@ -155,5 +155,5 @@ NIC0\tPXB\tSYS\t X
         ("", "other"),
     ],
 )
-def test_the_matrix_of_nvidia_smi_says_what_connects_the_gpus(topology: str, found: str) -> None:
+def test_the_fabric_is_read_from_the_topology_matrix(topology: str, found: str) -> None:
     assert fabric(topology) == found

@@ -1,4 +1,4 @@
-"""Models by name."""
+"""Models by name, and shape files."""
 
 import json
 
@@ -25,25 +25,25 @@ SHAPE = "layers: 2\nhidden_size: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nffn_s
         ("DeepSeek V3", "deepseek-v3"),
     ],
 )
-def test_names_are_forgiving(name, preset):
+def test_model_names_are_matched_loosely(name, preset):
     assert resolve_model(name).shape.name == preset
 
 
-def test_a_bare_size_resolves_to_the_documented_preset_and_says_so():
+def test_a_bare_size_resolves_to_the_documented_preset_with_a_note():
     resolved = resolve_model("32b")
     assert resolved.shape.name == "qwen2.5-32b"
     assert "32b is resolved to qwen2.5-32b" in resolved.note
     assert resolve_model("32B").shape == resolved.shape
 
 
-def test_every_size_and_alias_names_a_preset():
+def test_every_size_and_alias_resolves_to_a_preset():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
     for name, preset in {**names["sizes"], **names["aliases"]}.items():
         assert preset in presets()
         assert resolve_model(name).shape.name == preset
 
 
-def test_every_preset_is_found_in_the_file_that_its_name_begins_with():
+def test_every_preset_is_in_the_file_named_after_its_prefix():
     for stem in catalog.profile_stems("models"):
         document = yaml_file.load(catalog.profile_path("models", stem))
         assert document.data["source"]
@@ -51,14 +51,14 @@ def test_every_preset_is_found_in_the_file_that_its_name_begins_with():
             assert catalog.normalized_name(preset).startswith(catalog.normalized_name(stem))
 
 
-def test_no_two_names_are_spelled_alike():
+def test_normalized_model_names_are_unique():
     names = yaml_file.load(catalog.profile_path("models", "names")).data
     spelled = [catalog.normalized_name(name) for name in (*presets(), *names["sizes"], *names["aliases"])]
     assert len(spelled) == len(set(spelled))
 
 
 @pytest.mark.parametrize("name", ["qwen2-57b", "llama3-9b", "lama3-8b", "33b"])
-def test_an_unknown_name_gets_near_misses_and_what_else_is_accepted(name):
+def test_an_unknown_name_gets_similar_names_and_accepted_forms(name):
     with pytest.raises(InputError, match=r"did you mean .*config\.json") as error:
         resolve_model(name)
     assert name in str(error.value)
@@ -70,19 +70,19 @@ def test_separators_between_digits_are_part_of_the_name():
         resolve_model("qwen25-7b")
 
 
-def test_a_name_like_nothing_still_gets_the_ways_out():
+def test_a_name_without_similar_ones_gets_the_accepted_forms():
     with pytest.raises(InputError, match="YAML shape"):
         resolve_model("zzzzzz")
 
 
-def test_a_hub_id_of_a_preset_needs_no_network(monkeypatch, tmp_path):
+def test_the_hub_id_of_a_preset_needs_no_network(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     resolved = resolve_model("Qwen/Qwen2.5-32B")
     assert resolved.shape.name == "qwen2.5-32b"
     assert "preset qwen2.5-32b" in resolved.note
 
 
-def test_a_shape_file(tmp_path):
+def test_a_shape_file_defines_a_model(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(SHAPE + "source: my head\n")
     shape = resolve_model(str(file)).shape
@@ -106,7 +106,7 @@ def test_a_shape_file(tmp_path):
         ("a: [\n", "is not YAML"),
     ],
 )
-def test_a_wrong_shape_file_is_refused_in_one_line_that_names_it(tmp_path, text, words):
+def test_an_invalid_shape_file_raises_one_line_with_its_name(tmp_path, text, words):
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(FileError, match=words) as error:
@@ -115,7 +115,7 @@ def test_a_wrong_shape_file_is_refused_in_one_line_that_names_it(tmp_path, text,
     assert "\n" not in str(error.value)
 
 
-def test_a_config_and_its_folder(tmp_path):
+def test_a_config_file_and_its_folder_give_the_same_shape(tmp_path):
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"intermediate_size": 96, "vocab_size": 100}
     folder = tmp_path / "model"
@@ -125,7 +125,7 @@ def test_a_config_and_its_folder(tmp_path):
     assert resolve_model(str(folder)).shape.name == "model"
 
 
-def test_a_preset_wins_over_a_folder_of_its_name_unless_the_path_says_so(tmp_path, monkeypatch):
+def test_a_preset_has_priority_over_a_folder_unless_given_as_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     assert resolve_model("tiny").shape.name == "tiny"
@@ -134,7 +134,7 @@ def test_a_preset_wins_over_a_folder_of_its_name_unless_the_path_says_so(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["", "  ", "nothing/here/at-all", "/nowhere/model", "nothing.json", "nothing.yaml"])
-def test_what_is_not_there_is_one_line(name):
+def test_a_missing_model_raises_a_one_line_error(name):
     with pytest.raises(StrategistError) as error:
         resolve_model(name)
     assert "\n" not in str(error.value)

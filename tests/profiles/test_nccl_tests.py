@@ -1,4 +1,4 @@
-"""Links from logs of nccl-tests: what the log was made of comes back; what is none is one clear line."""
+"""Link rates from logs of nccl-tests: known rates are recovered, and invalid logs raise a one-line error."""
 
 from math import log2
 from pathlib import Path
@@ -15,7 +15,7 @@ SIZES = (0, 8, 2**16, 2**20, 2**26, 2**30, 2**33)
 def log(
     folder: Path, collective: str, nodes: int, rate: float, hop: float, *, named: bool = True, gpu: str = "NVIDIA H100 80GB HBM3"
 ) -> Path:
-    """What nccl-tests prints for ``nodes`` x 8 ranks that take ``hop`` seconds a hop and ``rate`` bytes/s."""
+    """The output of nccl-tests for ``nodes`` x 8 ranks with ``hop`` seconds per hop and ``rate`` bytes/s."""
     ranks, word = 8 * nodes, "none" if collective == "all_gather" else "sum"
     twice = 2 if collective == "all_reduce" else 1
     hops = 2 * min(ranks - 1, 2 * log2(ranks)) if twice == 2 else ranks - 1
@@ -38,14 +38,14 @@ def log(
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_rates_and_latencies_come_back(tmp_path: Path, named: bool) -> None:
-    """A ring over 16 nodes has 15 hops between them and 112 inside; two doublings beyond four nodes cost 3 % each."""
-    inside, between, crowded = 3e-6, 12e-6, 0.97**2
+def test_rates_and_latencies_are_recovered_from_logs(tmp_path: Path, named: bool) -> None:
+    """A ring over 16 nodes has 15 hops between nodes and 112 inside; two doublings beyond four nodes cost 3 % each."""
+    inside, between, scaling_loss = 3e-6, 12e-6, 0.97**2
     hop = (15 * between + 112 * inside) / 127
     logs = [
         log(tmp_path, "all_gather", 1, 360e9, inside, named=named),
         log(tmp_path, "all_reduce", 1, 470e9, inside, named=named),
-        log(tmp_path, "all_gather", 16, 8 * 45e9 * crowded, hop, named=named),
+        log(tmp_path, "all_gather", 16, 8 * 45e9 * scaling_loss, hop, named=named),
         log(tmp_path, "all_gather", 4, 8 * 45e9, (3 * between + 28 * inside) / 31, named=named),
     ]
     target = tmp_path / "cluster.yaml"
@@ -61,7 +61,7 @@ def test_rates_and_latencies_come_back(tmp_path: Path, named: bool) -> None:
     assert found.inter.line_bytes_per_second == 50e9
 
 
-def test_switches_that_reduce_say_nothing_of_gathers(tmp_path: Path) -> None:
+def test_an_all_reduce_log_does_not_change_the_gather_rate(tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     write([log(tmp_path, "all_reduce", 1, 470e9, 3e-6)], target)
     found = resolve_cluster(str(target))
@@ -70,13 +70,13 @@ def test_switches_that_reduce_say_nothing_of_gathers(tmp_path: Path) -> None:
     assert found.inter == usual.inter
 
 
-def test_a_faster_link_than_the_usual_one_has_no_known_line_rate(tmp_path: Path) -> None:
+def test_a_link_faster_than_the_profiles_line_rate_has_no_line_rate(tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     write([log(tmp_path, "all_gather", 2, 8 * 90e9, 5e-6)], target)
     assert resolve_cluster(str(target)).inter.line_bytes_per_second is None
 
 
-def test_what_is_no_log_is_one_line(tmp_path: Path) -> None:
+def test_invalid_logs_raise_a_one_line_error(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("all is well\n", encoding="utf-8")
     good, other = log(tmp_path, "all_gather", 1, 360e9, 3e-6), tmp_path / "others"

@@ -1,4 +1,4 @@
-"""Parameter counts of the presets: as published, and as transformers builds the models."""
+"""Parameter counts of presets equal the published ones and those of transformers."""
 
 import json
 from dataclasses import replace
@@ -67,8 +67,8 @@ PUBLISHED = {
     "tiny": (918_656, None),
 }
 
-# Presets of types that no reader knows, some of whose shapes leave a detail out: the totals of their published files, or as their
-# reports round them, and how far a preset may be from that.
+# Presets of model types without a reader, some of whose shapes omit a detail: the totals of their published files, or rounded as in
+# their reports, and the tolerance of the preset.
 NEARLY = {
     "gemma-2-9b": (9_241_705_984, 1e-4),
     "phi-1.5": (1_418_270_720, 1e-4),
@@ -105,7 +105,7 @@ def sizes(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, int]:
     return {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": ffn}
 
 
-# What the published config.json files say, as far as it bears on the shape.
+# The shape's keys of the published config.json files.
 CONFIGS = {
     "llama-7b": {**LLAMA, **sizes(32, 4096, 32, 11008), "num_key_value_heads": 32, "vocab_size": 32000},
     "llama-13b": {**LLAMA, **sizes(40, 5120, 40, 13824), "num_key_value_heads": 40, "vocab_size": 32000},
@@ -199,13 +199,13 @@ def test_every_preset_has_a_published_total_and_a_configuration():
 
 
 @pytest.mark.parametrize("name", NEARLY)
-def test_a_preset_that_leaves_a_detail_out_is_near_the_published_total(name):
+def test_an_approximate_preset_is_near_the_published_total(name):
     total, apart = NEARLY[name]
     assert resolve_model(name).shape.parameters == pytest.approx(total, rel=apart)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_totals_are_exactly_the_published_ones(name):
+def test_parameter_counts_equal_the_published_ones(name):
     shape = resolve_model(name).shape
     total, active = PUBLISHED[name]
     assert shape.parameters == total
@@ -213,29 +213,31 @@ def test_totals_are_exactly_the_published_ones(name):
         assert shape.active_parameters == total
         return
     used = shape.active_parameters
-    if name.startswith("gpt-oss"):  # its model card leaves the input embedding out, as a look-up
+    if name.startswith("gpt-oss"):  # its model card excludes the input embedding
         used -= shape.embedding_parameters
     digits = len(str(active).partition(".")[2])
-    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06, "kimi-k2": 0.9}.get(name, 0.5 * 10**-digits)  # those cards round down
+    tolerance = {"deepseek-v3": 0.6, "qwen3-30b-a3b": 0.06, "kimi-k2": 0.9}.get(
+        name, 0.5 * 10**-digits
+    )  # those model cards round down
     assert used / 1e9 == pytest.approx(active, abs=tolerance)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_preset_and_the_configuration_of_its_model_give_the_same_counts(name, tmp_path):
+def test_a_preset_and_its_config_file_give_the_same_counts(name, tmp_path):
     read, preset = shape_in(CONFIGS[name], tmp_path), resolve_model(name).shape
     assert read.parameters == preset.parameters
     assert read.active_parameters == preset.active_parameters
     for field in ("layers", "hidden_size", "heads", "kv_heads", "head_size", "ffn_size", "vocab_size", "mla"):
         assert getattr(read, field) == getattr(preset, field), field
     assert (read.moe is None) == (preset.moe is None)
-    if read.moe and preset.moe:  # how experts are balanced is the training's, not the shape's
+    if read.moe and preset.moe:  # the balance coefficient belongs to the training
         assert replace(read.moe, balance_coefficient=preset.moe.balance_coefficient) == preset.moe
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.full
-def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
+def test_transformers_builds_the_same_number_of_parameters(name):
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -244,7 +246,7 @@ def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     built = sum(parameter.numel() for parameter in model.parameters())
-    # The bias that steers DeepSeek's router is in the checkpoint, and no parameter to transformers but a buffer.
+    # The bias of DeepSeek's router is in the checkpoint; transformers has it as a buffer.
     built += sum(buffer.numel() for buffer_name, buffer in model.named_buffers() if buffer_name.endswith("correction_bias"))
     assert resolve_model(name).shape.parameters == built
 
@@ -252,7 +254,7 @@ def test_transformers_builds_a_model_of_exactly_as_many_parameters(name):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", huggingface.READERS)
 @pytest.mark.full
-def test_a_small_model_of_each_type_is_read_as_transformers_saves_and_builds_it(kind, tmp_path):
+def test_a_config_saved_by_transformers_gives_its_parameter_count(kind, tmp_path):
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""Request files and settings to fix."""
+"""Request files, and settings of --fix."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def write(tmp_path, text):
     return file
 
 
-def test_everything_that_can_be_asked(tmp_path):
+def test_a_request_file_can_set_every_field(tmp_path):
     workload = Workload(seq_len=2048, global_batch=16, train="lora", optimizer="adamw8bit", precision="fp16", lora_rank=8)
     fix = {"tp": 2, "recompute": "full", "sequence_parallel": True, "reshard_after_forward": "subgroup", "cp": 1}
     assert load_request(write(tmp_path, FULL)) == Request(
@@ -42,7 +42,7 @@ def test_everything_that_can_be_asked(tmp_path):
     )  # fmt: skip
 
 
-def test_what_is_left_out_takes_the_defaults(tmp_path):
+def test_missing_keys_take_their_defaults(tmp_path):
     assert load_request(write(tmp_path, "model: tiny\ngpus: 4xcpu\nfix:\n")) == Request(model="tiny", gpus="4xcpu")
 
 
@@ -71,7 +71,7 @@ def test_what_is_left_out_takes_the_defaults(tmp_path):
         ("[]\n", "must be a mapping"),
     ],
 )
-def test_a_wrong_request_is_refused_in_one_line_that_names_its_place(tmp_path, text, words):
+def test_an_invalid_request_file_raises_one_line_with_its_position(tmp_path, text, words):
     with pytest.raises(FileError, match=words) as error:
         load_request(write(tmp_path, text))
     assert "req.yaml" in str(error.value)
@@ -93,7 +93,7 @@ def test_a_wrong_request_is_refused_in_one_line_that_names_its_place(tmp_path, t
         ("reshard_after_forward=subgroup", ("reshard_after_forward", "subgroup")),
     ],
 )
-def test_a_setting_is_typed_by_what_it_sets(text, setting):
+def test_a_fixed_value_has_the_type_of_its_setting(text, setting):
     name, value = parse_fix(text)
     assert (name, value) == setting
     assert type(value) is type(setting[1])
@@ -117,6 +117,6 @@ def test_a_setting_is_typed_by_what_it_sets(text, setting):
         ("sequence_parallel=yes", "choose one of false, true"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_the_way_out(text, words):
+def test_an_invalid_setting_raises_an_error_with_a_next_step(text, words):
     with pytest.raises(InputError, match=words):
         parse_fix(text)

@@ -12,14 +12,14 @@ from strategist.units import GIB
 REQUEST = Request(model="32b", gpus="8x24GB")
 
 
-def test_a_situation_holds_what_the_request_names_and_what_was_assumed():
+def test_a_situation_has_the_profiles_and_notes_on_assumptions():
     found = situation(REQUEST)
     assert found.request == REQUEST
     assert (found.model.name, found.cluster.device.name) == ("qwen2.5-32b", "RTX4090")
     assert [word in " ".join(found.notes) for word in ("qwen2.5-32b", "RTX4090", "cluster file")] == [True, True, True]
 
 
-def test_the_digest_names_the_content_of_model_and_cluster():
+def test_the_digest_depends_on_the_content_of_model_and_cluster():
     digest = situation(REQUEST).digest
     assert len(digest) == 16
     assert int(digest, 16) >= 0
@@ -29,20 +29,20 @@ def test_the_digest_names_the_content_of_model_and_cluster():
     assert len({situation(other).digest for other in others} | {digest}) == 4
 
 
-def test_what_cannot_be_resolved_is_the_users_error():
+def test_an_unresolvable_model_or_cluster_is_an_input_error():
     with pytest.raises(InputError, match="--model 33b"):
         situation(replace(REQUEST, model="33b"))
     with pytest.raises(InputError, match="--gpus 8x"):
         situation(replace(REQUEST, gpus="8x"))
 
 
-def test_a_device_without_bf16_is_planned_in_fp16_and_that_is_said():
+def test_a_device_without_bf16_is_planned_in_fp16_with_a_note():
     old = replace(REQUEST, gpus="8xV100-32GB")
     found = situation(old)
     assert found.request.workload.precision == "fp16"
     assert "V100-32GB does not multiply bf16: this is planned in fp16, with a scaled loss" in found.notes
     for precision in ("fp16", "fp32"):
-        told = replace(old, workload=replace(old.workload, precision=precision))
-        assert situation(told).request == told
+        explicit = replace(old, workload=replace(old.workload, precision=precision))
+        assert situation(explicit).request == explicit
     with pytest.raises(InputError, match="V100-32GB does not multiply bf16; write --precision fp16 or fp32"):
         situation(replace(old, workload=replace(old.workload, precision="bf16-true")))

@@ -1,4 +1,4 @@
-"""What a node has is read from nvidia-smi's words and the kernel's files, drawn, and written as a cluster file that plans use."""
+"""The topology of a node: read from nvidia-smi and sysfs, drawn, and written as a cluster file."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ esac
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """``make(name, near, far)`` gives the root of a node with four such GPUs, two network cards and two NUMA nodes."""
+    """``make(name, near, far)`` returns the root of a fake node with four GPUs, two network cards and two NUMA nodes."""
 
     def make(name: str = "H100 80GB HBM3", near: str = "NV18", far: str = "NV18", generation: int = 5) -> Path:
         (tmp_path / "matrix").write_text(MATRIX.format(near=near, far=far))
@@ -67,7 +67,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def test_gpus_cards_and_nodes_are_read_with_their_places(node) -> None:
+def test_gpus_network_cards_and_numa_nodes_are_read_with_their_locality(node) -> None:
     found = read(node())
     assert [(gpu.name, gpu.bus, gpu.numa) for gpu in found.gpus][2:] == [
         ("H100 80GB HBM3", "0000:02:00.0", 1),
@@ -83,7 +83,7 @@ def test_gpus_cards_and_nodes_are_read_with_their_places(node) -> None:
     assert found.fabric == "nvlink"
 
 
-def test_the_cluster_file_has_the_links_that_are_here(node, tmp_path: Path) -> None:
+def test_the_cluster_file_has_the_detected_links(node, tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     write(read(node()), 2, target)
     cluster = resolve_cluster(str(target))
@@ -92,26 +92,26 @@ def test_the_cluster_file_has_the_links_that_are_here(node, tmp_path: Path) -> N
     assert cluster.intra.fabric == "nvlink"
 
 
-def test_gpus_without_nvlink_reach_each_other_over_the_host(node, tmp_path: Path) -> None:
+def test_gpus_without_nvlink_use_pcie_via_the_host(node, tmp_path: Path) -> None:
     write(read(node("A100 80GB PCIe", "PIX", "SYS", 4)), 1, tmp_path / "cluster.yaml")
     cluster = resolve_cluster(str(tmp_path / "cluster.yaml"))
     assert cluster.intra.fabric == "pcie_via_host"
     assert cluster.intra.bytes_per_second < 32e9
 
 
-def test_a_file_that_is_there_stays(node, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(node, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("mine")
     with pytest.raises(FileError, match="is there already"):
         write(read(node()), 1, tmp_path / "cluster.yaml")
     assert (tmp_path / "cluster.yaml").read_text() == "mine"
 
 
-def test_a_node_without_gpus_makes_no_cluster_file(tmp_path: Path) -> None:
+def test_a_node_without_gpus_gives_an_error_instead_of_a_cluster_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no GPU here"):
         write(Topology(host="x"), 1, tmp_path / "cluster.yaml")
 
 
-def test_it_is_drawn(node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_topology_report_draws_gpus_and_cards_by_numa_node(node, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     from strategist.report.topology import topology_report
@@ -125,7 +125,7 @@ def test_it_is_drawn(node, capsys: pytest.CaptureFixture[str]) -> None:
     assert "SYS: another NUMA node" in drawn
 
 
-def test_the_command_tells_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_topo_command_prints_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topo"]) == 0
     assert "network cards" in capsys.readouterr().out
     assert main(["topo", "--json"]) == 0

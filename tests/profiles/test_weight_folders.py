@@ -1,4 +1,4 @@
-"""Folders of weights beside the model of a plan."""
+"""Folders with weights for the model of a plan."""
 
 import json
 
@@ -20,7 +20,7 @@ def folder(path, **change):
     return path
 
 
-def test_a_folder_of_the_same_model_under_another_name_will_do(tmp_path):
+def test_weights_of_an_equal_model_with_another_name_are_accepted(tmp_path):
     model = read_config(folder(tmp_path / "a"))
     check_weights(str(folder(tmp_path / "b")), model)
 
@@ -28,13 +28,13 @@ def test_a_folder_of_the_same_model_under_another_name_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("change", "name"), [({"num_hidden_layers": 3}, "layers 3"), ({"rms_norm_eps": 1e-6}, "norm_epsilon 1e-06")]
 )
-def test_what_differs_is_named_with_the_way_out(tmp_path, change, name):
+def test_weights_of_another_model_are_refused_with_the_difference(tmp_path, change, name):
     model, other = read_config(folder(tmp_path / "a")), str(folder(tmp_path / "b", **change))
     with pytest.raises(InputError, match=rf"{name}, .*plan with --model {other}"):
         check_weights(other, model)
 
 
-def test_no_weights_are_written_among_others(tmp_path):
+def test_weights_are_not_exported_into_a_folder_with_weights(tmp_path):
     check_export(str(tmp_path / "new"))
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(InputError, match="holds weights already"):

@@ -1,4 +1,4 @@
-"""A program whose trials take half a second: the stand-in for somebody else's trainer, with the file that describes it."""
+"""A fast stand-in for an external trainer, whose trials take half a second, with its program file."""
 
 import shutil
 from pathlib import Path
@@ -19,11 +19,11 @@ command:
 layout: {dp_shard: any}
 metrics: {lines: "step: {step} loss: {loss} ... tps: {tokens_per_second_per_device}"}
 """
-ASKED = ("--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8", "--confirm", "0")
+REQUEST_FLAGS = ("--model", "tiny", "--gpus", "2xcpu", "--seq-len", "64", "--global-batch", "8", "--confirm", "0")
 
 
 def quick_program(folder: Path, fault: str = "") -> Path:
-    """The program's file, in the folder; ``fault`` is what happens to its trials that recompute."""
+    """Writes the program's file into the folder; ``fault`` is the failure of its trials that recompute."""
     shutil.copy(TRAINER, folder)
     path = folder / "quick.yaml"
     path.write_text(TEXT.replace("FAULT", fault), encoding="utf-8")
@@ -31,5 +31,7 @@ def quick_program(folder: Path, fault: str = "") -> Path:
 
 
 def quick_tuning(folder: Path, fault: str = "") -> list[str]:
-    """What ``strategist tune`` takes to tune it in ``folder / "study"``, but for the number of trials and steps."""
-    return ["tune", *ASKED, "--backend", str(quick_program(folder, fault)), "--study", str(folder / "study")]
+    """The arguments of ``strategist tune`` that tune the program in ``folder / "study"``, without the number of trials and
+    steps.
+    """
+    return ["tune", *REQUEST_FLAGS, "--backend", str(quick_program(folder, fault)), "--study", str(folder / "study")]

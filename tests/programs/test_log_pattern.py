@@ -1,4 +1,4 @@
-"""What lines of logs say."""
+"""Figures read from log lines by patterns."""
 
 import pytest
 
@@ -25,9 +25,9 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize(("text", "line", "said"), LINES)
-def test_figures_are_read_in_plain_units(text: str, line: str, said: dict[str, float]) -> None:
-    assert pattern(text).read(line) == pytest.approx(said)
+@pytest.mark.parametrize(("text", "line", "figures"), LINES)
+def test_figures_are_converted_to_base_units(text: str, line: str, figures: dict[str, float]) -> None:
+    assert pattern(text).read(line) == pytest.approx(figures)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_figures_are_read_in_plain_units(text: str, line: str, said: dict[str, f
         ("loss: {loss}", "x" * LINE_CHARACTERS + "loss: 3"),
     ],
 )
-def test_other_lines_say_nothing(text: str, line: str) -> None:
+def test_other_lines_give_no_figures(text: str, line: str) -> None:
     assert pattern(text).read(line) is None
 
 
-def test_what_is_no_number_is_read_as_such() -> None:
+def test_nan_is_read_as_nan() -> None:
     found = pattern("loss: {loss}").read("loss: nan")
     assert found is not None
     assert found["loss"] != found["loss"]
@@ -61,6 +61,6 @@ def test_what_is_no_number_is_read_as_such() -> None:
         ("a {loss", "no partner"),
     ],
 )
-def test_what_is_no_pattern_is_said(text: str, words: str) -> None:
+def test_invalid_patterns_raise_an_error(text: str, words: str) -> None:
     with pytest.raises(PatternError, match=words):
         pattern(text)

@@ -1,4 +1,4 @@
-"""Program files: what they say, and what is wrong with those that are none."""
+"""Program files: commands from plans, and errors of invalid files."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def candidate(layout: Layout, **knobs: object) -> Candidate:
     return Candidate(layout=layout, knobs=Knobs(**knobs))
 
 
-def test_a_command_is_made_for_a_plan() -> None:
+def test_a_plan_fills_the_command() -> None:
     chosen = candidate(Layout(tp=2, dp_shard=2), micro_batch=2, recompute="full")
     facts = {**FACTS, **row_of(chosen, chosen.accumulation(WORKLOAD))}
     assert program().arguments(facts, {}) == (
@@ -61,26 +61,26 @@ def test_a_command_is_made_for_a_plan() -> None:
         (candidate(Layout(dp_shard=4), offload="all"), "knobs.offload = all; it takes none"),
     ],
 )
-def test_what_it_is_not_told_keeps_its_usual_value(chosen: Candidate, words: str) -> None:
+def test_settings_without_an_argument_keep_their_default(chosen: Candidate, words: str) -> None:
     assert "; ".join(program().backend.refusals(chosen, MODEL, WORKLOAD, FACTS)).endswith(words)
     assert bool(program().backend.refusals(chosen, MODEL, WORKLOAD, FACTS)) == bool(words)
 
 
-def test_only_a_pipeline_waits_by_itself() -> None:
+def test_no_sync_is_implied_by_a_pipeline_only() -> None:
     backend = program(TEXT.replace("layout: {", "layout: {pp: any, ")).backend
     assert not backend.refusals(candidate(Layout(pp=2, dp_shard=2), no_sync=True), MODEL, WORKLOAD, FACTS)
-    (refused,) = backend.refusals(candidate(Layout(dp_shard=4), no_sync=True), MODEL, WORKLOAD, FACTS)
-    assert "only a pipeline waits" in refused
+    (refusal,) = backend.refusals(candidate(Layout(dp_shard=4), no_sync=True), MODEL, WORKLOAD, FACTS)
+    assert "only a pipeline waits" in refusal
 
 
-def test_it_says_what_it_can_set() -> None:
+def test_a_program_lists_the_settings_it_supports() -> None:
     assert program().sets == (
         "layout.dp_replicate", "layout.dp_shard", "layout.tp", "knobs.micro_batch", "knobs.recompute (none, full)",
         "knobs.reduce_dtype (fp32, bf16)", "knobs.compile (true, false)",
     )  # fmt: skip
 
 
-def test_another_workload_is_refused() -> None:
+def test_an_unsupported_workload_is_refused() -> None:
     muon = Workload(seq_len=64, global_batch=8, optimizer="muon")
     assert program().backend.refusals(candidate(Layout(dp_shard=4)), MODEL, muon, FACTS) == (
         "mine cannot run workload.optimizer = muon; it takes adamw",
@@ -115,7 +115,7 @@ def test_another_workload_is_refused() -> None:
         ("title: a test", "out_of_memory: {exit_codes: [no]}", "int is needed"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_one_line_with_its_place(old: str, new: str, words: str) -> None:
+def test_an_invalid_program_file_raises_one_line_with_its_position(old: str, new: str, words: str) -> None:
     assert old in TEXT
     with pytest.raises(FileError, match=words) as error:
         program(TEXT.replace(old, new))
@@ -123,11 +123,11 @@ def test_what_is_wrong_is_one_line_with_its_place(old: str, new: str, words: str
     assert "\n" not in str(error.value)
 
 
-def test_micro_batches_of_a_step_imply_its_batch() -> None:
+def test_an_accumulation_argument_implies_the_global_batch() -> None:
     assert program(TEXT.replace("--batch={workload.global_batch}", "--accumulate={knobs.accumulation}")).name == "mine"
 
 
-def test_what_never_changes_is_declared() -> None:
+def test_a_constant_workload_value_can_be_declared() -> None:
     text = TEXT.replace("  - --len={workload.seq_len}\n", "") + "workload: {seq_len: [64]}\n"
     long = Workload(seq_len=128, global_batch=8)
     assert not program(text).backend.refusals(candidate(Layout(dp_shard=4)), MODEL, WORKLOAD, FACTS)

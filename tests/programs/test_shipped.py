@@ -1,4 +1,4 @@
-"""The programs that ship: each makes a command for plans of a real model, and reads the line of its own log."""
+"""Shipped programs: each builds a command for plans of a real model and reads its own log lines."""
 
 import re
 from pathlib import Path
@@ -26,12 +26,12 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", programs())
-def test_each_runs_what_is_planned_for_it(name: str, tmp_path: Path) -> None:
+def test_each_program_builds_commands_for_its_plans(name: str, tmp_path: Path) -> None:
     program = find_program(name)
     assert program is not None
     assert program.source.startswith("https://")
-    asked = situation(Request(model="llama3-8b", gpus="8xH100", backend=name))
-    plans = ranked(asked, deck=load_deck(data_dir("cards")), limit=20)
+    problem = situation(Request(model="llama3-8b", gpus="8xH100", backend=name))
+    plans = ranked(problem, deck=load_deck(data_dir("cards")), limit=20)
     assert len(plans) >= 2
     for plan in plans:
         assert name in plan.backends
@@ -40,17 +40,17 @@ def test_each_runs_what_is_planned_for_it(name: str, tmp_path: Path) -> None:
     assert any("13" in word for word in words), "steps of a trial and its warm-up"
 
 
-def test_each_reads_its_own_line() -> None:
+def test_each_program_reads_its_own_log_line() -> None:
     assert set(LINES) == set(programs())
     for name, line in LINES.items():
         program = find_program(name)
         assert program is not None
-        found = [said for text in program.metrics.lines if (said := pattern(text).read(line))]
+        found = [figures for text in program.metrics.lines if (figures := pattern(text).read(line))]
         assert len(found) == 1, name
         assert found[0]["loss"] > 1
 
 
-def test_megatron_tells_its_memory() -> None:
+def test_megatrons_memory_line_is_read() -> None:
     program = find_program("megatron-lm")
     assert program is not None
     line = "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.00 | max allocated: 2048.50 | reserved: 3.00"
@@ -58,7 +58,7 @@ def test_megatron_tells_its_memory() -> None:
     assert pattern(program.metrics.lines[1]).read(line) == {"peak_memory_bytes": 2048.5 * 2**20, "peak_reserved_bytes": 2**32}
 
 
-def test_names_and_files_are_back_ends(tmp_path: Path) -> None:
+def test_back_ends_load_by_name_or_file(tmp_path: Path) -> None:
     assert load_backend("torchtitan").name == "torchtitan"
     with pytest.raises(InputError, match=r"torchtitn.*did you mean torchtitan"):
         load_backend("torchtitn")
@@ -66,7 +66,7 @@ def test_names_and_files_are_back_ends(tmp_path: Path) -> None:
         load_backend(str(tmp_path / "mine.yaml"))
 
 
-def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+def test_a_rewritten_program_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     text = "program: one\ncommand: [a, '{workload.seq_len}', '{workload.global_batch}']\nmetrics: {lines: 'loss {loss}'}\n"
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a plan fills."""
+"""Command templates filled from a plan."""
 
 import pytest
 
@@ -29,12 +29,12 @@ FACTS = {
         ("$(not a shell); {plan}", "$(not a shell); p.json"),
     ],
 )
-def test_places_are_filled(text: str, filled: str) -> None:
+def test_placeholders_are_filled(text: str, filled: str) -> None:
     words = {"folder": "/trial", "plan": "p.json", "environment.HOME": "/home/me"}
     assert template(text).filled(FACTS, words) == filled
 
 
-def test_a_template_knows_its_names_and_variables() -> None:
+def test_a_template_lists_its_names_and_environment_variables() -> None:
     found = template("{layout.tp * layout.pp} {environment.HOME} {folder}")
     assert found.names == {"layout.tp", "layout.pp"}
     assert found.variables == {"HOME"}
@@ -50,6 +50,6 @@ def test_a_template_knows_its_names_and_variables() -> None:
         ("{layout.tp", "has no partner"),
     ],
 )
-def test_what_is_no_template_is_said(text: str, words: str) -> None:
+def test_invalid_templates_raise_an_error(text: str, words: str) -> None:
     with pytest.raises(ExpressionError, match=words):
         template(text)

@@ -1,5 +1,4 @@
-"""Stands in for somebody else's trainer: takes flags, trains nothing, and talks like TorchTitan; misbehaves as it is told.
-
+"""Stand-in for an external trainer: takes flags, trains nothing, prints log lines like TorchTitan, and fails as requested.
 A step takes a few milliseconds, fewer with a larger micro-batch and with less tensor parallelism; memory grows with the
 micro-batch.
 """
@@ -39,9 +38,9 @@ def main() -> int:
     times = []
     for step in range(1, options.steps + 1):
         misbehave(fault, step)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         time.sleep(seconds * (5 if step == 1 else 1))
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
         if not options.quiet:
             rate = round(options.seq_len * options.global_batch / times[-1] / options.world_size)
             loss = float("nan") if fault == "nan" and step == 5 else 8.0 / step

@@ -1,1 +1,1 @@
-"""The executing half on real processes."""
+"""Tests of the executing half with real processes."""

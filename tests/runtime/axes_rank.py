@@ -1,4 +1,4 @@
-"""One rank of four in a mesh of pipeline and tensor parallelism; test_collectives starts it."""
+"""One rank of four in a mesh of pipeline and tensor parallelism; started by test_collectives."""
 
 import json
 import sys
@@ -15,11 +15,13 @@ from strategist.contract.layout import Layout
 
 LAYOUT = Layout(pp=2, tp=2)
 ROUNDS = 3
-SHOWN = ("compute_seconds", "pipeline_waits", "shortest_transfer_seconds", "exposed_seconds_by_axis", "time")
+COMPARED = ("compute_seconds", "pipeline_waits", "shortest_transfer_seconds", "exposed_seconds_by_axis", "time")
 
 
-def show() -> Profile:
-    """The first stage computes and sends, the second receives; then each stage reduces a large tensor over tp."""
+def profile_step() -> Profile:
+    """Profiles a step in which the first stage computes and sends, the second receives, and each stage reduces a large tensor over
+    tp.
+    """
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
     stage, peers = mesh.get_local_rank("pp"), dist.get_process_group_ranks(mesh.get_group("pp"))
     square, large, message = torch.ones(600, 600), torch.ones(4_000_000), torch.ones(1000)
@@ -41,10 +43,10 @@ def show() -> Profile:
 
 
 def main(folder: Path) -> None:
-    """Writes what this rank measured."""
+    """Writes this rank's measurements."""
     dist.init_process_group("gloo")
-    found = show()
-    (folder / f"{dist.get_rank()}.json").write_text(json.dumps({name: getattr(found, name) for name in SHOWN}), encoding="utf-8")
+    found = profile_step()
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps({name: getattr(found, name) for name in COMPARED}), encoding="utf-8")
     dist.barrier()
     leave()
 

@@ -1,4 +1,4 @@
-"""The plans that must train exactly as the single process does: every technique, and the mixtures."""
+"""Plans that must train exactly like a single process: every technique, and combinations."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,9 +11,9 @@ from strategist.contract.plan import Plan
 
 from . import (
     cases_activations,
-    cases_beside,
     cases_context,
     cases_experts,
+    cases_host_updates,
     cases_lora,
     cases_models,
     cases_precision,
@@ -50,7 +50,7 @@ def case(name: str, **settings: object) -> tuple[str, Plan]:
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
-    """All of them; the world size is the layout's."""
+    """All cases; the world size is the layout's."""
     yield from references()
     yield from _data_parallel()
     yield from _tensor_parallel()
@@ -66,7 +66,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield from cases_context.cases(case)
     yield from cases_precision.cases(case)
     yield from cases_activations.cases(case)
-    yield from cases_beside.cases(case)
+    yield from cases_host_updates.cases(case)
     yield from cases_saved.cases(case)
 
 
@@ -146,7 +146,7 @@ def _bf16() -> Iterator[tuple[str, Plan]]:
 
 
 def _units() -> Iterator[tuple[str, Plan]]:
-    """What FSDP2 gathers, when, and where it cuts; five layers leave a unit that is not full."""
+    """FSDP2 units, prefetching and shard dimensions; five layers leave a partial unit."""
     yield case("fsdp every_second_layer", dp_shard=2, recompute="every_second_layer", model="deep")
     yield case("fsdp units of 2", dp_shard=2, layers_per_unit=2, model="deep")
     yield case("fsdp units of 2 prefetch 2", dp_shard=2, layers_per_unit=2, prefetch_units=2, recompute="full", model="deep")
@@ -158,7 +158,7 @@ def _units() -> Iterator[tuple[str, Plan]]:
 
 
 def _pipelines() -> Iterator[tuple[str, Plan]]:
-    """Five layers on four stages are not even; a tied model has its weight at both ends."""
+    """Five layers make uneven stages; a model with tied embeddings has its weight on the first and the last stage."""
     alone = {"pp": 2, "micro_batch": 2}
     for schedule in ("gpipe", "1f1b"):
         yield case(f"pp {schedule}", **alone, pp_schedule=schedule)
@@ -193,7 +193,7 @@ def _pipelines() -> Iterator[tuple[str, Plan]]:
 
 
 def _compiled() -> Iterator[tuple[str, Plan]]:
-    """Torch stops compiling a function after 8 kinds of call, so nine layers as one graph show that one compilation serves all."""
+    """torch stops recompiling a function after 8 variants: nine layers in one graph prove that one compilation serves all."""
     whole = {"compile": True, "fullgraph": True}
     yield case("compile ddp", dp_replicate=2, **whole, micro_batch=1)
     yield case("compile ddp selective", dp_replicate=2, **whole, recompute="selective")
@@ -211,7 +211,7 @@ def _compiled() -> Iterator[tuple[str, Plan]]:
 
 
 def references() -> Iterator[tuple[str, Plan]]:
-    """The same training in one process, whole batch at once, in fp32."""
+    """The same training in one process, in fp32, with the whole batch as one micro-batch."""
     for model in MODELS:
         for optimizer in ("adamw",) if model in cases_models.MODELS else ("adamw", "sgd"):
             yield case(f"reference {model} {optimizer}", model=model, optimizer=optimizer, micro_batch=8)

@@ -1,4 +1,4 @@
-"""Plans in which ranks share sequences, and in which sequences hold several documents."""
+"""Cases with context parallelism, and with several documents per sequence."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ MODELS = {
     "packed": replace(TINY, name="packed", kv_heads=2),
     "packed learned": replace(TINY, name="packed learned", learned_positions=16),
 }
-"""Models that read packed documents; as long as the others' are their sequences."""
+"""Models that read packed documents, with sequences as long as those of the others."""
 
 Case = Callable[..., tuple[str, Plan]]
 BOTH = {"sequence_parallel": True, "loss_parallel": True}
@@ -19,13 +19,13 @@ PIPE = {"pp": 2, "no_sync": True}
 
 
 def cases(case: Case) -> Iterator[tuple[str, Plan]]:
-    """``case`` makes a named plan from settings."""
-    yield from _shared(case)
+    """``case`` builds a named plan from settings."""
+    yield from _context_parallel(case)
     yield from _mixed(case)
     yield from _packed(case)
 
 
-def _shared(case: Case) -> Iterator[tuple[str, Plan]]:
+def _context_parallel(case: Case) -> Iterator[tuple[str, Plan]]:
     """Each option, and each kind of attention."""
     yield case("cp", cp=2)
     yield case("cp alltoall none", cp=2, cp_rotate="alltoall", cp_load_balance="none", cp_restore_buffers=False)
@@ -42,7 +42,7 @@ def _shared(case: Case) -> Iterator[tuple[str, Plan]]:
 
 
 def _mixed(case: Case) -> Iterator[tuple[str, Plan]]:
-    """With every other axis."""
+    """Context parallelism combined with every other axis."""
     yield case("cp fsdp", cp=2, dp_shard=2, cp_restore_buffers=False)
     yield case("cp tp", cp=2, tp=2, **BOTH, cp_rotate="alltoall", model="grouped")
     yield case("cp hsdp", cp=2, dp_replicate=2, model="grouped", reshard_after_forward=False)
@@ -52,7 +52,7 @@ def _mixed(case: Case) -> Iterator[tuple[str, Plan]]:
 
 
 def _packed(case: Case) -> Iterator[tuple[str, Plan]]:
-    """Documents reach every layer: of stages, of recomputed layers, of slices."""
+    """Documents reach every layer: in pipeline stages, recomputed layers and sequence shards."""
     packed = {"model": "packed"}
     yield case("packed ddp", dp_replicate=2, **packed)
     yield case("packed pp", pp=2, **packed, recompute="selective")

@@ -1,4 +1,4 @@
-"""Mixtures of experts: routed by softmax with an auxiliary loss, and by sigmoid in groups with biases that balance."""
+"""Cases with mixture-of-experts models: softmax routing with an auxiliary loss, and grouped sigmoid routing with balance biases."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -41,7 +41,7 @@ def _case(name: str, model: str = "experts", precision: str = "fp32", **settings
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
-    """Of two to eight ranks."""
+    """All cases, on two to eight ranks."""
     for model in MODELS:
         yield _case(f"reference {model} adamw", model=model, micro_batch=8)
     sigmoid = {"model": "experts sigmoid"}
@@ -50,7 +50,7 @@ def cases() -> Iterator[tuple[str, Plan]]:
     yield _case("experts ddp grouped", dp_replicate=2, **kernel, **postponed)
     yield _case("experts fsdp", dp_shard=2, recompute="selective")
     yield _case("experts fsdp sigmoid grouped", dp_shard=2, **sigmoid, **kernel, recompute="full")
-    yield _case("experts beside", micro_batch=1, offload="optimizer", optimizer_in_backward=True)
+    yield _case("experts host updates", micro_batch=1, offload="optimizer", optimizer_in_backward=True)
     yield _case("experts ep 2", dp_shard=2, ep=2)
     yield _case("experts ep 2 sigmoid full", dp_shard=2, ep=2, **sigmoid, recompute="full", **postponed)
     yield _case("experts ep 2 grouped selective", dp_shard=2, ep=2, **kernel, recompute="selective", micro_batch=1)

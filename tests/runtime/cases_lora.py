@@ -1,6 +1,6 @@
-"""LoRA and QLoRA: adapters learn what they learn in one process.
+"""Cases with LoRA and QLoRA: adapters train as in one process.
 
-Mostly with SGD: AdamW's first step has no size but a sign, which rounding decides where a gradient is nearly nothing.
+Mostly with SGD: AdamW's first step depends on the sign of a gradient only, which rounding decides for gradients near zero.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from .cases_models import MODELS as DENSE
 from .plans import TINY, WORKLOAD, plan
 
 DEEP = replace(TINY, layers=4, hidden_size=128, heads=4, kv_heads=2, head_size=32, ffn_size=256, qkv_bias=True, qk_norm=True)
-"""As wide as the blocks of 64 of 4-bit weights need on two ranks."""
+"""Wide enough for 4-bit blocks of 64 weights on two ranks."""
 
 SHAPES = {
     "lora": replace(DEEP, name="lora"),
@@ -46,15 +46,15 @@ def _case(
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
-    """On one rank the references, the others on two and four."""
+    """References on one rank, the other cases on two and four."""
     for train, optimizer in (("lora", "adamw"), ("lora", "sgd"), ("qlora", "sgd")):
         yield _case(f"reference {train} {optimizer}", Layout(), train, optimizer=optimizer, micro_batch=8)
     for model in ("latent", "experts"):
         yield _case(f"reference lora {model} sgd", Layout(), model=model, micro_batch=8)
     yield _case("lora ddp", Layout(dp_replicate=2), optimizer="adamw", recompute="full")
     yield _case("lora fsdp accumulation", Layout(dp_shard=2), micro_batch=1, no_sync=True)
-    beside: dict[str, KnobValue] = {"offload": "optimizer", "optimizer_in_backward": True}
-    yield _case("lora beside fsdp", Layout(dp_shard=2), optimizer="adamw", micro_batch=1, **beside)
+    host_updates: dict[str, KnobValue] = {"offload": "optimizer", "optimizer_in_backward": True}
+    yield _case("lora host updates fsdp", Layout(dp_shard=2), optimizer="adamw", micro_batch=1, **host_updates)
     yield _case("lora tp sequence", Layout(tp=2), **BOTH)
     yield _case("lora fsdp tp selective", Layout(dp_shard=2, tp=2), recompute="selective")
     yield _case("lora pp", Layout(pp=2))

@@ -1,4 +1,4 @@
-"""Dense models of every kind that a shape can say: norms, biases, positions, latents, sinks and windows."""
+"""Cases with dense models of every architecture: norms, biases, positions, latent attention, sinks and sliding windows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ MODELS = {
 
 
 def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
-    """All on two ranks: FSDP2, tensor parallelism, and stages of which only the first has positions."""
+    """All on two ranks: FSDP2, tensor parallelism, and a pipeline in which only the first stage has positions."""
     both = {"tp": 2, "sequence_parallel": True, "loss_parallel": True}
     yield case("models fsdp gpt", dp_shard=2, model="gpt", recompute="selective")
     yield case("models tp gpt", tp=2, model="gpt")

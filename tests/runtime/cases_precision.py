@@ -1,4 +1,4 @@
-"""Types, optimizers, where states lie, and what travels: by tolerance where something is rounded."""
+"""Cases with precisions, optimizers, offload and gradient compression; compared with tolerances if values are rounded."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,12 +14,12 @@ Case = Callable[..., tuple[str, Plan]]
 SHARDED = {"dp_shard": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True}
 OFTEN = {"micro_batch": 1}
 VIEWS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 1}
-ONCE = {"micro_batch": 4}
-"""One micro-batch a step on two data ranks."""
+ONE_MICRO_BATCH = {"micro_batch": 4}
+"""One micro-batch per step on two data-parallel ranks."""
 
 
 def references(case: Case) -> Iterator[tuple[str, Plan]]:
-    """Optimizers of which only these cases need one."""
+    """References for optimizers that only these cases use."""
     for optimizer in ("adamw_bf16", "muon"):
         yield case(f"reference tiny {optimizer}", optimizer=optimizer, micro_batch=8)
     yield case("reference tiny adamw clipped", micro_batch=8)
@@ -28,7 +28,7 @@ def references(case: Case) -> Iterator[tuple[str, Plan]]:
 
 
 def cases(case: Case) -> Iterator[tuple[str, Plan]]:
-    """All of them."""
+    """All cases."""
     yield from references(case)
     yield from _types(case)
     yield from _optimizers(case)
@@ -42,7 +42,7 @@ def cases(case: Case) -> Iterator[tuple[str, Plan]]:
 
 
 def _experts(name: str, layout: Layout, micro_batch: int, optimizer: str = "sgd", precision: str = "fp32") -> tuple[str, Plan]:
-    """Their parameters lie on another mesh than those of the rest."""
+    """A model whose experts are on another mesh than the other parameters."""
     workload, knobs = replace(WORKLOAD, optimizer=optimizer, precision=precision), Knobs(micro_batch=micro_batch)
     return name, plan(layout=layout, knobs=knobs, model=MODELS["experts"], workload=workload)
 
@@ -63,13 +63,17 @@ def _optimizers(case: Case) -> Iterator[tuple[str, Plan]]:
     yield case("adamw_bf16 pp", pp=2, optimizer="adamw_bf16", optimizer_kernel="fused")
     yield case("muon fsdp tp", **SHARDED, optimizer="muon")
     yield case("muon pp", pp=2, optimizer="muon")
-    yield case("in backward ddp", dp_replicate=2, **ONCE, optimizer_in_backward=True)
-    yield case("in backward ddp views hook", dp_replicate=2, **ONCE, optimizer_in_backward=True, comm_hook="bf16", **VIEWS)
-    yield case("in backward fsdp", dp_shard=2, **ONCE, optimizer_in_backward=True, optimizer_kernel="fused", recompute="full")
+    yield case("in backward ddp", dp_replicate=2, **ONE_MICRO_BATCH, optimizer_in_backward=True)
+    yield case(
+        "in backward ddp views hook", dp_replicate=2, **ONE_MICRO_BATCH, optimizer_in_backward=True, comm_hook="bf16", **VIEWS
+    )
+    yield case(
+        "in backward fsdp", dp_shard=2, **ONE_MICRO_BATCH, optimizer_in_backward=True, optimizer_kernel="fused", recompute="full"
+    )
     streamed = {"pp": 2, "offload": "streamed", "recompute": "full", "pp_schedule": "gpipe", "optimizer_in_backward": True}
     yield case("in backward streamed", **streamed, micro_batch=1, model="deep")
     yield case("in backward streamed tied", **streamed, micro_batch=2, model="qwen deep")
-    yield case("in backward fsdp tp", dp_shard=2, tp=2, **ONCE, optimizer_in_backward=True)
+    yield case("in backward fsdp tp", dp_shard=2, tp=2, **ONE_MICRO_BATCH, optimizer_in_backward=True)
 
 
 def _offloaded(case: Case) -> Iterator[tuple[str, Plan]]:

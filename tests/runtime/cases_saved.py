@@ -1,4 +1,4 @@
-"""What selective recomputation saves: groups of operations, eager and compiled, with collectives to save and with experts."""
+"""Cases with selective recomputation: groups of saved operations, eager and compiled, with collectives and with experts."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from strategist.contract.plan import Plan
 
 
 def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
-    """``case`` makes a named plan from settings."""
+    """``case`` builds a named plan from settings."""
     second, none = "every_second_matmul+attention+collectives", "attention"
     both = {"sequence_parallel": True, "loss_parallel": True, "recompute": "selective"}
     yield case("saved fsdp tp second", dp_shard=2, tp=2, **both, saved_operations=second)

@@ -1,4 +1,4 @@
-"""Stages streamed from the host's memory; two rounds, ranks with unequal numbers of stages, and one rank for all."""
+"""Cases with stages streamed from host memory: two rounds, ranks with unequal numbers of stages, and one rank with all stages."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from strategist.contract.plan import Plan
 
 
 def cases(case: Callable[..., tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
-    """``case`` makes a named plan from settings."""
+    """``case`` builds a named plan from settings."""
     streamed = {"offload": "streamed", "recompute": "full", "pp_schedule": "gpipe"}
     yield case("streamed alone", **streamed, micro_batch=2)
     yield case("streamed 2", pp=2, **streamed, micro_batch=2, model="deep")

@@ -1,4 +1,4 @@
-"""A file system in memory, of which a call has several effects, one after the other, and a loss of power leaves what is on disk."""
+"""An in-memory file system whose calls have several effects one after another; a power loss keeps only what is on disk."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ Tree = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 @dataclass
 class File:
-    """``disk`` is what is left of it when the machine loses power; None where nothing need be."""
+    """``disk`` is the content after a power loss; None if the file need not exist."""
 
     data: str = ""
     disk: str | None = None
@@ -24,7 +24,7 @@ class File:
 
 @dataclass
 class Folder:
-    """Its entries, those that are on disk, and the changes that need not be."""
+    """Its entries, the entries on disk, and the changes that are not yet durable."""
 
     entries: dict[str, Any] = field(default_factory=dict)
     disk: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Folder:
 
 
 class Memory:
-    """The file system. A call is a generator of its effects."""
+    """The file system; a call is a generator of its effects."""
 
     def __init__(self) -> None:
         self.root = Folder()
@@ -107,9 +107,9 @@ class Memory:
         return found
 
     def lose_power(self, chances: random.Random) -> None:
-        """What is on disk stays; of the rest anything may."""
+        """Keeps what is on disk; any part of the rest may be lost."""
 
-        def survived(folder: Folder) -> dict[str, Any]:
+        def surviving(folder: Folder) -> dict[str, Any]:
             entries = dict(folder.disk)
             for act in folder.log:
                 if chances.random() < 0.5:
@@ -121,19 +121,19 @@ class Memory:
             data = chances.choice([torn, file.data, file.disk or ""]) if file.data != file.disk else file.data
             return File(data, data)
 
-        names = survived(self.root)
-        kept = {name: {entry: content(file) for entry, file in survived(folder).items()} for name, folder in names.items()}
+        names = surviving(self.root)
+        kept = {name: {entry: content(file) for entry, file in surviving(folder).items()} for name, folder in names.items()}
         folders = {name: Folder(dict(files), dict(files)) for name, files in kept.items()}
         self.root = Folder(dict(folders), dict(folders))
 
     def tree(self, *, files: bool = True) -> Tree:
-        """What is there, as a value; without files only the names of folders."""
+        """The content as a value; without ``files`` only the names of folders."""
         found = sorted(self.root.entries.items())
         return tuple((name, tuple((entry, file.data) for entry, file in folder.entries.items() if files)) for name, folder in found)
 
 
-def shown(tree: Tree, place: Path) -> Path:
-    """The same on a real disk, for readers."""
+def written_to_disk(tree: Tree, place: Path) -> Path:
+    """Writes the same content to a real folder, for production readers."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     for name, files in tree:

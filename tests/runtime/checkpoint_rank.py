@@ -1,4 +1,4 @@
-"""One rank of several sessions of trainings, each under another plan of as many ranks; test_checkpoint starts it."""
+"""One rank of several training sessions, each with another plan for as many ranks; started by test_checkpoint."""
 
 import json
 import sys
@@ -20,16 +20,18 @@ from strategist.contract.plan import Plan
 
 
 def main(folder: Path, sessions: list[str]) -> None:
-    """Runs ``<training>=<step>=<plan file>`` one after the other, each until its step; writes the losses of each training."""
+    """Runs ``<training>=<step>=<plan file>`` one after another, each up to its step; writes the losses of each training."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     settings, losses = codec.load(TrialSettings, folder / "settings.json"), dict[str, list[float]]()
     for text in sessions:
         training, last, path = text.split("=")
         plan = codec.load(Plan, path)
-        until = replace(settings, total_steps=int(last), save=str(folder / training))
+        own_settings = replace(settings, total_steps=int(last), save=str(folder / training))
         experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
         meshes = make_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
-        session = begin(make_trainer(plan, until, meshes, torch.device("cpu")), Recorder(folder / "session", dist.get_rank()))
+        session = begin(
+            make_trainer(plan, own_settings, meshes, torch.device("cpu")), Recorder(folder / "session", dist.get_rank())
+        )
         session.steps(range(session.first, int(last)), counted=True)
         session.end()
         losses.setdefault(training, []).extend(session.recorder.figures.losses)

@@ -1,7 +1,7 @@
-"""Ranks that save and resume by the protocol of the runtime, without torch, on a file system in memory: a scheduler decides which
-takes its next step, which dies, and which call fails.
+"""Ranks that save and resume by the runtime's checkpoint protocol, without torch, on an in-memory file system. A scheduler decides
+which rank takes its next step, which dies, and which call fails.
 
-A call on the file system has several effects, one after the other; between any two of them other ranks act, or the rank dies.
+A call of the file system has several effects one after another; between any two of them other ranks may act, or the rank may die.
 """
 
 import errno
@@ -24,7 +24,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.workload import Workload
 from strategist.errors import FileError, StrategistError
 
-from .checkpoint_memory import ROOT, Effects, Memory, Tree, shown
+from .checkpoint_memory import ROOT, Effects, Memory, Tree, written_to_disk
 
 MODEL = ModelShape(name="small", layers=1, hidden_size=8, heads=1, kv_heads=1, head_size=8, ffn_size=8, vocab_size=8)
 TRAINING = Training(step=0, samples=0, settings=TrialSettings(), model=MODEL, workload=Workload(), plan_id="p", ranks=1, files={})
@@ -33,7 +33,7 @@ ERRORS = (errno.ENOSPC, errno.EROFS, errno.EIO)
 
 @dataclass
 class View:
-    """The file system as one rank calls it; the lock is held until its process ends."""
+    """The file system as called by one rank; its lock is held until the process ends."""
 
     memory: Memory
     runner: "Runner"
@@ -52,7 +52,7 @@ class View:
 
 @dataclass
 class Content:
-    """What a rank writes of a step: its number, its rank and how many there are, so that a mixture is seen."""
+    """What a rank writes of a step: step, rank and number of ranks, so that mixed checkpoints are detected."""
 
     world: "World"
     memory: Memory
@@ -61,7 +61,7 @@ class Content:
     ranks: int
 
     def write(self, folder: Path) -> Steps[None]:
-        yield CollectiveStep(value=("torch", "plans"))  # its writers go on together, and each makes the folder
+        yield CollectiveStep(value=("torch", "plans"))  # its writers continue together, and each creates the folder
         yield partial(self.memory.make, folder)
         yield partial(self.memory.write, folder / f"part-{self.rank}", text_of(self.step, self.rank, self.ranks))
 
@@ -79,13 +79,13 @@ def described(step: int, ranks: int, files: tuple[tuple[str, int], ...]) -> str:
 
 @lru_cache(10_000)
 def superseded(tree: Tree, place: Path, step: int, keep: int) -> list[Path]:
-    return [ROOT / path.name for path in checkpoints_to_remove(shown(tree, place), step, keep)]
+    return [ROOT / path.name for path in checkpoints_to_remove(written_to_disk(tree, place), step, keep)]
 
 
 @lru_cache(10_000)
 def newest(tree: Tree, place: Path) -> int | None:
     """The step that the reader of production finds."""
-    found = checkpoint.newest(shown(tree, place))
+    found = checkpoint.newest(written_to_disk(tree, place))
     return None if found is None else found[1].step
 
 
@@ -94,12 +94,12 @@ def text_of(step: int, rank: int, ranks: int) -> str:
 
 
 class PeerLostError(Exception):
-    """A rank with which one was to agree is dead."""
+    """A peer of a collective is dead."""
 
 
 @dataclass(eq=False)
 class Runner:
-    """One rank at work: takes one effect at a time."""
+    """One rank, which takes one effect at a time."""
 
     world: "World"
     session: "Session"
@@ -119,7 +119,7 @@ class Runner:
         return not (self.dead or self.done) and (self.agreement is None or self.session.settled(self))
 
     def tick(self) -> None:
-        """The next effect."""
+        """Runs the next effect."""
         try:
             if self.agreement is not None:
                 self.answer, self.error = self.session.result(self)
@@ -130,8 +130,8 @@ class Runner:
                 self._advance()
         except StopIteration:
             self.done = True
-        except (PeerLostError, StrategistError):  # its peers are gone, or it may not begin: it ends
-            self.dead = self.session.struck = True
+        except (PeerLostError, StrategistError):  # its peers are gone, or the rank may not start: the rank ends
+            self.dead = self.session.interrupted = True
 
     def _next(self) -> None:
         assert self.steps is not None
@@ -172,11 +172,11 @@ class Runner:
         self.world.check()
 
     def calls(self, name: str) -> bool:
-        """Whether it is at such a call, on what lies in the folder."""
+        """Whether the current call has this name and acts inside the folder."""
         return isinstance(self.again, partial) and self.again.func.__name__ == name and self.again.args[0] != ROOT
 
     def _repeat(self) -> None:
-        """The same call once more, of which the reply is that of the second."""
+        """Runs the same call once more and keeps the second reply."""
         assert self.again is not None
         call = self.again()
         while True:
@@ -192,7 +192,7 @@ class Runner:
 
 @dataclass(eq=False)
 class Session:
-    """One set of ranks, which goes on from the newest checkpoint to the last step."""
+    """One set of ranks, which resumes from the newest checkpoint and runs up to the last step."""
 
     world: "World"
     ranks: int
@@ -200,13 +200,13 @@ class Session:
     runners: list[Runner] = field(default_factory=list)
     values: dict[int, dict[int, Any]] = field(default_factory=dict)
     verdicts: dict[int, set[str]] = field(default_factory=dict)
-    struck: bool = False
+    interrupted: bool = False
 
     def settled(self, runner: Runner) -> bool:
-        """Whether its agreement has an end: all are there, or one will never be."""
+        """Whether the rank's collective can complete or fail: all ranks have joined, or one never will."""
         there = self.values[runner.agreed]
-        gone = [other for other in self.runners if (other.dead or other.done) and other.number not in there]
-        return len(there) == self.ranks or bool(gone)
+        ended = [other for other in self.runners if (other.dead or other.done) and other.number not in there]
+        return len(there) == self.ranks or bool(ended)
 
     def result(self, runner: Runner) -> tuple[Any, Exception | None]:
         there = self.values[runner.agreed]
@@ -216,16 +216,16 @@ class Session:
         return [there[rank] for rank in range(self.ranks)], None
 
     def program(self, runner: Runner) -> Steps[None]:
-        """What a rank does: a training in which every step is saved."""
+        """A rank's work: a training in which every step is saved."""
         view = View(self.world.memory, runner)
         rank = Rank(storage=view, folder=ROOT, owner=runner.number == OWNER, token=f"{self.number}-{runner.number}")
         rank, found = yield from rank.begin(self.world.look)
         for step in range(1 if found is None else found + 1, self.world.last + 1):
             content = Content(self.world, self.world.memory, step, runner.number, self.ranks)
             problem = yield from rank.save(step, self.world.shortage(), content)
-            said = self.verdicts.setdefault(step, set())
-            said.add(problem)
-            assert len(said) == 1, f"ranks differ on step {step}: {said}"
+            problems = self.verdicts.setdefault(step, set())
+            problems.add(problem)
+            assert len(problems) == 1, f"ranks differ on step {step}: {problems}"
             self.world.ended(step, problem)
 
     @property
@@ -234,11 +234,11 @@ class Session:
 
 
 class World:
-    """A training over one folder, from its first session to its last step. A death ends its session; another begins, with as many
-    ranks as ``sizes`` say.
+    """A training in one folder, from its first session to its last step. A death ends a session; the next one has as many ranks as
+    ``sizes`` gives.
 
-    Calls fail with the chance ``failing``, and the first of the name ``fails_once`` does. With ``late``, the calls of dead ranks
-    happen later, and their peers go on for a while beside the next session.
+    Calls fail with probability ``failing``, and the first call named ``fails_once`` fails. With ``late``, calls of dead ranks take
+    effect later, and their peers continue for a while during the next session.
     """
 
     def __init__(
@@ -275,16 +275,17 @@ class World:
         self.live = [runner for runner in self.live if not (runner.dead or runner.done)] + session.runners
 
     def run(self, kill: Callable[[], str] = lambda: "") -> None:
-        """To the end; ``kill`` says before each effect who dies: ``all``, ``power``, a rank's number, or nobody;
-        or that the newest checkpoint takes ``damage``."""
+        """Runs to the end. Before each effect ``kill`` returns which ranks die (``all``, ``power``, a rank's number, or an empty
+        text), or ``damage`` to damage the newest checkpoint.
+        """
         while True:
             if victim := kill():
                 self.damage() if victim == "damage" else self.kill(victim)
             session = self.sessions[-1]
             ready = [runner for runner in self.live if runner.ready]
-            if self.late and self.chances.random() < 0.8:  # those of dead sessions are slow
+            if self.late and self.chances.random() < 0.8:  # ranks of dead sessions are slow
                 ready = [runner for runner in ready if runner.session is session] or ready
-            if session.struck and (session.over or (self.late and self.chances.random() < 0.1)):
+            if session.interrupted and (session.over or (self.late and self.chances.random() < 0.1)):
                 self.start()
             elif self.pending and self.chances.random() < 0.1:
                 self._late()
@@ -298,8 +299,8 @@ class World:
     def kill(self, victim: str) -> None:
         self.kills += 1
         session = self.sessions[-1]
-        struck = [int(victim)] if victim.isdigit() else range(session.ranks)
-        for number in struck:
+        victims = [int(victim)] if victim.isdigit() else range(session.ranks)
+        for number in victims:
             self._end(session.runners[number])
         if not self.late or victim == "power":
             for other in self.sessions:
@@ -314,7 +315,7 @@ class World:
         if self.late and runner.call is not None and not runner.dead:
             self.pending.append(runner.call)
         runner.dead = runner.dead or not runner.done
-        runner.session.struck = True
+        runner.session.interrupted = True
 
     def _late(self) -> None:
         call = self.pending.pop(self.chances.randrange(len(self.pending)))
@@ -331,11 +332,11 @@ class World:
         return ""
 
     def shortage(self) -> str:
-        """Why a rank has nothing to write, such as memory that is not there for a copy."""
+        """The reason that a rank cannot write, such as no memory for a copy."""
         return "out of memory" if self.failing and self.chances.random() < self.failing else ""
 
     def damage(self) -> None:
-        """A file of the newest checkpoint is cut short, once, where there is one before it."""
+        """Truncates a file of the newest checkpoint, once, if there is an earlier checkpoint."""
         step = self.newest()
         if step is None or self.damaged or checkpoint.name_of(step - 1) not in self.memory.root.entries:
             return
@@ -350,13 +351,16 @@ class World:
 
     def look(self) -> int | None:
         found = newest(self.memory.tree(), self.place)
-        assert found == self.newest(), "the reader takes something else for whole"
+        assert found == self.newest(), "the reader finds another complete checkpoint"
         return found
 
     def ended(self, step: int, problem: str) -> None:
         if problem:
             self.failed += 1
-        elif (step, len(self.sessions)) != (self.damaged, self.damaged_in):  # else it was damaged before this rank heard of it
+        elif (step, len(self.sessions)) != (
+            self.damaged,
+            self.damaged_in,
+        ):  # otherwise it was damaged before this rank learned of it
             self.saved = sorted({*self.saved, step})
 
     def newest(self) -> int | None:
@@ -375,7 +379,9 @@ class World:
         )
 
     def check(self) -> None:
-        """The last save that a rank was told of can be read, or a later one; with ranks of two sessions at once, the one before."""
+        """The last save that a rank knows to be complete, or a later one, can be read; with ranks of two sessions at once, the
+        previous one.
+        """
         if not self.saved:
             return
         least = self.saved[-1] if not self.late else self.saved[-2] if len(self.saved) > 1 else 0

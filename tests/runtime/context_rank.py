@@ -1,4 +1,4 @@
-"""One rank of two that share sequences: what a layer's attention exchanges in a step; test_context starts it."""
+"""One rank of two with context parallelism: messages of a layer's attention in a step; started by test_context."""
 
 import json
 import sys
@@ -14,12 +14,12 @@ from strategist_runtime.process import leave
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 ROWS, HEADS, KEY_HEADS, TOKENS, HEAD_SIZE = 2, 4, 2, 32, 8
-"""Of whole sequences."""
+"""Sizes of whole sequences."""
 
 KINDS = (("sdpa", "allgather"), ("sdpa", "alltoall"), ("flex", "allgather"))
 
 
-def exchanged(mesh: DeviceMesh, attention: str, rotate: str, dtype: torch.dtype) -> dict[str, list[int]]:
+def messages_of_a_step(mesh: DeviceMesh, attention: str, rotate: str, dtype: torch.dtype) -> dict[str, list[int]]:
     """The bytes of each message, by collective."""
     core, mine = Core(), TOKENS // mesh.size()
     compat_context.parallelize_attention(core, mesh, attention, rotate)
@@ -37,11 +37,11 @@ def exchanged(mesh: DeviceMesh, attention: str, rotate: str, dtype: torch.dtype)
 
 
 def main(target: Path) -> None:
-    """Writes what this rank exchanged, by kind of attention and type."""
+    """Writes this rank's messages, by kind of attention and dtype."""
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("cp",))
     found = {
-        f"{attention} {rotate} {dtype}": exchanged(mesh, attention, rotate, dtype)
+        f"{attention} {rotate} {dtype}": messages_of_a_step(mesh, attention, rotate, dtype)
         for attention, rotate in KINDS
         for dtype in (torch.float32, torch.bfloat16)
     }

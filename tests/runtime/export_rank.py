@@ -1,4 +1,4 @@
-"""One rank of the exports: trains each plan for some steps and writes its model; test_export starts it."""
+"""One rank of the exports: trains each plan for some steps and writes its model; started by test_export."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ STEPS = 3
 
 
 def report(place: Path) -> float:
-    """The loss of the weights that are written, on the batch after the last step."""
+    """The loss of the written weights on the batch after the last step."""
     plan, settings = codec.load(Plan, place / "plan.json"), codec.load(TrialSettings, place / "settings.json")
     device, layout = torch.device("cpu"), plan.candidate.layout
     meshes = make_meshes(layout, "cpu", dist.get_rank(), experts=plan.model.moe is not None, offload=plan.candidate.knobs.offload)
@@ -34,7 +34,7 @@ def report(place: Path) -> float:
 
 
 def main(places: list[str]) -> None:
-    """Runs them all; rank 0 writes loss.json into each folder."""
+    """Runs all plans; rank 0 writes loss.json into each folder."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     for place in map(Path, places):
         loss = report(place)

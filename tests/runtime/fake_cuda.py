@@ -1,4 +1,4 @@
-"""Streams and events of a device that is not there: what is asked of them is noted, and a clock goes on by what is launched."""
+"""Streams and events of a fake CUDA device: calls are logged, and a clock advances with launched work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ DEVICE = torch.device("cuda", 0)
 
 @dataclass(eq=False)
 class FakeCuda:
-    """``log`` holds what was asked, in order; ``seconds`` is the device's clock."""
+    """``log`` has the calls in order; ``seconds`` is the device's clock."""
 
     log: list[tuple[str, ...]] = field(default_factory=list)
     seconds: float = 0.0
@@ -64,5 +64,5 @@ class FakeEvent:
         self.cuda.log.append(("host waits for", self.name))
 
     def elapsed_time(self, end: "FakeEvent") -> float:
-        """Milliseconds."""
+        """Time in milliseconds."""
         return 1e3 * (end.at - self.at)

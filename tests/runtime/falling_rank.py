@@ -1,4 +1,4 @@
-"""A rank that ends by what it is told when it starts for the first time, and well the second time; test_launch starts it."""
+"""A rank that fails as requested on its first start and succeeds on the second; started by test_launch."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from strategist_runtime.process import leave
 
 
 def main(starts: Path, end: str) -> None:
-    """Writes that it started."""
+    """Records the start in a file."""
     with starts.open("a", encoding="utf-8") as file:
         file.write("started\n")
     if len(starts.read_text(encoding="utf-8").splitlines()) == 1:

@@ -1,4 +1,4 @@
-"""Tiny models of transformers, with weights of their own, as folders."""
+"""Tiny transformers models with random weights, as folders."""
 
 from pathlib import Path
 
@@ -45,11 +45,11 @@ SIZES = {
         "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
     },
 }  # fmt: skip
-"""By model type, and what is special."""
+"""By model type and special feature."""
 
 
-def written(name: str, folder: Path, **save: object) -> nn.Module:
-    """The model of that name, saved; every weight is drawn, also where transformers begins with 0 or 1."""
+def save_model(name: str, folder: Path, **save: object) -> nn.Module:
+    """Saves the model of this name; every weight is random, also those that transformers initialises with 0 or 1."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(name.split()[0], **SIZES[name])
     model = transformers.AutoModelForCausalLM.from_config(config)
@@ -64,6 +64,6 @@ def written(name: str, folder: Path, **save: object) -> nn.Module:
 
 
 def loss(model: nn.Module, tokens: torch.Tensor) -> float:
-    """Of each next token."""
+    """The next-token loss."""
     with torch.no_grad():
         return model(tokens, labels=tokens).loss.item()

@@ -1,4 +1,4 @@
-"""Starts ranks as users do, with torchrun, or one of them alone."""
+"""Starts ranks like users do, with torchrun, or a single rank."""
 
 import atexit
 import os
@@ -17,29 +17,29 @@ from strategist.contract import codec
 from strategist.contract.measurement import RankRecord, TrialSettings
 from strategist.contract.plan import Plan
 
-from .pool import WHERE, Job
+from .pool import TRACEBACK_SIGNAL, Job
 
 TESTS = Path(__file__).resolve().parent.parent
 PATHS = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONPATH": PATHS}
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 NO_COMPILER = {"PATH": ""}
-"""With which torch.compile uses aot_eager: the same graphs in a tenth of the time."""
+"""Environment in which torch.compile uses aot_eager: the same graphs in a tenth of the time."""
 
 DEATHS = {"SIGSEGV": 128 + signal.SIGSEGV, "SIGABRT": 128 + signal.SIGABRT}
-"""How torch's own threads end a process; with torchrun the names stand in its report, with ``forked`` the codes are its own."""
+"""Signals by which torch's own threads crash a process; torchrun reports the names, ``forked`` the exit codes."""
 
-SECONDS_TO_SAY_IT = 2
+SECONDS_FOR_TRACEBACKS = 2
 
 SHORT = TrialSettings(steps=3, warmup_steps=1)
 
 
 def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a module on ``ranks`` processes to its end; ``variables`` are set in their environment."""
+    """Runs a module on ``ranks`` processes to its end, with ``variables`` in their environment."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command += ["--nproc-per-node", str(ranks), "-m", *arguments]
     environment = {**ENVIRONMENT, **variables}
-    return _until_torch_lives(
+    return _retry_torch_crashes(
         arguments,
         lambda: subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False),
     )
@@ -48,15 +48,15 @@ def torchrun(ranks: int, arguments: Sequence[str], timeout: float = 120, **varia
 def forked(
     ranks: int, arguments: Sequence[str], timeout: float = 120, place: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same in forks of a process that has imported torch (:mod:`runtime.pool`), of which each pytest process has one.
+    """Like ``torchrun``, in forks of a process that has imported torch (:mod:`runtime.pool`); each pytest process has one.
 
-    They run in ``place``, or in the working directory of the tests.
+    The ranks run in ``place``, or in the working directory of the tests.
     """
-    return _until_torch_lives(arguments, lambda: _pool().run(ranks, arguments, timeout, place or Path.cwd(), variables))
+    return _retry_torch_crashes(arguments, lambda: _pool().run(ranks, arguments, timeout, place or Path.cwd(), variables))
 
 
 class Pool:
-    """The client of :mod:`runtime.pool`; ``within`` is a command that runs another one, such as in a place of its own."""
+    """The client of :mod:`runtime.pool`; ``within`` is a command that runs the pool, such as in a namespace."""
 
     def __init__(self, within: Sequence[str] = ()) -> None:
         command = [*within, sys.executable, "-m", "runtime.pool"]
@@ -64,7 +64,7 @@ class Pool:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """No job follows."""
+        """Ends the pool."""
         self._process.kill()
         self._process.wait()
 
@@ -93,8 +93,8 @@ class Pool:
         leader = int(self._process.stdout.readline())
         ended, _, _ = select.select([self._process.stdout], [], [], timeout)
         if not ended:
-            os.killpg(leader, WHERE)
-            time.sleep(SECONDS_TO_SAY_IT)
+            os.killpg(leader, TRACEBACK_SIGNAL)
+            time.sleep(SECONDS_FOR_TRACEBACKS)
             os.killpg(leader, signal.SIGKILL)
         code = int(self._process.stdout.readline())
         if not ended:
@@ -109,28 +109,28 @@ def _pool() -> Pool:
     return Pool()
 
 
-def _until_torch_lives(
+def _retry_torch_crashes(
     arguments: Sequence[str], run: Callable[[], subprocess.CompletedProcess[str]]
 ) -> subprocess.CompletedProcess[str]:
-    """Once more, and not in silence, where torch's own code ended a rank; whatever else goes wrong is the test's to judge."""
+    """Retries once, with a warning, if torch's own code crashed a rank; other failures are left to the test."""
     for first in (True, False):
         done = run()
         sign = next((sign for sign in DEATHS if sign in done.stderr or done.returncode == DEATHS[sign]), None)
         if not first or done.returncode == 0 or sign is None:
             break
-        warnings.warn(f"{' '.join(arguments)} ended by {sign}, started once more:\n{done.stderr[-3000:]}", stacklevel=3)
+        warnings.warn(f"{' '.join(arguments)} ended by {sign}, retried:\n{done.stderr[-3000:]}", stacklevel=3)
     return done
 
 
 def trial_arguments(plan: Plan, folder: Path, settings: TrialSettings = SHORT) -> list[str]:
-    """Writes the files of a trial; the module that runs it with its arguments."""
+    """Writes the files of a trial and returns the module that runs it with its arguments."""
     codec.save(plan, folder / "plan.json")
     codec.save(settings, folder / "settings.json")
     return ["strategist_runtime", str(folder / "plan.json"), "--out", str(folder), "--settings", str(folder / "settings.json")]
 
 
 def start_alone(arguments: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-    """Starts rank 0 of 1 as a new process, for tests of how it starts and of what is sent to it."""
+    """Starts rank 0 of 1 as a new process, for tests of start-up and signals."""
     environment = {**ENVIRONMENT, **ALONE, **variables}
     command = [sys.executable, "-m", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -143,6 +143,6 @@ def run_alone(plan: Plan, folder: Path, settings: TrialSettings = SHORT, **varia
 
 
 def records(folder: Path) -> list[RankRecord]:
-    """All records, by rank."""
+    """All rank records, by rank."""
     found = [codec.load(RankRecord, path) for path in folder.glob("rank-*.json")]
     return sorted(found, key=lambda record: record.rank)

@@ -1,4 +1,4 @@
-"""One rank that reduces a large tensor with nothing beside it, then with matmuls beside it; test_measure starts it."""
+"""One rank that reduces a large tensor, first without and then with concurrent matmuls; started by test_profile."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from strategist_runtime.process import leave
 SIZE, REPEATS = 4_000_000, 3
 
 
-def show() -> dict[str, Profile]:
+def profile_both() -> dict[str, Profile]:
     """The profile of both steps."""
     large, square = torch.ones(SIZE), torch.ones(600, 600)
 
@@ -20,7 +20,7 @@ def show() -> dict[str, Profile]:
         for _ in range(REPEATS):
             dist.all_reduce(large)
 
-    def beside() -> None:
+    def overlapped() -> None:
         for _ in range(REPEATS):
             work = dist.all_reduce(large, async_op=True)
             while not work.is_completed():
@@ -28,7 +28,7 @@ def show() -> dict[str, Profile]:
             work.wait()
 
     found = {}
-    for step in (alone, beside):
+    for step in (alone, overlapped):
         step()
         dist.barrier()
         found[step.__name__] = profiled(step, torch.device("cpu"))
@@ -40,9 +40,9 @@ def figures(profile: Profile) -> dict[str, float]:
 
 
 def main(target: Path) -> None:
-    """Writes what rank 0 measured."""
+    """Writes rank 0's measurements."""
     dist.init_process_group("gloo")
-    found = show()
+    found = profile_both()
     if dist.get_rank() == 0:
         target.write_text(json.dumps({name: figures(profile) for name, profile in found.items()}), encoding="utf-8")
     dist.barrier()

@@ -1,4 +1,4 @@
-"""One rank of the parity runs: trains every case of one world size and writes what it saw; test_parity starts it."""
+"""One rank of the parity runs: trains every case of one world size and writes the results; started by test_parity."""
 
 import json
 import os
@@ -27,14 +27,16 @@ SETTINGS = TrialSettings(learning_rate=1e-3, clip_norm=None)
 DOCUMENT_TOKENS = 5
 CLIPPED = replace(SETTINGS, clip_norm=0.1)
 CLIPPED_SGD = replace(CLIPPED, learning_rate=0.1)
-"""Far below the norms of these models, so that each step is clipped; SGD's moves far enough to show by how much."""
+"""A clip norm far below the gradient norms, so that each step is clipped; SGD's learning rate is large enough to show it."""
 
 shared_meshes = cache(make_meshes)
-"""Cases of one layout share its process groups: each has three threads, one of which polls a hundred times a second."""
+"""Cases of one layout share its process groups: each group has three threads, one of which polls a hundred times a second."""
 
 
 def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
-    """A few steps: their losses and norms, and the whole gradients of the first; with LoRA, whose A has none yet, of the second."""
+    """Losses and norms of a few steps, and the full gradients of the first step; of the second with LoRA, whose A matrices have
+    none before.
+    """
     device = torch.device("cpu")
     experts, offload = plan.model.moe is not None, plan.candidate.knobs.offload
     meshes = shared_meshes(plan.candidate.layout, "cpu", dist.get_rank(), experts=experts, offload=offload)
@@ -44,18 +46,18 @@ def train(plan: Plan, settings: TrialSettings) -> tuple[list[StepResult], dict[s
     for index in range(STEPS):
         loss = trainer.accumulate(trainer.batch(index))
         if index == (plan.workload.train != "full"):
-            gradients = whole_gradients(trainer.parts, tied=plan.model.tied_embeddings, scale=trainer.loss_scale)
+            gradients = full_gradients(trainer.parts, tied=plan.model.tied_embeddings, scale=trainer.loss_scale)
         results.append(trainer.update(loss))
     return results, gradients
 
 
-def whole_gradients(parts: Iterable[torch.nn.Module], *, tied: bool, scale: float = 1.0) -> dict[str, torch.Tensor]:
-    """Gradients by plain name, brought together from all ranks of a stage."""
+def full_gradients(parts: Iterable[torch.nn.Module], *, tied: bool, scale: float = 1.0) -> dict[str, torch.Tensor]:
+    """Gradients by plain name, gathered from all ranks of a stage."""
     found = {}
     for name, parameter in plain_names(parts):
-        if tied and name == "head.weight":  # where it is not a copy of the embedding, it has no name of its own
+        if tied and name == "head.weight":  # unless it is a copy of the embedding, it has no own name
             continue
-        if parameter.grad is None:  # frozen, or updated already
+        if parameter.grad is None:  # frozen, or already updated
             continue
         gradient = parameter.grad.full_tensor() if isinstance(parameter.grad, DTensor) else parameter.grad
         found[name] = gradient / scale
@@ -70,7 +72,7 @@ def of_all_stages(gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def report(name: str, plan: Plan) -> dict[str, object]:
-    """What one case showed, as plain data."""
+    """The results of one case, as plain data."""
     packed = DOCUMENT_TOKENS if plan.model.name.startswith("packed") else None
     clipped = CLIPPED_SGD if plan.workload.optimizer == "sgd" else CLIPPED
     settings = replace(clipped if "clipped" in name else SETTINGS, mean_document_tokens=packed)
@@ -83,7 +85,7 @@ def report(name: str, plan: Plan) -> dict[str, object]:
 
 
 def main(world: int, target: Path, chosen: list[str]) -> None:
-    """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes them on rank 0."""
+    """Runs the cases named in ``chosen``, or all of ``world`` ranks, and writes their results on rank 0."""
     dist.init_process_group(COLLECTIVE_BACKENDS["cpu"], timeout=timedelta(seconds=60))
     found = {}
     for name, plan in cases():

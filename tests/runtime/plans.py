@@ -1,4 +1,4 @@
-"""Tiny plans for the runtime's tests. The device's figures are invented; only its kind and its memory act on a trial."""
+"""Tiny plans for the runtime's tests. The device's figures are invented; only its kind and memory affect a trial."""
 
 from dataclasses import fields
 
@@ -74,7 +74,7 @@ def plan(
     memory_bytes: int = 4 * GIB,
     kind: str = "cpu",
 ) -> Plan:
-    """A plan that asks for as many devices as its layout has."""
+    """A plan for as many devices as its layout has."""
     return Plan(
         model=model,
         cluster=cluster(layout.world_size, kind=kind, memory_bytes=memory_bytes),

@@ -1,8 +1,8 @@
-"""A pool of ranks: programs run as forks of one process that has imported torch, which is most of what they would do.
+"""A pool of ranks: programs run as forks of one process that has imported torch, which takes most of their time.
 
-``python -m runtime.pool`` reads one job a line from standard input (:class:`Job` as JSON) and answers with two lines: the process
-id of its leader and, when all its ranks have ended, its exit code. The ranks of each job are new processes and meet in a group
-of their own, so no job sees what another left behind.
+``python -m runtime.pool`` reads one job per line from standard input (:class:`Job` as JSON) and answers with two lines: the process
+id of its leader and, when all its ranks have ended, its exit code. The ranks of each job are new processes with their own process
+group, so jobs do not affect each other.
 """
 
 import faulthandler
@@ -19,8 +19,8 @@ from typing import NoReturn
 from strategist_runtime.process import count_memory_closely, die_with_parent, leave
 
 PORT_BYTES = 8
-WHERE = signal.SIGUSR2
-"""Has each rank of a job say on standard error where it is."""
+TRACEBACK_SIGNAL = signal.SIGUSR2
+"""Makes each rank of a job print its traceback to standard error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class Job:
 
     @property
     def outputs(self) -> tuple[Path, Path]:
-        """Where standard output and standard error lie."""
+        """Paths of standard output and standard error."""
         return Path(self.folder) / "stdout", Path(self.folder) / "stderr"
 
 
 def main() -> None:
-    """Takes jobs until standard input ends."""
-    count_memory_closely()  # as each rank does before it imports torch
-    import strategist_runtime.trial  # noqa: F401 - what every rank would import
+    """Runs jobs until standard input ends."""
+    count_memory_closely()  # like each rank before it imports torch
+    import strategist_runtime.trial  # noqa: F401 - imported by every rank
     import torch._dynamo  # noqa: F401
 
     for line in sys.stdin:
@@ -58,10 +58,10 @@ def main() -> None:
 
 
 def lead(job: Job) -> NoReturn:
-    """Starts the ranks and ends as torchrun would, or with 128 + the signal that ended a rank."""
+    """Starts the ranks and exits like torchrun, or with 128 + the signal that ended a rank."""
     die_with_parent()
     os.setsid()
-    signal.signal(WHERE, signal.SIG_IGN)
+    signal.signal(TRACEBACK_SIGNAL, signal.SIG_IGN)
     for descriptor, target in ((0, Path(os.devnull)), *enumerate(job.outputs, start=1)):
         opened = os.open(target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, descriptor)
@@ -82,9 +82,9 @@ def lead(job: Job) -> NoReturn:
 
 
 def run(rank: int, job: Job, reader: int) -> NoReturn:
-    """One rank; the store that ranks meet at is the leader's, as torchrun's is the agent's."""
+    """Runs one rank; ranks meet at the leader's store, like at the agent's store under torchrun."""
     die_with_parent()
-    faulthandler.register(WHERE)
+    faulthandler.register(TRACEBACK_SIGNAL)
     sys.argv = [job.module, *job.arguments]
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job.ranks, "LOCAL_WORLD_SIZE": job.ranks}
     os.environ |= {name: str(value) for name, value in places.items()}
@@ -92,23 +92,23 @@ def run(rank: int, job: Job, reader: int) -> NoReturn:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     try:
         runpy.run_module(job.module, run_name="__main__", alter_sys=True)
-        print(f"{job.module}: rank {rank} came back instead of leaving", file=sys.stderr)
+        print(f"{job.module}: rank {rank} returned instead of exiting", file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     leave(1)
 
 
 def wait(children: Sequence[int]) -> int:
-    """Waits for all; the first that fails ends the others. A signal is a better reason than the complaint of a peer."""
+    """Waits for all ranks; the first failure ends the others. A signal has priority over an error of a peer."""
     found = []
-    left = set(children)
-    while left:
+    running = set(children)
+    while running:
         child, status = os.wait()
-        left.discard(child)
+        running.discard(child)
         if status == 0:
             continue
         found.append(os.waitstatus_to_exitcode(status))
-        for other in tuple(left):
+        for other in tuple(running):
             ended, status = os.waitpid(other, os.WNOHANG)
             if ended:
                 found.append(os.waitstatus_to_exitcode(status))

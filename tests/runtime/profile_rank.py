@@ -1,4 +1,4 @@
-"""A rank that measures a machine as ``strategist profile`` does, but little of it; the test of the machine's profile starts it."""
+"""A rank that measures a machine like ``strategist profile``, with small sizes; started by the test of the machine profile."""
 
 import sys
 

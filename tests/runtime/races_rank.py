@@ -1,4 +1,4 @@
-"""One rank whose operations on streams are looked at for races; with one planted where that is asked for; test_races starts it."""
+"""One rank whose stream operations are checked for races, optionally with an injected race; started by test_races."""
 
 import json
 import sys
@@ -18,30 +18,30 @@ from strategist.contract import codec
 from strategist.contract.plan import Plan
 
 
-def nobody_waits() -> None:
-    """What a copy brings is used before it is there."""
+def skip_copy_waits() -> None:
+    """Uses copied data before the copy is complete."""
     Copy.on_device = lambda copy: copy.tensor  # type: ignore[method-assign]
 
 
-def nothing_is_recorded() -> None:
-    """Memory is free while a copy still reads it."""
+def skip_record_stream() -> None:
+    """Frees memory while a copy still reads it."""
     SimulatedStreams.keep = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
-def staging_is_not_waited_for() -> None:
-    """A state is written while it is still copied."""
+def skip_staging_waits() -> None:
+    """Writes a state while it is still being copied."""
     StreamOrder.wait_for_all = lambda _: None  # type: ignore[method-assign]
 
 
-PLANTED: dict[str, Callable[[], None]] = {
-    "a wait is missing": nobody_waits,
-    "record_stream is missing": nothing_is_recorded,
-    "staging is not waited for": staging_is_not_waited_for,
+INJECTED: dict[str, Callable[[], None]] = {
+    "a wait is missing": skip_copy_waits,
+    "record_stream is missing": skip_record_stream,
+    "staging is not waited for": skip_staging_waits,
 }
 
 
-def filled_again(*, waits: bool) -> tuple[str, ...]:
-    """The host fills a page-locked buffer that a copy to the device may still be reading."""
+def refilled_buffer(*, waits: bool) -> tuple[str, ...]:
+    """The host refills a page-locked buffer that a copy to the device may still be reading."""
     order = simulate_streams()
     found = Races(order=order)
     device = torch.device("cpu")
@@ -55,12 +55,12 @@ def filled_again(*, waits: bool) -> tuple[str, ...]:
     return tuple(found.found)
 
 
-def main(file: Path, planted: str) -> None:
-    """Writes what was found beside the plan."""
-    if planted.startswith("filled again"):
-        found = filled_again(waits="waits" in planted)
+def main(file: Path, injected: str) -> None:
+    """Writes the found races next to the plan."""
+    if injected.startswith("buffer refilled"):
+        found = refilled_buffer(waits="waits" in injected)
     else:
-        PLANTED.get(planted, lambda: None)()
+        INJECTED.get(injected, lambda: None)()
         found = races(codec.load(Plan, file), 0)
     file.with_suffix(".found").write_text(json.dumps(found), encoding="utf-8")
     leave()

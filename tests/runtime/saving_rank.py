@@ -1,7 +1,7 @@
-"""One rank that saves again and again, on a disk that fails, until it is done or dies; test_checkpoint_saves starts it.
+"""One rank that saves repeatedly on a failing disk until it finishes or dies; started by test_checkpoint_saves.
 
-``saving_rank FOLDER ORDER``: FOLDER has the plan; ORDER is JSON (:class:`Order`). Every tensor of a state holds the number of its
-step, so a mixture of two is seen when the next session reads it.
+``saving_rank FOLDER ORDER``: FOLDER has the plan; ORDER is JSON (:class:`Order`). Every tensor of a state has its step number as
+value, so the next session detects a mixture of two steps.
 """
 
 import errno
@@ -39,8 +39,9 @@ ROOM_BYTES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """``saves`` to try on the disk at ``place``, with ``faults`` of these kinds. After ``death_seconds`` ``victim`` dies: a rank,
-    or all for -1. The state of step ``saved`` was saved for certain."""
+    """``saves`` attempts on the disk at ``place``, with ``faults`` of these kinds. After ``death_seconds`` the ``victim`` dies: a
+    rank, or all ranks for -1. The state of step ``saved`` is known to be saved.
+    """
 
     plan: str
     place: str
@@ -53,7 +54,7 @@ class Order:
 
 
 class Faults:
-    """Calls of this process that fail, take long, or are done twice."""
+    """Calls of this process that fail, are slow, or run twice."""
 
     def __init__(self) -> None:
         self.kind = ""
@@ -79,34 +80,34 @@ def fill(trainer: Trainer, value: float) -> None:
 
 def check(trainer: Trainer, value: float) -> None:
     for name, tensor in state_of(trainer).items():
-        assert bool((local(tensor) == value).all()), f"wrong: {name} is not that of step {value:g}"
+        assert bool((local(tensor) == value).all()), f"wrong: {name} is not the value of step {value:g}"
 
 
 def fault_of(order: Order, number: int, ranks: int) -> tuple[str, int]:
-    """What happens during a save, and to which rank; all ranks know the same."""
+    """The fault of a save, and the affected rank; equal on all ranks."""
     chances = random.Random(order.seed * 10**6 + number)
     return (chances.choice(order.faults) if order.faults and chances.random() < 0.3 else ""), chances.randrange(ranks)
 
 
 def break_disk(place: Path, kind: str, number: int) -> None:
-    """For all ranks, from now on."""
+    """Breaks the disk for all ranks from now on."""
     if kind == "full":
         free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
         (place / "ballast").write_bytes(bytes(max(0, free - random.Random(number).randrange(ROOM_BYTES))))
-    if kind == "read-only":  # by another mount above it: the one below has a file that is open
+    if kind == "read-only":  # with a second mount, since the first one has an open file
         for options in (["--bind", place / "save"], ["-o", "remount,bind,ro"]):
             subprocess.run(["mount", *options, place / "save"], check=True)
 
 
-def mend_disk(place: Path) -> None:
-    """It is whole again."""
+def repair_disk(place: Path) -> None:
+    """Removes all faults of the disk."""
     while subprocess.run(["umount", place / "save"], check=False, capture_output=True).returncode == 0:
         pass
     (place / "ballast").unlink(missing_ok=True)
 
 
 def die_later(order: Order) -> None:
-    """At some moment, whatever the process does then."""
+    """Kills the victim after a delay, in whatever state."""
 
     def strike() -> None:
         time.sleep(order.death_seconds)
@@ -119,7 +120,7 @@ def die_later(order: Order) -> None:
 
 
 def main(folder: Path, order: Order) -> None:
-    """Saves; leaves what was told of it in the folder."""
+    """Saves, and appends each result to a file of the folder."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     plan, place, rank = codec.load(Plan, order.plan), Path(order.place), dist.get_rank()
     settings = TrialSettings(total_steps=10**6, save=str(place / "save"), save_every=1)
@@ -127,10 +128,10 @@ def main(folder: Path, order: Order) -> None:
     meshes = make_meshes(layout, "cpu", rank, experts=plan.model.moe is not None, offload=knobs.offload)
     trainer = make_trainer(plan, settings, meshes, torch.device("cpu"))
     if rank == 0 and set(ON_THE_DISK) & set(order.faults):
-        mend_disk(place)  # an earlier session may have died meanwhile
+        repair_disk(place)  # an earlier session may have died with a broken disk
     dist.barrier()
-    said: list[str] = []
-    checkpoints = Checkpoints(plan, settings, said.append)
+    messages: list[str] = []
+    checkpoints = Checkpoints(plan, settings, messages.append)
     source, first = checkpoints.source(), 0
     if source is None:
         assert not order.saved, f"wrong: step {order.saved} was saved, and nothing can be read"
@@ -143,23 +144,25 @@ def main(folder: Path, order: Order) -> None:
     faults = Faults()
     die_later(order)
     for step in range(first + 1, first + order.saves + 1):
-        kind, struck = fault_of(order, step, layout.world_size)
+        kind, affected = fault_of(order, step, layout.world_size)
         fill(trainer, step)
         if kind in ON_THE_DISK and rank == 0:
             break_disk(place, kind, step)
         dist.barrier()
-        faults.kind = kind if kind in ON_ONE_RANK and rank == struck else ""
+        faults.kind = kind if kind in ON_ONE_RANK and rank == affected else ""
         checkpoints.save(trainer, step)
-        fill(trainer, -1)  # the next step, which changes what was given to be saved
+        fill(trainer, -1)  # the next step changes the tensors that were passed to be saved
         checkpoints.finish()
         faults.kind = ""
         dist.barrier()
         if rank == 0:
             if kind in ON_THE_DISK:
-                mend_disk(place)
-            with (folder / "told").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "kind": kind, "saved": checkpoints.unsaved is None, "said": said}) + "\n")
-            said.clear()
+                repair_disk(place)
+            with (folder / "results").open("a", encoding="utf-8") as file:
+                file.write(
+                    json.dumps({"step": step, "kind": kind, "saved": checkpoints.unsaved is None, "messages": messages}) + "\n"
+                )
+            messages.clear()
     leave()
 
 

@@ -1,4 +1,4 @@
-"""Another rank program whose messages go through host memory: ``python -m runtime.staged_rank MODULE ARGUMENTS``."""
+"""Runs another rank program with messages staged through host memory: ``python -m runtime.staged_rank MODULE ARGUMENTS``."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""One rank of a trial; rank 1 stops itself as soon as steps are measured; test_trial starts it."""
+"""One rank of a trial; rank 1 stops itself when steps are measured; started by test_trial."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from strategist_runtime.__main__ import main
 
 
 def stop_at(phase: Path, name: str) -> None:
-    """Stops this process when the phase file says ``name``."""
+    """Stops this process when the phase file contains ``name``."""
     while not phase.exists() or name not in phase.read_text(encoding="utf-8"):
         time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGSTOP)

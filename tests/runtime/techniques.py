@@ -1,6 +1,6 @@
-"""The page of the reference on which technique is tested where.
+"""Techniques and the tests and measurements of each, for a page of the reference.
 
-What a technique is, is said here once, of a plan; the counts are those of the parity cases and of our own measurements.
+Each technique is defined once, as a predicate of a plan; counts are those of the parity cases and of our own measurements.
 """
 
 import json
@@ -17,11 +17,11 @@ from strategist.paths import data_dir
 from .cases import cases
 from .rounding import TOLERANCES, rounding
 
-Is = Callable[[Plan], bool]
+Predicate = Callable[[Plan], bool]
 
 
-def setting(name: str, *values: object) -> Is:
-    """A setting that acts has one of the values, or another than torch's own default."""
+def setting(name: str, *values: object) -> Predicate:
+    """The setting has an effect and one of the values, or a value other than torch's default."""
 
     def found(plan: Plan) -> bool:
         value = value_of(plan.candidate, name)
@@ -31,15 +31,15 @@ def setting(name: str, *values: object) -> Is:
     return found
 
 
-def several(name: str) -> Is:
+def several(name: str) -> Predicate:
     return lambda plan: getattr(plan.candidate.layout, name) > 1
 
 
-def trained(name: str, *values: str) -> Is:
+def trained(name: str, *values: str) -> Predicate:
     return lambda plan: getattr(plan.workload, name) in values
 
 
-def both(*each: Is) -> Is:
+def both(*each: Predicate) -> Predicate:
     return lambda plan: all(one(plan) for one in each)
 
 
@@ -48,8 +48,8 @@ def replicas(plan: Plan) -> bool:
     return layout.dp_replicate > 1 and layout.model_shards == 1
 
 
-def in_order(plan: Plan) -> bool:
-    """Stages stay where they are."""
+def not_streamed(plan: Plan) -> bool:
+    """Stages stay on their ranks."""
     return plan.candidate.knobs.offload != "streamed"
 
 
@@ -60,7 +60,7 @@ def accumulates(plan: Plan) -> bool:
 SCHEDULES = ("gpipe", "1f1b", "looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble", "dual_pipe_v")
 PP, CP, TP, SHARDS, EP = (several(axis) for axis in ("pp", "cp", "tp", "dp_shard", "ep"))
 
-TECHNIQUES: dict[str, dict[str, Is]] = {
+TECHNIQUES: dict[str, dict[str, Predicate]] = {
     "Data parallel": {
         "DDP": replicas,
         "DDP, compressed reductions": setting("comm_hook", "fp16", "bf16", "powersgd"),
@@ -78,7 +78,7 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
         "tensor parallelism": TP,
         "sequence parallelism": setting("sequence_parallel", True),
         "loss parallelism": setting("loss_parallel", True),
-        **{f"pipeline, {schedule}": both(in_order, setting("pp_schedule", schedule)) for schedule in SCHEDULES},
+        **{f"pipeline, {schedule}": both(not_streamed, setting("pp_schedule", schedule)) for schedule in SCHEDULES},
         "pipeline, uneven stages": lambda plan: bool(plan.estimate.pipeline_layers),
         "context parallelism, ring": both(CP, setting("cp_attention", "sdpa")),
         "context parallelism, gathered": both(CP, setting("cp_attention", "flex")),
@@ -128,14 +128,14 @@ TECHNIQUES: dict[str, dict[str, Is]] = {
 }
 
 
-ELSEWHERE = {"adamw8bit"}
-"""Each rank rounds blocks of its own shard, so no two layouts train alike; test_optimizer.py says what they keep."""
+TESTED_ELSEWHERE = {"adamw8bit"}
+"""Each rank quantizes blocks of its own shard, so layouts differ; tested in test_optimizer.py."""
 
 
 def in_every_run() -> list[str]:
-    """Names of a few cheap parity cases, among which each technique and each mixture has one; ``make test`` trains these."""
+    """Names of a few cheap parity cases that cover each technique and each combination; ``make test`` trains these."""
     plans = {name: plan for name, plan in cases() if not name.startswith("reference")}
-    techniques = {name: used for group in TECHNIQUES.values() for name, used in group.items() if name not in ELSEWHERE}
+    techniques = {name: used for group in TECHNIQUES.values() for name, used in group.items() if name not in TESTED_ELSEWHERE}
     covers = {name: {technique for technique, used in techniques.items() if used(plan)} for name, plan in plans.items()}
     chosen, missing = list[str](), set(techniques)
     while missing:
@@ -149,7 +149,7 @@ def in_every_run() -> list[str]:
 
 
 def cost(plan: Plan) -> float:
-    """Processor time of a parity case, roughly, in ranks: ranks share few cores, and DTensor and the compiler are slow."""
+    """Rough processor time of a parity case, in ranks: ranks share few cores, and DTensor and the compiler are slow."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     return layout.world_size**1.5 * (2 if layout.tp > 1 else 1) * (3 if knobs.compile else 1)
 
@@ -170,9 +170,9 @@ def _head(count: int) -> Iterator[str]:
     yield "tolerance of the loss, then of gradients: " + "; ".join(
         f"{kind} {loss:g}, {gradient:g}" for kind, (loss, gradient) in TOLERANCES.items()
     )
-    yield "(exact is fp32; a case is as exact as its roughest part). **measured**: our own trials that are kept, on gloo and NCCL."
-    yield "On gloo a measured comm ratio proves the plumbing, not a plan's merit: a reduce-scatter is an all-reduce there, and"
-    yield "FSDP2 hardly overlaps."
+    yield "(exact is fp32; a case has the tolerance of its least precise part). **measured**: our own recorded trials, on gloo and"
+    yield "NCCL. On gloo a measured comm ratio proves the plumbing, not a plan's merit: a reduce-scatter is an all-reduce there,"
+    yield "and FSDP2 hardly overlaps."
 
 
 def _table(group: str, plans: list[Plan], measured: list[Plan]) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _table(group: str, plans: list[Plan], measured: list[Plan]) -> Iterator[str]
 
 
 def measurements() -> Iterator[Plan]:
-    """The plans that were measured, and ended well."""
+    """The plans with a successful measurement."""
     for file in sorted((data_dir("profiles") / "measurements").glob("*.jsonl")):
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
             record, place = json.loads(line), f"{file.name} line {number + 1}"

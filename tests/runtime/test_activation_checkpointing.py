@@ -1,4 +1,4 @@
-"""What selective recomputation really does: operations that the backward pass runs again, and bytes kept between the passes."""
+"""Selective recomputation: operations that the backward pass repeats, and bytes saved between the passes."""
 
 from collections import Counter
 from typing import Any
@@ -25,8 +25,8 @@ KINDS = {
 }
 
 
-class Watching(TorchDispatchMode):
-    """Counts operations by kind, and knows which of their outputs still live."""
+class OperationCounter(TorchDispatchMode):
+    """Counts operations by kind, and tracks which of their outputs are alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,14 +46,14 @@ class Watching(TorchDispatchMode):
 
 
 def passes(recompute: str, saved: str = "matmul+attention") -> tuple[int, Counter[str]]:
-    """Bytes kept between the two passes of a micro-batch, and the operations of the second one."""
+    """Bytes saved between the two passes of a micro-batch, and the operations of the backward pass."""
     chosen = plan(knobs=Knobs(recompute=recompute, saved_operations=saved, micro_batch=8))
     one = make_trainer(chosen, TrialSettings(), Meshes(), torch.device("cpu"))
     (model,), rows = one.parts, one.batch(0)
-    with Watching() as forward:
+    with OperationCounter() as forward:
         total = model(rows.tokens).sum()
     kept = forward.living_bytes()
-    with Watching() as backward:
+    with OperationCounter() as backward:
         total.backward()
     return kept, backward.seen
 
@@ -67,17 +67,17 @@ def plain():
     ("recompute", "saved", "matmuls", "attention"),
     [
         ("selective", "matmul+attention", 0, 0),
-        ("selective", "every_second_matmul+attention", 3, 0),  # the second, fourth and sixth of seven
-        ("selective", "attention", 6, 0),  # nothing needs what the last one makes
+        ("selective", "every_second_matmul+attention", 3, 0),  # the second, fourth and sixth of seven matmuls
+        ("selective", "attention", 6, 0),  # no operation needs the output of the last matmul
         ("full", "matmul+attention", 6, 1),
     ],
 )
-def test_what_is_not_saved_runs_again(plain, recompute, saved, matmuls, attention):
+def test_unsaved_operations_are_repeated_in_the_backward_pass(plain, recompute, saved, matmuls, attention):
     found = passes(recompute, saved)[1] - plain[1]
     assert [found[kind] for kind in ("matmul", "attention", "gate")] == [TINY.layers * times for times in (matmuls, attention, 1)]
 
 
-def test_the_less_is_saved_the_less_is_kept(plain):
+def test_saving_fewer_operations_reduces_saved_bytes(plain):
     ways = ["matmul+attention", "every_second_matmul+attention", "attention"]
     kept = [plain[0], *(passes("selective", saved)[0] for saved in ways), passes("full")[0]]
     assert kept == sorted(kept, reverse=True)

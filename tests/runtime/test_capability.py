@@ -1,4 +1,4 @@
-"""What the runtime refuses, and that the profile of the back end says the same."""
+"""Refusals of the native runtime, and their agreement with the back end's profile."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ MLA = MLAShape(query_rank=8, key_value_rank=8, rope_head_size=4, nope_head_size=
 MOE_MODEL = replace(TINY, moe=MOE)
 LAYOUTS = {name: replace(Layout(), **{name: 2}) for name in ("dp_replicate", "dp_shard", "tp", "cp", "pp")}
 KNOBS = Knobs(offload="all", compile=True)
-"""With which every option has something to act on, on one of the layouts."""
+"""Knobs with which every option has an effect on one of the layouts."""
 
 SHAPES = {"moe": {False: None, True: MOE}, "mla": {False: None, True: MLA}}
 MODEL_VALUES = {
@@ -60,25 +60,25 @@ def is_refused(changed, name, value):
 
 
 @pytest.mark.parametrize(("part", "name", "value"), SETTINGS)
-def test_the_profile_and_the_runtime_agree_on_each_value(part, name, value):
+def test_profile_and_runtime_agree_on_each_value(part, name, value):
     allowed = NATIVE[part].get(name)
     assert is_refused(with_setting(part, name, value), name, value) == (allowed is not None and value not in allowed)
 
 
 @pytest.mark.parametrize("name", ["moe", "mla"])
 @pytest.mark.parametrize("there", [False, True])
-def test_they_agree_on_experts_and_latent_attention(name, there):
+def test_profile_and_runtime_agree_on_experts_and_latent_attention(name, there):
     changed = replace(plan(), model=replace(TINY, **{name: SHAPES[name][there]}))
     allowed = NATIVE["model"].get(name)
     assert is_refused(changed, name, there) == (allowed is not None and there not in allowed)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])
-def test_they_agree_on_devices(kind):
+def test_profile_and_runtime_agree_on_devices(kind):
     assert is_refused(plan(kind=kind), "device", kind) == (kind not in NATIVE["devices"])
 
 
-def test_the_profile_names_nothing_that_is_not_compared():
+def test_every_name_of_the_profile_is_compared():
     for part, names in VALUES.items():
         assert set(NATIVE[part]) <= set(names) | set(SHAPES) | {"activation", "rope_scaling"}
 
@@ -87,25 +87,25 @@ def test_a_plain_plan_is_not_refused():
     assert refusals(plan()) == ()
 
 
-def test_a_plan_that_breaks_a_law_of_the_contract_is_refused():
+def test_a_plan_that_violates_the_contract_is_refused():
     (text,) = refusals(plan(layout=Layout(tp=8), workload=replace(WORKLOAD, seq_len=16)))[:1]
     assert "tp 8 must divide heads 4" in text
 
 
-def test_subgroups_do_not_go_with_tensor_parallelism():
+def test_subgroup_resharding_needs_tp_1():
     knobs = Knobs(reshard_after_forward="subgroup", reshard_group_size=2)
     assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs)) == ()
     (text,) = refusals(plan(layout=Layout(dp_shard=4, tp=2), knobs=knobs))
     assert text.startswith("reshard_after_forward subgroup needs tp 1, not 2")
 
 
-def test_experts_do_not_go_with_a_budget_of_the_compiler():
+def test_budget_recomputation_is_refused_for_moe_models():
     assert refusals(plan(model=MOE_MODEL)) == ()
     (text,) = refusals(plan(model=MOE_MODEL, knobs=Knobs(recompute="budget", compile=True)))
     assert text.startswith("recompute budget: of layers with experts")
 
 
-def test_subgroups_do_not_go_with_experts_dealt_out():
+def test_subgroup_resharding_needs_ep_1():
     knobs = Knobs(reshard_after_forward="subgroup", reshard_group_size=2)
     assert refusals(plan(layout=Layout(dp_shard=4), knobs=knobs, model=MOE_MODEL)) == ()
     (text,) = refusals(plan(layout=Layout(dp_shard=4, ep=2), knobs=knobs, model=MOE_MODEL))
@@ -122,16 +122,16 @@ def test_subgroups_do_not_go_with_experts_dealt_out():
         ({"rope_scaling": RopeScaling(kind="longrope")}, "rope_scaling longrope: this runtime computes linear, "),
     ],
 )
-def test_models_that_no_decoder_is(changes, beginning):
+def test_unsupported_models_are_refused(changes, beginning):
     (text,) = refusals(plan(model=replace(TINY, **changes)))
     assert text.startswith(beginning)
 
 
-def test_learned_positions_need_no_pairs():
+def test_learned_positions_allow_an_odd_head_size():
     assert refusals(plan(model=replace(TINY, head_size=9, learned_positions=16))) == ()
 
 
-def test_four_bits_need_whole_blocks():
+def test_qlora_needs_complete_quantization_blocks():
     wide = replace(TINY, hidden_size=128, heads=4, kv_heads=4, head_size=32, ffn_size=256)
     quantised = replace(WORKLOAD, train="qlora")
     assert refusals(plan(model=wide, workload=quantised)) == ()
@@ -140,29 +140,29 @@ def test_four_bits_need_whole_blocks():
     assert refusals(plan(model=wide, layout=Layout(tp=4), workload=replace(WORKLOAD, train="lora"))) == ()
 
 
-def test_four_bits_are_for_dense_layers():
+def test_qlora_needs_dense_layers():
     for model in (MOE_MODEL, replace(TINY, mla=MLA)):
         assert refusals(plan(model=model, workload=replace(WORKLOAD, train="lora"))) == ()
         found = refusals(plan(model=model, workload=replace(WORKLOAD, train="qlora")))
         assert any(text.startswith("train qlora: this runtime has 4-bit weights in dense layers") for text in found)
 
 
-def test_asking_costs_no_import_of_torch():
+def test_checking_capabilities_does_not_import_torch():
     code = "import sys, strategist_runtime.capability, strategist_runtime.process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("cut", [(3, 3), (1, 1, 1), (2, 0)])
-def test_layers_of_stages_must_make_up_the_model(cut):
+@pytest.mark.parametrize("stages", [(3, 3), (1, 1, 1), (2, 0)])
+def test_stage_layers_must_sum_to_the_models_layers(stages):
     even = plan(layout=Layout(pp=2))
-    (text,) = refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=cut)))
-    assert text.startswith(f"pipeline_layers {cut}: 2 stages share 2 layers")
+    (text,) = refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=stages)))
+    assert text.startswith(f"pipeline_layers {stages}: 2 stages share 2 layers")
     assert refusals(replace(even, estimate=replace(even.estimate, pipeline_layers=(1, 1)))) == ()
 
 
 FLOAT8 = {"workload": replace(WORKLOAD, precision="bf16"), "knobs": Knobs(float8="rowwise")}
 HALF = replace(WORKLOAD, precision="fp16")
-BESIDE = Knobs(optimizer_in_backward=True, offload="optimizer")
+IN_BACKWARD = Knobs(optimizer_in_backward=True, offload="optimizer")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ BESIDE = Knobs(optimizer_in_backward=True, offload="optimizer")
         ),
         *(
             (
-                {"workload": replace(WORKLOAD, optimizer=name), "knobs": BESIDE},
+                {"workload": replace(WORKLOAD, optimizer=name), "knobs": IN_BACKWARD},
                 f"optimizer_in_backward True, optimizer {name}: a thread ",
             )
             for name in ("muon", "adamw8bit")
@@ -187,15 +187,15 @@ BESIDE = Knobs(optimizer_in_backward=True, offload="optimizer")
         ),
     ],
 )
-def test_what_would_be_wrong_without_a_word_is_refused(settings, words):
+def test_settings_that_torch_would_silently_run_wrong_are_refused(settings, words):
     assert any(text.startswith(words) for text in refusals(plan(**settings)))
 
 
-def test_float8_runs_on_whole_pieces():
+def test_float8_with_sizes_divisible_by_16_is_accepted():
     assert refusals(plan(**FLOAT8)) == ()
 
 
-def test_libraries_beside_torch_are_asked_for_before_anything_starts():
+def test_missing_libraries_are_reported_before_the_start():
     plans = (plan(**FLOAT8), plan(workload=replace(WORKLOAD, optimizer="adamw8bit")))
     code = "import sys; sys.modules['torchao'] = None\n"
     for each in plans:
@@ -208,7 +208,7 @@ def test_libraries_beside_torch_are_asked_for_before_anything_starts():
     assert "optimizer adamw8bit: needs torchao" in second
 
 
-def test_async_tensor_parallelism_needs_memory_that_peers_can_read():
+def test_async_tp_needs_cuda_devices():
     settings = {
         "layout": Layout(tp=2),
         "knobs": Knobs(sequence_parallel=True, compile=True),
@@ -219,11 +219,11 @@ def test_async_tensor_parallelism_needs_memory_that_peers_can_read():
     assert refusals(plan(**settings, kind="cuda")) == ()
 
 
-def test_so_it_needs_several_gpus():
-    asked = plan(
+def test_async_tp_is_refused_for_ranks_that_share_a_gpu():
+    gpu_plan = plan(
         layout=Layout(tp=2), knobs=Knobs(sequence_parallel=True, compile=True), options=Options(async_tp=True), kind="cuda"
     )
-    shared = replace(asked, cluster=replace(asked.cluster, devices_share_one_gpu=True))
+    shared = replace(gpu_plan, cluster=replace(gpu_plan.cluster, devices_share_one_gpu=True))
     (text,) = refusals(shared)
     assert text.startswith("async_tp True, devices_share_one_gpu True: ")
     plain = replace(shared, candidate=replace(shared.candidate, options=Options()))

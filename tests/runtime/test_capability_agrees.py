@@ -1,4 +1,4 @@
-"""The deciding half's profile of a back end and the runtime say the same of whole plans: over many random legal ones."""
+"""Random legal plans are accepted by the back end's profile exactly if the runtime accepts them."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ from strategist.search.space_constraints import SpaceConstraints
 from .plans import GROUPED, TINY, cluster, plan
 
 PLANS, EACH = 1500, 6
-"""In all, and of one space."""
+"""Number of plans in total, and per space."""
 
 EXPERTS = MoEShape(experts=4, experts_per_token=2, expert_ffn_size=16)
 LATENT = MLAShape(query_rank=8, key_value_rank=8, rope_head_size=4, nope_head_size=4, value_head_size=4)
@@ -44,19 +44,19 @@ MODELS = (
 KINDS = {"train": (*TRAIN_MODES, "full"), "precision": (*PRECISIONS, "bf16"), "optimizer": OPTIMIZERS}
 OPEN = tuple(name for name in CONVERGENCE if name not in ("optimizer", "global_batch"))
 LIBRARY = "which is not installed"
-"""What a machine lacks is none of the profile's business."""
+"""Missing libraries of a machine are not part of the profile."""
 
 
 def blocks(model, on, workload, fixed):
-    """The space with all that may change convergence, but for what is fixed, which keeps it small."""
+    """The space with all settings that may change convergence, limited by the fixed ones."""
     try:
         return space(model, on, workload, SpaceConstraints(allow=OPEN, fix=fixed))
-    except InputError:  # a law forbids what is fixed here
+    except InputError:  # the fixed settings are illegal here
         return []
 
 
 def legal_plans():
-    """Plans of all kinds that break no law."""
+    """Legal plans of all kinds."""
     draw = Random(0)
     clusters = [cluster(devices, kind=kind) for devices in (2, 4) for kind in ("cpu", "cuda")]
     often = [{name: value} for name in CONVERGENCE_KNOBS for value in CHOICES[name]]
@@ -76,7 +76,7 @@ def legal_plans():
 
 
 def with_options(chosen, draw) -> Candidate:
-    """Some options otherwise than by default."""
+    """The candidate with random values for some options."""
     return with_settings(chosen, {name: draw.choice(OPTION_CHOICES[name]) for name in draw.sample(list(OPTION_CHOICES), 6)})
 
 
@@ -85,22 +85,27 @@ def plans():
     return legal_plans()
 
 
-def said(backend, each):
-    """What the profile refuses of a plan."""
+def profile_refusals(backend, each):
+    """The refusals of a plan by the profile."""
     facts = situation_facts(each.model, each.cluster, each.workload)
     return load_backend(backend).refusals(each.candidate, each.model, each.workload, facts)
 
 
-def test_a_plan_runs_on_the_native_back_end_where_the_runtime_refuses_nothing(plans):
-    met = Counter()
+def test_native_profile_and_runtime_refuse_the_same_plans(plans):
+    counts = Counter()
     for each in plans:
         own = [text for text in refusals(each) if LIBRARY not in text]
-        assert bool(said("native", each)) == bool(own), (said("native", each), own, each.candidate, each.workload)
-        met[bool(own)] += 1
-    assert min(met.values()) > PLANS / 5
+        assert bool(profile_refusals("native", each)) == bool(own), (
+            profile_refusals("native", each),
+            own,
+            each.candidate,
+            each.workload,
+        )
+        counts[bool(own)] += 1
+    assert min(counts.values()) > PLANS / 5
 
 
-def test_each_condition_of_the_profile_is_met_by_one_of_them(plans):
+def test_each_condition_of_the_profile_holds_for_some_plan(plans):
     known = [
         {**situation_facts(each.model, each.cluster, each.workload), **row_of(each.candidate, each.accumulation)} for each in plans
     ]
@@ -108,11 +113,11 @@ def test_each_condition_of_the_profile_is_met_by_one_of_them(plans):
         assert any(scalar(refusal.when, facts) is True for facts in known), refusal.when.text
 
 
-def test_so_does_one_with_a_model_of_transformers(plans, tmp_path):
+def test_transformers_profile_and_runtime_refuse_the_same_plans(plans, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": 2}), encoding="utf-8")
-    settings, met = TrialSettings(hugging_face=str(tmp_path)), Counter()
+    settings, counts = TrialSettings(hugging_face=str(tmp_path)), Counter()
     for each in plans:
         own = [text for text in refusals(each, settings) if LIBRARY not in text and "plan again with --model" not in text]
-        assert bool(said("transformers", each)) == bool(own), (said("transformers", each), own)
-        met[bool(own)] += 1
-    assert min(met.values()) > PLANS / 50
+        assert bool(profile_refusals("transformers", each)) == bool(own), (profile_refusals("transformers", each), own)
+        counts[bool(own)] += 1
+    assert min(counts.values()) > PLANS / 50

@@ -1,4 +1,4 @@
-"""What only a device shows: each technique trains there as one process does on the CPU, and what ends a trial there."""
+"""Tests that need a GPU: each technique trains there like a single process on the CPU, and failures of trials."""
 
 from dataclasses import replace
 from functools import cache
@@ -23,7 +23,7 @@ EXPERTS = replace(MODEL, moe=MoEShape(experts=4, experts_per_token=2, expert_ffn
 WORK = replace(WORKLOAD, seq_len=64, global_batch=4, precision="bf16")
 DEVICE = "cuda"
 NEAR = 0.02
-"""How far losses in bf16 may be from each other; those in float8 three times as far."""
+"""Relative tolerance of bf16 losses; three times as much for float8."""
 
 TECHNIQUES = {
     "compile": {"knobs": Knobs(micro_batch=2, compile=True)},
@@ -34,8 +34,8 @@ TECHNIQUES = {
     "qlora": {"workload": replace(WORK, train="qlora")},
     "offload all": {"knobs": Knobs(offload="all")},
     "offload all in backward": {"knobs": Knobs(offload="all", optimizer_in_backward=True)},
-    "late update": {"knobs": Knobs(offload="streamed", recompute="full", async_optimizer_step=True)},
-    "experts in one matmul": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
+    "async optimizer step": {"knobs": Knobs(offload="streamed", recompute="full", async_optimizer_step=True)},
+    "grouped gemm": {"model": EXPERTS, "options": Options(grouped_gemm=True)},
 }
 
 SHARED = {
@@ -55,41 +55,41 @@ SHARED = {
 
 def trained(folder, kind, settings=SHORT, **parts):
     folder.mkdir(exist_ok=True)
-    asked = plan(**{"model": MODEL, "workload": WORK, "kind": kind, **parts})
-    code, record, errors = run_alone(asked, folder, settings)
+    trial_plan = plan(**{"model": MODEL, "workload": WORK, "kind": kind, **parts})
+    code, record, errors = run_alone(trial_plan, folder, settings)
     assert code == 0, errors
     return record
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
-def test_a_technique_trains_as_it_does_on_the_cpu(name, tmp_path):
+def test_a_technique_trains_on_a_gpu_like_on_the_cpu(name, tmp_path):
     parts = TECHNIQUES[name]
     knobs = replace(parts.get("knobs", Knobs()), compile=False, float8="none")
-    here = trained(tmp_path / "device", DEVICE, **parts)
-    there = trained(tmp_path / "cpu", "cpu", **{**parts, "knobs": knobs})
-    np.testing.assert_allclose(here.losses, there.losses, rtol=3 * NEAR if "float8" in name else NEAR)
-    assert here.peak_memory_bytes > 0
+    on_gpu = trained(tmp_path / "device", DEVICE, **parts)
+    on_cpu = trained(tmp_path / "cpu", "cpu", **{**parts, "knobs": knobs})
+    np.testing.assert_allclose(on_gpu.losses, on_cpu.losses, rtol=3 * NEAR if "float8" in name else NEAR)
+    assert on_gpu.peak_memory_bytes > 0
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def reference(tmp_path_factory):
     """The losses of one process on the CPU, by model."""
     return cache(lambda model: trained(tmp_path_factory.mktemp("cpu"), "cpu", model=model).losses)
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_ranks_that_share_the_gpu_train_as_one_process_does(name, alone, tmp_path):
-    asked = plan(**{"model": MODEL, "workload": WORK, "kind": DEVICE, **SHARED[name]})
-    asked = replace(asked, cluster=replace(asked.cluster, devices_share_one_gpu=True)).identified()
-    done = forked(asked.candidate.layout.world_size, trial_arguments(asked, tmp_path))
+def test_ranks_that_share_a_gpu_train_like_a_single_process(name, reference, tmp_path):
+    trial_plan = plan(**{"model": MODEL, "workload": WORK, "kind": DEVICE, **SHARED[name]})
+    trial_plan = replace(trial_plan, cluster=replace(trial_plan.cluster, devices_share_one_gpu=True)).identified()
+    done = forked(trial_plan.candidate.layout.world_size, trial_arguments(trial_plan, tmp_path))
     assert done.returncode == 0, done.stderr
     found = records(tmp_path)
     losses = next(record.losses for record in found if record.losses)
-    np.testing.assert_allclose(losses, alone(asked.model), rtol=NEAR)
+    np.testing.assert_allclose(losses, reference(trial_plan.model), rtol=NEAR)
     assert all(record.communication_seconds > 0 for record in found)
 
 
-def test_a_training_goes_on_from_its_checkpoint(tmp_path):
+def test_a_gpu_training_resumes_from_its_checkpoint(tmp_path):
     training = TrialSettings(total_steps=6, save=str(tmp_path / "saved"), save_every=3)
     whole = trained(tmp_path / "whole", DEVICE, replace(training, save=""))
     for offload, option in (("none", "async_pinned"), ("all", "sync")):
@@ -100,16 +100,16 @@ def test_a_training_goes_on_from_its_checkpoint(tmp_path):
         np.testing.assert_allclose((*first.losses, *then.losses), whole.losses, rtol=NEAR)
 
 
-def test_a_trial_without_memory_ends_as_one(tmp_path):
+def test_a_gpu_trial_without_enough_memory_ends_with_oom(tmp_path):
     large = replace(MODEL, hidden_size=2048, head_size=512, ffn_size=8192)
-    asked = plan(model=large, workload=WORK, kind=DEVICE, memory_bytes=2**28)
-    code, record, _ = run_alone(asked, tmp_path)
+    trial_plan = plan(model=large, workload=WORK, kind=DEVICE, memory_bytes=2**28)
+    code, record, _ = run_alone(trial_plan, tmp_path)
     assert (code, record.outcome) == (77, Outcome.OOM)
 
 
-def test_segments_that_grow_hold_the_same_tensors(tmp_path):
-    asked = plan(model=MODEL, workload=WORK, kind=DEVICE, options=Options(expandable_segments=True))
-    process = start_alone(trial_arguments(asked, tmp_path), **environment(asked))  # read when torch is imported
+def test_expandable_segments_change_neither_losses_nor_peak_memory(tmp_path):
+    trial_plan = plan(model=MODEL, workload=WORK, kind=DEVICE, options=Options(expandable_segments=True))
+    process = start_alone(trial_arguments(trial_plan, tmp_path), **environment(trial_plan))  # torch reads the variable at import
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     (found,) = records(tmp_path)
@@ -119,7 +119,7 @@ def test_segments_that_grow_hold_the_same_tensors(tmp_path):
     assert found.peak_memory_bytes == pytest.approx(usual.peak_memory_bytes, rel=0.02)
 
 
-def test_a_machine_with_a_device_is_profiled(tmp_path):
+def test_a_machine_with_a_gpu_is_profiled(tmp_path):
     process = start_alone(["strategist_runtime.machine.profile", "--out", str(tmp_path), "--device", DEVICE])
     _, errors = process.communicate(timeout=280)
     assert process.returncode == 0, errors
@@ -135,9 +135,9 @@ def test_a_machine_with_a_device_is_profiled(tmp_path):
     ],
     ids=["pp", "tp", "ep"],
 )
-def test_a_rank_of_many_runs_alone(layout, parts, tmp_path):
-    asked = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})
-    done = forked(1, [*trial_arguments(asked, tmp_path), "--shadow", "1"])
+def test_a_shadow_rank_runs_on_a_gpu(layout, parts, tmp_path):
+    trial_plan = plan(**{"layout": layout, "model": MODEL, "workload": WORK, "kind": DEVICE, **parts})
+    done = forked(1, [*trial_arguments(trial_plan, tmp_path), "--shadow", "1"])
     assert done.returncode == 0, done.stderr
     (record,) = records(tmp_path)
     assert record.compute_seconds > 0

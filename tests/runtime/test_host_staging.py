@@ -1,4 +1,6 @@
-"""Ranks that share a GPU exchange copies in host memory: so plans train as one process does, and trials show what they exchange."""
+"""Ranks that share a GPU exchange messages through host memory: plans train like a single process, and trials record their
+traffic.
+"""
 
 import json
 
@@ -22,8 +24,8 @@ WORLD = 2
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """What each case and each reference showed, by name."""
+def results(tmp_path_factory):
+    """Results of each case and each reference, by name."""
     folder = tmp_path_factory.mktemp("staged")
     references = {reference(CASES[name], name) for name in CHOSEN}
     found = {}
@@ -36,13 +38,13 @@ def shown(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_plan_trains_as_one_process_does(name, shown):
-    compare(name, shown[name], lambda other, _: shown[other])
+def test_a_staged_plan_trains_like_a_single_process(name, results):
+    compare(name, results[name], lambda other, _: results[other])
 
 
-def test_a_trial_shows_what_its_ranks_exchange(tmp_path):
-    asked = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True))
-    done = forked(4, ["runtime.staged_rank", *trial_arguments(asked, tmp_path)])
+def test_a_staged_trial_records_its_traffic(tmp_path):
+    trial_plan = plan(layout=Layout(pp=2, tp=2), knobs=Knobs(sequence_parallel=True))
+    done = forked(4, ["runtime.staged_rank", *trial_arguments(trial_plan, tmp_path)])
     assert done.returncode == 0, done.stderr
     found = records(tmp_path)
     assert [record.outcome for record in found] == [Outcome.OK] * 4

@@ -1,4 +1,4 @@
-"""Every technique and every mixture trains as one process does: losses, gradient norms, and all gradients of the first step."""
+"""Every technique and combination trains like a single process: losses, gradient norms, and all gradients of the first step."""
 
 import json
 from functools import cache
@@ -15,9 +15,9 @@ from .techniques import in_every_run
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
-NOTHING = 1e-5
-"""Of the whole gradient's norm: what is smaller is rounding, such as the gradient of the keys' biases in a model without rotary
-positions, in which a bias moves all scores of a query alike. Kernels of another processor round otherwise."""
+NEGLIGIBLE = 1e-5
+"""Relative to the norm of all gradients: smaller values are rounding, such as the gradient of key biases in a model without rotary
+positions, where a bias shifts all scores of a query equally. Kernels of another processor round differently."""
 
 CASES = {name: plan for name, plan in cases() if not name.startswith("reference")}
 IN_EVERY_RUN = in_every_run()
@@ -27,17 +27,17 @@ CHOSEN = [
     *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS[::2]),
     *(pytest.param(name, marks=[pytest.mark.full, pytest.mark.weekly]) for name in OTHERS[1::2]),
 ]
-"""Every technique and kind of mixture has a case in every run; of the others the full run has every second one."""
+"""Every technique and combination has a case in every run; the full run has every second of the others."""
 FUSED = "compile fsdp full"
-NEWER = {"float8 rowwise fsdp"} if tuple(map(int, version("torch").split(".")[:2])) < (2, 12) else set()
-"""torch 2.11 multiplies float8 with a scale for each row on GPUs only."""
+UNSUPPORTED = {"float8 rowwise fsdp"} if tuple(map(int, version("torch").split(".")[:2])) < (2, 12) else set()
+"""torch 2.11 supports rowwise float8 matmuls on GPUs only."""
 
 
 @pytest.fixture(scope="session")
-def shown(request, tmp_path_factory):
-    """What each chosen case showed, by name; all cases of one world size share their processes."""
+def results(request, tmp_path_factory):
+    """Results of each chosen case, by name; all cases of one world size share their processes."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
-    chosen = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")} - NEWER
+    chosen = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")} - UNSUPPORTED
     wanted = {reference(CASES[name], name) for name in {*chosen, FUSED}}
 
     @cache
@@ -48,7 +48,7 @@ def shown(request, tmp_path_factory):
 
     @cache
     def of_world(world):
-        done, target = ran(world)  # apart, so that what fails fails once for all of its cases
+        done, target = ran(world)  # separate, so that a failed run fails once for all of its cases
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(target.read_text(encoding="utf-8"))
 
@@ -61,37 +61,37 @@ def reference(plan, name):
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_parallel_run_trains_as_one_process_does(name, shown):
-    if name in NEWER:
-        pytest.skip("torch 2.11 multiplies float8 with a scale for each row on GPUs only")
-    compare(name, shown(name, CASES[name].candidate.layout.world_size), shown)
+def test_a_parallel_run_trains_like_a_single_process(name, results):
+    if name in UNSUPPORTED:
+        pytest.skip("torch 2.11 supports rowwise float8 matmuls on GPUs only")
+    compare(name, results(name, CASES[name].candidate.layout.world_size), results)
 
 
 @pytest.mark.engine("torchrun")
 @pytest.mark.full
-def test_so_does_one_with_fused_kernels_where_there_is_a_compiler(shown, tmp_path):
+def test_a_run_with_inductor_kernels_trains_like_a_single_process(results, tmp_path):
     done = torchrun(2, ["runtime.parity_rank", str(tmp_path / "fused.json"), FUSED], timeout=190)
     assert done.returncode == 0, done.stdout + done.stderr
-    compare(FUSED, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[FUSED], shown)
+    compare(FUSED, json.loads((tmp_path / "fused.json").read_text(encoding="utf-8"))[FUSED], results)
 
 
-def compare(name, found, shown):
+def compare(name, found, results):
     plan = CASES[name]
-    wanted = shown(reference(plan, name), 1)
+    wanted = results(reference(plan, name), 1)
     loss_tolerance, gradient_tolerance = TOLERANCES[rounding(plan)]
     np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=loss_tolerance)
     np.testing.assert_allclose(found["grad_norms"], wanted["grad_norms"], rtol=gradient_tolerance)
     if plan.candidate.knobs.optimizer_in_backward:
-        assert found["gradients"] == {}  # each was freed when it had been used
+        assert found["gradients"] == {}  # gradients are freed after their update
         return
     assert found["gradients"].keys() == wanted["gradients"].keys()
     for parameter, gradient in wanted["gradients"].items():
-        scale = max(np.abs(gradient).max(), NOTHING * wanted["grad_norms"][0])
+        scale = max(np.abs(gradient).max(), NEGLIGIBLE * wanted["grad_norms"][0])
         np.testing.assert_allclose(
             found["gradients"][parameter], gradient, rtol=0, atol=gradient_tolerance * scale, err_msg=parameter
         )
 
 
-def test_the_reference_learns_something_else_each_step(shown):
-    losses = shown("reference tiny adamw", 1)["losses"]
+def test_losses_of_the_reference_differ_between_steps(results):
+    losses = results("reference tiny adamw", 1)["losses"]
     assert len(set(losses)) == len(losses)

@@ -1,4 +1,4 @@
-"""The types in which things lie; and on a GPU, that each of them runs and trains as on CPU."""
+"""Dtypes of parameters, gradients and states; on a GPU, each precision trains like on the CPU."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def losses(trainer):
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("fp16", torch.float32), ("bf16-true", torch.bfloat16)])
-def test_parameters_gradients_and_states_lie_in_one_type(precision, dtype):
+def test_parameters_gradients_and_states_have_one_dtype(precision, dtype):
     trainer = trainer_of(precision=precision)
     trainer.accumulate(trainer.batch(0))
     parameters = list(trainer.parameters())
@@ -58,12 +58,12 @@ def test_parameters_gradients_and_states_lie_in_one_type(precision, dtype):
     ],
     ids=str,
 )
-def test_a_gpu_trains_as_the_cpu_does(settings):
+def test_training_on_a_gpu_equals_training_on_the_cpu(settings):
     np.testing.assert_allclose(losses(trainer_of(torch.device("cuda"), **settings)), losses(trainer_of(**settings)), rtol=2e-3)
 
 
 @pytest.mark.gpu
-def test_states_on_the_host_take_no_memory_of_the_gpu():
+def test_offloaded_states_are_not_in_gpu_memory():
     def states(**knobs):
         trainer = trainer_of(torch.device("cuda"), **knobs)
         losses(trainer)

@@ -1,4 +1,4 @@
-"""Memory as the kernel counts it, in a process of its own."""
+"""Memory of a process as the kernel counts it."""
 
 import subprocess
 import sys
@@ -19,12 +19,12 @@ except MemoryError:
 """
 
 
-def test_memory_beyond_the_capacity_is_not_given_until_released():
+def test_allocations_beyond_the_limit_fail_until_it_is_released():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "held and released\n", done.stderr
 
 
-def test_memory_of_a_process_is_counted_in_bytes():
+def test_process_memory_is_measured_in_bytes():
     size, before = 64 * 2**20, data_bytes()
     kept = bytearray(size)
     assert size <= data_bytes() - before < 1.5 * size
@@ -43,5 +43,5 @@ def test_memory_of_a_process_is_counted_in_bytes():
         (ValueError("can't allocate memory"), False),
     ],
 )
-def test_failed_allocations_are_told_from_other_errors(error, expected):
+def test_failed_allocations_are_distinguished_from_other_errors(error, expected):
     assert is_out_of_memory(error) == expected

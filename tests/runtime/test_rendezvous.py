@@ -1,4 +1,4 @@
-"""Ranks of one machine meet over loopback, by a port that rank 0 leaves in their folder."""
+"""Ranks of one machine meet over loopback, at a port that rank 0 writes into their folder."""
 
 import os
 import subprocess
@@ -17,9 +17,9 @@ from pathlib import Path
 import torch.distributed as dist
 from strategist_runtime.rendezvous import join_process_group
 join_process_group(Path(sys.argv[1]), "cpu", float(sys.argv[2]))
-heard = [None] * dist.get_world_size()
-dist.all_gather_object(heard, dist.get_rank())
-print(heard, flush=True)
+received = [None] * dist.get_world_size()
+dist.all_gather_object(received, dist.get_rank())
+print(received, flush=True)
 dist.barrier()
 """
 
@@ -33,17 +33,17 @@ def rank(number: int, folder: Path, timeout_seconds: float, **variables: str) ->
 
 
 @pytest.mark.full
-def test_they_need_no_address_and_leave_nothing(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.port-0-0").write_text("1")  # of an attempt that died on its way
+def test_ranks_meet_without_an_address_and_leave_no_file(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.port-0-0").write_text("1")  # left by an earlier attempt that died
     attempt = {"TORCHELASTIC_RUN_ID": "a/b", "TORCHELASTIC_RESTART_COUNT": "1"}
     ranks = [rank(number, tmp_path, 60.0, **attempt) for number in (1, 0)]
-    said = [process.communicate(timeout=100) for process in ranks]
-    assert [out for out, _ in said] == ["[0, 1]\n"] * 2, said
+    outputs = [process.communicate(timeout=100) for process in ranks]
+    assert [out for out, _ in outputs] == ["[0, 1]\n"] * 2, outputs
     assert os.listdir(tmp_path) == ["rank-0.port-0-0"]
 
 
 @pytest.mark.full
-def test_a_rank_whose_first_never_comes_gives_up(tmp_path: Path) -> None:
+def test_a_rank_gives_up_if_rank_0_does_not_appear(tmp_path: Path) -> None:
     alone = rank(1, tmp_path, 0.5)
     _, errors = alone.communicate(timeout=100)
     assert alone.returncode == 1

@@ -1,4 +1,4 @@
-"""The auxiliary loss of experts as the configuration of a model asks for it, beside a loop of transformers."""
+"""The auxiliary router loss as a model's configuration requests it, compared with a training loop of transformers."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -24,7 +24,7 @@ STEPS = 20
 
 
 def folder_of(kind, path, **settings):
-    """A model with first values, in which no token is padding."""
+    """A model with initial weights and without padding tokens."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **{**SIZES[kind], "pad_token_id": None}, **settings)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(path)
@@ -32,19 +32,19 @@ def folder_of(kind, path, **settings):
 
 
 def trainer_of(folder, **settings):
-    """Our trainer of the model in a folder."""
+    """Our trainer for the model of a folder."""
     chosen = plan(model=read_config(Path(folder)), knobs=Knobs(micro_batch=8))
     return make_trainer(chosen, TrialSettings(**settings), Meshes(), torch.device("cpu"))
 
 
 def trained(trainer):
-    """Losses of our trainer, and what it read."""
+    """Losses of our trainer, and its batches."""
     batches = [trainer.batch(index) for index in range(STEPS)]
     return [trainer.step(batch).loss for batch in batches], batches
 
 
-def looped(model, batches, coefficient):
-    """Those of a loop over transformers' model with its own auxiliary loss."""
+def transformers_losses(model, batches, coefficient):
+    """Losses of a training loop over transformers' model with its own auxiliary loss."""
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
     for batch in batches:
         found = model(batch.tokens, output_router_logits=True)
@@ -58,20 +58,20 @@ def looped(model, batches, coefficient):
     return losses
 
 
-def test_without_output_router_logits_nothing_is_added_as_in_transformers(tmp_path):
+def test_without_output_router_logits_there_is_no_auxiliary_loss(tmp_path):
     folder = folder_of("mixtral", tmp_path, router_aux_loss_coef=0.02)
     losses, batches = trained(trainer_of(folder, weights=folder))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    assert losses == pytest.approx(looped(model, batches, 0.0), rel=1e-6)
+    assert losses == pytest.approx(transformers_losses(model, batches, 0.0), rel=1e-6)
 
 
-def test_the_own_code_of_a_model_adds_its_own_loss(tmp_path):
+def test_a_transformers_model_adds_its_own_auxiliary_loss(tmp_path):
     folder = folder_of("mixtral", tmp_path, router_aux_loss_coef=0.02, output_router_logits=True)
     trainer = trainer_of(folder, hugging_face=folder)
     with_loss, without = (deepcopy(trainer.parts[0].model) for _ in range(2))
     losses, batches = trained(trainer)
-    assert losses == pytest.approx(looped(with_loss, batches, 0.02), rel=1e-6)
-    assert losses != pytest.approx(looped(without, batches, 0.0), rel=1e-6)
+    assert losses == pytest.approx(transformers_losses(with_loss, batches, 0.02), rel=1e-6)
+    assert losses != pytest.approx(transformers_losses(without, batches, 0.0), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_own_code_of_a_model_adds_its_own_loss(tmp_path):
         ("deepseek_v3", {}, 0.0),
     ],
 )
-def test_coefficients_are_read_from_the_configuration(tmp_path, kind, settings, coefficient):
-    """Of three layers and two experts a token; ours is for each layer, and 1 where theirs, for all layers, is 2."""
+def test_auxiliary_loss_coefficients_are_read_from_the_configuration(tmp_path, kind, settings, coefficient):
+    """Three layers and two experts per token; ours applies to each layer and is 1 where theirs, for all layers, is 2."""
     transformers.AutoConfig.for_model(kind, **SIZES[kind], **settings).save_pretrained(tmp_path)
     assert read_config(tmp_path).moe.balance_coefficient == pytest.approx(coefficient)

@@ -1,4 +1,4 @@
-"""Models of transformers train on two ranks as on one, with the weights that lie in their files, by their own code."""
+"""Models of transformers train on two ranks like on one, with the weights of their files and their own code."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def config_of(kind):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A folder for each model type; that of Qwen 3 holds weights, in several files."""
+    """A folder for each model type; that of Qwen 3 has weights, in several files."""
     path = tmp_path_factory.mktemp("transformers")
     for kind in SHAPES:
         config_of(kind).save_pretrained(path / kind)
@@ -60,8 +60,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shown(request, folder):
-    """What each chosen case showed on one rank and on two; all share their processes."""
+def results(request, folder):
+    """Results of each chosen case on one rank and on two; all cases share their processes."""
     items = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
     chosen = sorted({name for item in items for name in item.callspec.params.values() if name in {*CASES, *EXPORTED}})
     for world in (1, 2):
@@ -71,8 +71,8 @@ def shown(request, folder):
 
 
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in CASES])
-def test_two_ranks_train_as_one_does(name, shown):
-    wanted, found = (of_world[name] for of_world in shown)
+def test_two_ranks_train_like_one(name, results):
+    wanted, found = (of_world[name] for of_world in results)
     np.testing.assert_allclose(found["losses"], wanted["losses"], rtol=EXACT)
     np.testing.assert_allclose(found["grad_norms"], wanted["grad_norms"], rtol=EXACT)
     assert found["gradients"].keys() == wanted["gradients"].keys()
@@ -82,19 +82,19 @@ def test_two_ranks_train_as_one_does(name, shown):
 
 
 @pytest.mark.parametrize("kind", ["gemma2", pytest.param("qwen3", marks=pytest.mark.full)])
-@pytest.mark.usefixtures("shown")
-def test_what_two_ranks_write_transformers_reads_as_what_one_rank_writes(kind, folder):
-    alone, both = (
+@pytest.mark.usefixtures("results")
+def test_weights_exported_by_two_ranks_equal_those_exported_by_one(kind, folder):
+    single, both = (
         AutoModelForCausalLM.from_pretrained(folder / f"{kind} of {world}", output_loading_info=True) for world in (1, 2)
     )
-    assert not alone[1]["missing_keys"]
-    assert not alone[1]["unexpected_keys"]
-    wanted = dict(alone[0].named_parameters())
+    assert not single[1]["missing_keys"]
+    assert not single[1]["unexpected_keys"]
+    wanted = dict(single[0].named_parameters())
     for name, parameter in both[0].named_parameters():
         torch.testing.assert_close(parameter, wanted[name], rtol=EXACT, atol=1e-6)
 
 
-def test_loaded_weights_are_those_of_transformers(folder):
+def test_loaded_weights_give_the_logits_of_transformers(folder):
     place = str(folder / "qwen3")
     settings = TrialSettings(hugging_face=place, weights=place)
     made = make_trainer(plan(model=shape_of("qwen3"), workload=WORKLOAD), settings, Meshes(), torch.device("cpu"))
@@ -113,26 +113,26 @@ def test_a_folder_without_the_weights_of_its_model_is_refused(folder):
         made_of(folder, "gpt2", weights=str(folder / "qwen3"))
 
 
-def test_models_without_linears_take_no_adapters(folder):
+def test_lora_is_refused_for_models_without_linear_modules(folder):
     with pytest.raises(InputError, match="finds no linear"):
         made_of(folder, "gpt2", workload=replace(WORKLOAD, train="lora"))
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_a_configuration_agrees_with_its_own_shape(kind, folder):
+def test_a_configuration_matches_its_own_shape(kind, folder):
     assert list(disagreements(shape_of(kind), str(folder / kind))) == []
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("layers", 3), ("hidden_size", 64), ("heads", 8), ("ffn_size", 128), ("vocab_size", 65)]
 )
-def test_one_line_says_where_it_does_not(field, value, folder):
+def test_a_mismatch_of_shape_and_configuration_is_a_one_line_error(field, value, folder):
     with pytest.raises(InputError) as caught:
         check_architecture(str(folder / "gemma2"), replace(shape_of("gemma2"), **{field: value}))
     assert f"model gemma2 has {field} {value}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_configuration_is_named(tmp_path):
+def test_a_folder_without_a_configuration_is_an_error(tmp_path):
     with pytest.raises(FileError, match=r"config\.json"):
         check_architecture(str(tmp_path), shape_of("llama"))

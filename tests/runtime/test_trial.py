@@ -1,4 +1,4 @@
-"""A trial as torchrun starts it: what each rank leaves behind, however it ends."""
+"""A trial as started by torchrun: the records that each rank leaves, however the trial ends."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ LONG = TrialSettings(steps=100_000, warmup_steps=1, step_timeout_seconds=3)
 
 
 def wait_for(path: Path, words: str) -> None:
-    """Until the file holds ``words``; the test's own timeout ends it otherwise."""
+    """Waits until the file contains ``words``; otherwise the test's timeout ends it."""
     while not path.exists() or words not in path.read_text(encoding="utf-8"):
         time.sleep(0.02)
 
@@ -61,7 +61,7 @@ def test_progress_has_a_line_for_each_step(tmp_path):
     assert [line["loss"] for line in lines] == list(record.losses)
 
 
-def test_the_loss_falls(tmp_path):
+def test_the_loss_decreases(tmp_path):
     settings = TrialSettings(steps=40, warmup_steps=0, learning_rate=1e-2)
     _, record, _ = run_alone(plan(knobs=Knobs(micro_batch=8)), tmp_path, settings)
     assert record.losses[-1] < 0.75 * record.losses[0]
@@ -75,7 +75,7 @@ def test_a_plan_beyond_the_memory_of_its_device_runs_out_of_memory(tmp_path):
     assert record.phase in ("build", "warm-up")
 
 
-def test_the_same_plan_runs_where_there_is_memory(tmp_path):
+def test_the_same_plan_runs_with_enough_memory(tmp_path):
     large = plan(model=replace(TINY, hidden_size=512, ffn_size=2048), memory_bytes=256 * MIB)
     code, record, errors = run_alone(large, tmp_path)
     assert (code, record.outcome) == (0, Outcome.OK), errors
@@ -91,7 +91,7 @@ def test_a_rank_out_of_memory_ends_its_peers(tmp_path):
 
 
 @pytest.mark.engine("torchrun")
-def test_training_that_diverges_is_nan(tmp_path):
+def test_a_diverging_training_ends_with_nan(tmp_path):
     settings = TrialSettings(steps=20, learning_rate=1e30)
     sgd = plan(workload=replace(WORKLOAD, optimizer="sgd"))
     code, record, _ = run_alone(sgd, tmp_path, settings)
@@ -107,17 +107,17 @@ def test_a_plan_that_cannot_run_is_refused_before_torch_is_imported(tmp_path):
     assert errors == ""
 
 
-def test_variables_that_the_plan_wants_and_nobody_set_are_refused(tmp_path):
-    wanting = plan(kind="cuda", options=Options(nccl_algorithm="ring", cuda_connections=1))
-    code, record, _ = run_alone(wanting, tmp_path, NCCL_ALGO="Tree")
+def test_missing_environment_variables_of_the_plan_are_refused(tmp_path):
+    with_variables = plan(kind="cuda", options=Options(nccl_algorithm="ring", cuda_connections=1))
+    code, record, _ = run_alone(with_variables, tmp_path, NCCL_ALGO="Tree")
     assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "spawn")
     assert record.message.endswith("start the ranks with NCCL_ALGO=Ring CUDA_DEVICE_MAX_CONNECTIONS=1")
-    _, record, _ = run_alone(wanting, tmp_path, NCCL_ALGO="Ring", CUDA_DEVICE_MAX_CONNECTIONS="1")
+    _, record, _ = run_alone(with_variables, tmp_path, NCCL_ALGO="Ring", CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert "NCCL_ALGO" not in record.message
 
 
 @pytest.mark.full
-def test_a_compiled_layer_keeps_no_more_than_its_budget(tmp_path):
+def test_budget_recomputation_reduces_the_peak(tmp_path):
     wide = replace(TINY, hidden_size=64, ffn_size=128, layers=4)
     peaks = []
     for knobs in (Knobs(), Knobs(recompute="budget", recompute_budget_percent=10)):
@@ -125,25 +125,25 @@ def test_a_compiled_layer_keeps_no_more_than_its_budget(tmp_path):
         code, record, errors = run_alone(budgeted, tmp_path, **NO_COMPILER)
         assert code == 0, errors
         peaks.append(record.peak_memory_bytes)
-    assert peaks[1] < 0.7 * peaks[0]  # parameters and logits stay
+    assert peaks[1] < 0.7 * peaks[0]  # parameters and logits remain
 
 
-def test_too_few_ranks_are_refused_by_all(tmp_path):
+def test_too_few_ranks_are_refused(tmp_path):
     code, record, _ = run_alone(plan(layout=Layout(dp_shard=2)), tmp_path)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
     assert "1 ranks: the plan is for 2" in record.message
 
 
-def test_devices_that_this_machine_lacks_are_refused(tmp_path):
+def test_missing_devices_are_refused(tmp_path):
     code, record, _ = run_alone(plan(layout=Layout(), kind="cuda"), tmp_path)
     if code == 0:
-        assert record.versions["cuda"]  # it has one
+        assert record.versions["cuda"]  # the machine has one
     else:
         assert (code, record.outcome) == (79, Outcome.REFUSED)
         assert "needs a cuda device, it has 0" in record.message
 
 
-def test_a_plan_file_that_is_none_is_refused_with_its_place(tmp_path):
+def test_an_invalid_plan_file_is_refused_with_its_path(tmp_path):
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
     process = start_alone(["strategist_runtime", str(tmp_path / "plan.json"), "--out", str(tmp_path)])
     assert process.wait(60) == 79
@@ -151,7 +151,7 @@ def test_a_plan_file_that_is_none_is_refused_with_its_place(tmp_path):
     assert "plan.json" in record.message
 
 
-def test_without_a_launcher_one_line_says_how_to_start(tmp_path):
+def test_without_a_launcher_a_one_line_error_names_torchrun(tmp_path):
     arguments = [sys.executable, "-m", *trial_arguments(plan(), tmp_path)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
@@ -159,7 +159,7 @@ def test_without_a_launcher_one_line_says_how_to_start(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_sigterm_leaves_a_record_at_once(tmp_path):
+def test_sigterm_leaves_a_cancelled_record(tmp_path):
     process = start_alone(trial_arguments(plan(), tmp_path, LONG))
     wait_for(tmp_path / "rank-0.phase", "measure")
     process.send_signal(signal.SIGTERM)
@@ -184,7 +184,7 @@ def test_a_rank_dies_with_its_parent(tmp_path):
 
 
 @pytest.mark.engine("torchrun")
-def test_a_peer_that_stands_still_ends_the_others_after_the_step_timeout(tmp_path):
+def test_a_stopped_peer_ends_the_others_after_the_step_timeout(tmp_path):
     settings = replace(LONG, step_timeout_seconds=2)
     done = forked(2, ["runtime.stopping_rank", *trial_arguments(plan(layout=Layout(dp_shard=2)), tmp_path, settings)])
     assert done.returncode != 0
@@ -193,7 +193,7 @@ def test_a_peer_that_stands_still_ends_the_others_after_the_step_timeout(tmp_pat
     assert "imed out" in record.message or "imeout" in record.message
 
 
-def test_defaults_hold_without_settings(tmp_path):
+def test_a_trial_without_settings_uses_the_defaults(tmp_path):
     done = forked(1, trial_arguments(plan(knobs=Knobs(micro_batch=8)), tmp_path, SHORT)[:-2])
     assert done.returncode == 0, done.stderr
     (record,) = records(tmp_path)

@@ -1,4 +1,4 @@
-"""One rank that trains and evaluates under several plans; test_trainings starts it and compares them with one process."""
+"""One rank that trains and evaluates with several plans; started by test_trainings, which compares them with one process."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ def figures(plan: Plan, settings: TrialSettings, meshes: Meshes) -> dict[str, An
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Runs the plans ``<name>.json`` of the folder; rank 0 writes what each showed."""
+    """Runs the plans ``<name>.json`` of the folder; rank 0 writes the figures of each."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     settings, found = codec.load(TrialSettings, folder / "settings.json"), {}
     for name in names:

@@ -1,4 +1,4 @@
-"""One rank that trains models of transformers; test_transformers starts it, on one rank and on two."""
+"""One rank that trains models of transformers; started by test_transformers, on one rank and on two."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from strategist.contract.model import ModelShape
 from strategist.contract.plan import Plan
 
 SHAPE = replace(TINY, hidden_size=128, heads=4, kv_heads=2, head_size=32, ffn_size=256)
-"""Of all models here, but for what each has of its own; its blocks of 64 are shared by two ranks."""
+"""Common sizes of all models here; two ranks can shard its quantization blocks of 64."""
 
 SHAPES = {
     "llama": SHAPE,
@@ -47,7 +47,7 @@ def _plan(kind: str, layout: Layout, *, train: str = "full", **knobs: KnobValue)
 
 
 def cases() -> Iterator[tuple[str, Plan]]:
-    """Models that the native decoder does not know, and what transformers itself does to split them."""
+    """Models that the native decoder does not support, with transformers' own tensor-parallel plans."""
     yield "gemma2 fsdp", _plan("gemma2", SHARDED, recompute="full")
     yield "gemma2 tp", _plan("gemma2", SPLIT, loss_parallel=True)
     yield "phi3 tp", _plan("phi3", SPLIT, recompute="selective")
@@ -61,11 +61,11 @@ def cases() -> Iterator[tuple[str, Plan]]:
 
 
 EXPORTED = {"gemma2": _plan("gemma2", SHARDED), "qwen3": _plan("qwen3", SPLIT, train="lora")}
-"""Written after one step: a head that is the embedding, matrices with what adapters learned."""
+"""Exported after one step: a tied head, and weights merged with adapters."""
 
 
 def export(folder: Path, names: list[str]) -> None:
-    """Writes those of ``names`` as this world trains them."""
+    """Exports those of ``names`` with this world size."""
     for kind, parallel in EXPORTED.items():
         if kind not in names:
             continue
@@ -77,7 +77,7 @@ def export(folder: Path, names: list[str]) -> None:
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Trains the cases of ``names``, alone where the world is one rank, and writes what each showed."""
+    """Trains the cases of ``names``, as one process if the world has a single rank, and writes the results."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     found = {}
     for name, parallel in cases():

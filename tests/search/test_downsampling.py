@@ -1,4 +1,4 @@
-"""An overview shows the whole of a ranking in few candidates."""
+"""Downsampling: an overview shows a ranking in few candidates."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def found() -> Ranking:
     return ranking(load_deck(data_dir("cards")))
 
 
-def test_each_group_has_its_best_and_all_candidates_are_counted(found: Ranking) -> None:
+def test_each_group_shows_its_best_candidate_and_counts_sum_to_all(found: Ranking) -> None:
     space = overview(found, WORKLOAD.tokens_per_step)
     kinds = {}
     for item in space.seen:
@@ -27,7 +27,7 @@ def test_each_group_has_its_best_and_all_candidates_are_counted(found: Ranking) 
     assert (space.candidates, space.feasible, space.unseen) == (found.candidates, len(found.order), 0)
 
 
-def test_none_that_fits_is_faster_and_smaller_than_one_of_the_front(found: Ranking) -> None:
+def test_no_fitting_candidate_dominates_the_front(found: Ranking) -> None:
     space = overview(found, WORKLOAD.tokens_per_step)
     front = [item for item in space.seen if item.front]
     assert front
@@ -38,15 +38,15 @@ def test_none_that_fits_is_faster_and_smaller_than_one_of_the_front(found: Ranki
         assert not (faster & smaller).any()
 
 
-def test_what_is_left_out_is_counted_and_the_front_stays(found: Ranking) -> None:
+def test_limiting_the_overview_counts_the_rest_and_keeps_the_front(found: Ranking) -> None:
     whole, few = overview(found, WORKLOAD.tokens_per_step), overview(found, WORKLOAD.tokens_per_step, most=5)
     assert few.unseen > 0
     assert sum(item.front for item in few.seen) == sum(item.front for item in whole.seen)
     assert len(few.seen) <= 5 + sum(item.front for item in whole.seen)
 
 
-def test_of_candidates_that_are_alike_the_best_is_shown(found: Ranking) -> None:
-    """Others that differ in the order of axes, the micro-batch or a knob of small effect stay away."""
+def test_best_distinct_shows_the_best_candidate_of_each_group(found: Ranking) -> None:
+    """Candidates that differ from it in axis order, micro-batch or a minor knob are left out."""
     shown = best_distinct(found, 5).tolist()
     kinds = [tuple(found.columns.values[name][row] for name in GROUP_COLUMNS) for row in shown]
     places = [found.order.tolist().index(row) for row in shown]

@@ -1,4 +1,4 @@
-"""Facts: complete by the vocabulary, and true."""
+"""Facts: one for each name of the vocabulary, with correct values."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_every_name_of_the_vocabulary_has_a_fact() -> None:
     assert set(observed_facts(MEASUREMENT, ON)) == names("observed")
 
 
-def test_facts_of_a_situation_are_those_of_its_profiles() -> None:
+def test_situation_facts_equal_the_profiles() -> None:
     facts = situation_facts(MODEL, ON, Workload(precision="bf16"))
     assert facts["model.parameter_bytes"] == 2 * MODEL.parameters
     assert facts["model.state_bytes"] == 16 * MODEL.parameters
@@ -35,13 +35,13 @@ def test_facts_of_a_situation_are_those_of_its_profiles() -> None:
     assert (facts["model.is_moe"], facts["model.experts"]) == (False, 0)
 
 
-def test_host_memory_is_unknown_where_neither_profile_nor_user_states_it() -> None:
+def test_unstated_host_memory_is_unknown() -> None:
     for stated in (None, 2**39):
         on = replace(ON, host_memory_bytes=stated)
         assert situation_facts(MODEL, on, Workload())["cluster.host_memory_bytes"] == stated
 
 
-def test_what_a_trial_did_not_show_is_unknown() -> None:
+def test_unmeasured_figures_are_unknown() -> None:
     facts = observed_facts(MEASUREMENT, ON)
     assert facts["observed.peak_memory_bytes"] == 33
     assert facts["observed.step_seconds"] == 2.0
@@ -52,11 +52,11 @@ def test_what_a_trial_did_not_show_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "seen"), [(Outcome.CRASH, "crash"), (Outcome.INFRASTRUCTURE, None), (Outcome.REFUSED, None)])
-def test_an_outcome_is_known_where_the_plan_had_its_chance(outcome: Outcome, seen: str | None) -> None:
+def test_outcomes_that_the_plan_did_not_cause_are_unknown(outcome: Outcome, seen: str | None) -> None:
     assert observed_facts(replace(MEASUREMENT, outcome=outcome), ON)["observed.outcome"] == seen
 
 
-def test_what_the_figures_of_a_trial_come_to() -> None:
+def test_derived_observed_facts() -> None:
     seen = {"comm_ratio": 0.4, "exposed_comm_ratio": 0.1, "exposed_comm_ratio_by_axis": {"tp": 0.07, "world": 0.03}}
     measured = replace(MEASUREMENT, **seen, peak_memory_bytes=(30, 30, 30, 60))
     facts = observed_facts(measured, replace(ON, device=replace(ON.device, usable_memory_bytes=120)))
@@ -67,12 +67,12 @@ def test_what_the_figures_of_a_trial_come_to() -> None:
     assert facts["observed.memory_imbalance"] == pytest.approx(0.6)
 
 
-def test_no_communication_hides_nothing() -> None:
-    silent = replace(MEASUREMENT, comm_ratio=0.0, exposed_comm_ratio=0.0, exposed_comm_ratio_by_axis={})
-    facts = observed_facts(silent, ON)
+def test_overlap_ratio_is_unknown_without_communication() -> None:
+    without_communication = replace(MEASUREMENT, comm_ratio=0.0, exposed_comm_ratio=0.0, exposed_comm_ratio_by_axis={})
+    facts = observed_facts(without_communication, ON)
     assert (facts["observed.overlap_ratio"], facts["observed.exposed_dp_shard_comm_ratio"]) == (None, 0.0)
 
 
-def test_a_bubble_is_a_share_of_the_step() -> None:
+def test_bubble_ratio_is_the_bubbles_share_of_the_step() -> None:
     estimate = replace(ESTIMATE, time=replace(ESTIMATE.time, bubble=0.45))
     assert estimate_facts(estimate)["estimate.bubble_ratio"] == 0.45 / 1.8

@@ -1,4 +1,4 @@
-"""Fronts, and the search along them."""
+"""Pareto fronts, and searches for them."""
 
 import random
 import statistics
@@ -16,14 +16,14 @@ from strategist.search.study import Tried, propose
 BOTH = Goals(objectives=("throughput", "memory"))
 
 
-def test_the_front_is_what_no_other_dominates() -> None:
+def test_undominated_returns_the_pareto_front() -> None:
     assert undominated([(1, 5), (2, 3), (3, 4), (4, 1), (4, 2)]) == [0, 1, 3]
     assert undominated([(2, 2), (1, 1), (1, 1)]) == [1, 2]
     assert undominated([(1, 2, 3), (3, 2, 1), (2, 2, 2), (3, 3, 3)]) == [0, 1, 2]
     assert undominated([]) == []
 
 
-def test_the_front_is_that_of_comparing_all_pairs() -> None:
+def test_undominated_equals_a_pairwise_comparison() -> None:
     chance = np.random.default_rng(1)
     values = chance.integers(0, 6, (200, 3)).tolist()
 
@@ -33,7 +33,7 @@ def test_the_front_is_that_of_comparing_all_pairs() -> None:
     assert undominated(values) == [place for place, own in enumerate(values) if not dominated(own)]
 
 
-def test_growth_is_what_a_candidate_would_dominate_and_nobody_did() -> None:
+def test_hypervolume_gain_is_the_newly_dominated_volume() -> None:
     measured = np.log([[1.0, 4.0], [4.0, 1.0]])
     mean = np.log([[2.0, 2.0], [1.0, 4.0], [4.5, 4.5], [1.5, 3.5]])
     found = expected_hypervolume_gain(mean, np.full((4, 2), 1e-3), np.ones(4), measured)
@@ -41,11 +41,13 @@ def test_growth_is_what_a_candidate_would_dominate_and_nobody_did() -> None:
     assert found[3] > 0
     assert found[1:3] == pytest.approx(0.0, abs=1e-3)
     high = np.log(4.0 * 1.1)
-    added = np.log(2.0) ** 2 / (high**2 - np.log(4.0) ** 2)  # from 2 to 4 in both, beside what the two dominate
+    added = np.log(2.0) ** 2 / (
+        high**2 - np.log(4.0) ** 2
+    )  # from 2 to 4 in both objectives, relative to the volume that the two measured points dominate
     assert found[0] == pytest.approx(added, rel=0.1)
 
 
-def test_growth_counts_the_chance_that_a_candidate_runs_and_what_nobody_knows() -> None:
+def test_hypervolume_gain_scales_with_feasibility_and_uncertainty() -> None:
     measured = np.log([[1.0, 1.0]])
     mean, runs = np.log([[1.2, 1.2], [1.2, 1.2], [1.2, 1.2]]), np.array([1.0, 0.5, 1.0])
     found = expected_hypervolume_gain(mean, np.array([[0.3, 0.3], [0.3, 0.3], [0.01, 0.01]]), runs, measured)
@@ -54,16 +56,16 @@ def test_growth_counts_the_chance_that_a_candidate_runs_and_what_nobody_knows() 
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4])
-def test_before_anything_is_measured_the_best_expected_comes_first(objectives: int) -> None:
+def test_without_measurements_the_best_predicted_candidate_has_the_largest_gain(objectives: int) -> None:
     mean = np.log(np.array([[2.0] * objectives, [1.0] * objectives, [3.0] * objectives]))
     found = expected_hypervolume_gain(mean, np.full(mean.shape, 0.2), np.ones(3), np.zeros((0, objectives)))
     assert found.argmax() == 1
     assert found.max() == 1.0
 
 
-def test_few_out_of_many_are_taken_along_the_front() -> None:
+def test_spread_over_front_covers_the_whole_front() -> None:
     fast = np.arange(1.0, 1001.0)
-    values = np.stack([fast, 1001.0 - fast], axis=1)  # all of them are on it
+    values = np.stack([fast, 1001.0 - fast], axis=1)  # all rows are on the front
     rows = spread_over_front(values, 40)
     assert len(set(rows.tolist())) == 40
     assert rows.min() < 100
@@ -72,8 +74,9 @@ def test_few_out_of_many_are_taken_along_the_front() -> None:
 
 
 def space() -> tuple[list[Plan], dict[str, tuple[float, float]]]:
-    """Plans that are faster with more memory, best predicted first, and what is true of them by id: recomputing takes longer than
-    predicted, keeping parameters less memory."""
+    """Plans that are faster with more memory, best predicted first, and their true step time and memory by id: recomputation takes
+    longer than predicted, and keeping parameters unsharded needs less memory.
+    """
     plans, truth = [], {}
     for batch, tp, recompute, kept in product(range(6), (1, 2, 4), ("none", "full"), (True, False)):
         full = recompute == "full"
@@ -87,7 +90,7 @@ def space() -> tuple[list[Plan], dict[str, tuple[float, float]]]:
 
 
 def trials_until(share: float, sampler: str, seed: int) -> int:
-    """How many trials find so much of the true front."""
+    """Number of trials that find this share of the true front."""
     plans, truth = space()
     front = {plans[place].id for place in undominated([truth[own.id] for own in plans])}
     tried: list[Tried] = []
@@ -99,14 +102,14 @@ def trials_until(share: float, sampler: str, seed: int) -> int:
     return len(tried)
 
 
-def test_a_front_is_found_in_far_fewer_trials_than_by_chance() -> None:
+def test_the_surrogate_finds_the_front_in_fewer_trials_than_random_search() -> None:
     by_surrogate = statistics.fmean(trials_until(0.8, "surrogate", seed) for seed in range(3))
     by_chance = statistics.fmean(trials_until(0.8, "random", seed) for seed in range(3))
     assert by_surrogate < 0.6 * by_chance
 
 
 @pytest.mark.parametrize("sampler", ["order", "grid", "tpe", "nsga2"])
-def test_every_sampler_serves_several_objectives(sampler: str) -> None:
+def test_every_sampler_supports_several_objectives(sampler: str) -> None:
     plans, truth = space()
     tried = [Tried(plan=own, measurement=measured(own, step_seconds=truth[own.id][0])) for own in random.Random(0).sample(plans, 3)]
     found = propose(plans, tried, BOTH, sampler)

@@ -1,4 +1,4 @@
-"""Promising candidates: a ranking that looks at these alone begins as that of all, and what is left out is counted all the same."""
+"""Pruning: a ranking of promising candidates begins like the ranking of all, and pruned candidates are counted."""
 
 from typing import Any
 
@@ -35,20 +35,20 @@ WORKLOADS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def drawn(generator: np.random.Generator) -> Request:
-    def one(choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+def random_request(generator: np.random.Generator) -> Request:
+    def choice(choices: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
         return {name: values[generator.integers(len(values))] for name, values in choices.items()}
 
-    return Request(workload=Workload(**one(WORKLOADS)), **one(DRAWN))
+    return Request(workload=Workload(**choice(WORKLOADS)), **choice(DRAWN))
 
 
 def ranking(request: Request, **how: Any) -> Ranking:
-    asked = situation(request)
+    problem = situation(request)
     stack = stack_of(request.backend)
-    facts = situation_facts(asked.model, asked.cluster, request.workload)
+    facts = situation_facts(problem.model, problem.cluster, request.workload)
     return rank(
-        asked.model, asked.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
-        calibration=factors(None, asked.cluster, stack), objective=request.objective, confidence=request.confidence,
+        problem.model, problem.cluster, request.workload, constraints=constraints_of(request), deck=load_cards(), facts=facts,
+        calibration=factors(None, problem.cluster, stack), objective=request.objective, confidence=request.confidence,
         **({"stack": stack} if stack else {}), **how,
     )  # fmt: skip
 
@@ -57,13 +57,13 @@ def shown(found: Ranking, rows: Any) -> list[dict[str, Any]]:
     return [found.columns.row(int(row)) for row in rows]
 
 
-def faults(requests: int, seed: int) -> list[Request]:
-    """The requests whose ranking is another where less is looked at."""
+def differing_requests(requests: int, seed: int) -> list[Request]:
+    """Random requests whose pruned ranking differs from the full one."""
     generator = np.random.default_rng(seed)
-    return [request for request in (drawn(generator) for _ in range(requests)) if not alike(request)]
+    return [request for request in (random_request(generator) for _ in range(requests)) if not same_ranking(request)]
 
 
-def alike(request: Request) -> bool:
+def same_ranking(request: Request) -> bool:
     try:
         whole = ranking(request)
     except InputError:
@@ -74,31 +74,31 @@ def alike(request: Request) -> bool:
     first = ranking(request, all_timed=False, first=20)
     seconds = whole.priced.step_seconds[whole.order]
     some = len(first.order) > 0 or len(whole.order) == 0
-    begins = shown(whole, whole.order[:20]) == shown(first, first.order[:20])
+    same_start = shown(whole, whole.order[:20]) == shown(first, first.order[:20])
     if request.objective != "throughput" or not len(seconds):
-        return every and some and begins
+        return every and some and same_start
     limit = float(np.quantile(seconds, 0.1))
     within = ranking(request, all_timed=False, first=20, within_seconds=(1 + NEAR_TIE) * limit)
     near = np.flatnonzero(seconds <= (1 + NEAR_TIE) * seconds.min())[:20]
-    return every and some and begins and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
+    return every and some and same_start and shown(whole, whole.order[near]) == shown(within, within.order[: len(near)])
 
 
-def test_a_ranking_of_promising_candidates_begins_as_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pruned_ranking_begins_like_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
-    assert not faults(3, seed=5)
+    assert not differing_requests(3, seed=5)
 
 
 @pytest.mark.full
-def test_so_do_those_of_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_rankings_of_many_requests_begin_like_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 1024)
-    assert not faults(200, seed=6)
+    assert not differing_requests(200, seed=6)
 
 
-def test_where_nothing_fits_the_nearest_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_candidate_fits_the_pruned_ranking_keeps_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategist.search.rank, "PART_ROWS", 16)
     host = 256 * GIB
-    asked = Workload(global_batch=64)
-    request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=asked, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
+    workload = Workload(global_batch=64)
+    request = Request(model="mixtral-8x7b", gpus="2x8xA100-40GB", workload=workload, host_memory_bytes=host, fix={"pp": 1, "cp": 1})
     whole, found = ranking(request), ranking(request, all_timed=False)
     assert len(whole.order) == len(found.order) == 0
     assert found.too_large == whole.too_large > found.columns.rows > 0

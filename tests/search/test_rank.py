@@ -1,4 +1,4 @@
-"""Rank: what is counted where, and what decides among what is nearly equal."""
+"""Ranking: counts of dropped candidates, and tie-breaking among nearly equal ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def deck(folder: Path, *policies: str) -> Deck:
     return load_deck(folder)
 
 
-def test_without_cards_the_model_alone_decides(tmp_path: Path) -> None:
+def test_without_cards_the_cost_model_alone_orders_candidates(tmp_path: Path) -> None:
     found = ranking(deck(tmp_path))
     assert found.dropped == ()
     assert len(found.order) + found.too_large == found.candidates == found.columns.rows
@@ -52,7 +52,7 @@ def test_without_cards_the_model_alone_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["layout.tp", "knobs.micro_batch"])
-def test_what_a_card_forbids_is_dropped_and_counted_under_it(tmp_path: Path, name: str) -> None:
+def test_forbidden_candidates_are_dropped_and_counted_by_card(tmp_path: Path, name: str) -> None:
     free = ranking(deck(tmp_path))
     found = ranking(deck(tmp_path, f"forbid: {{{name.partition('.')[2]}: 2}}"))
     lost = int((free.columns.values[name] == 2).sum())
@@ -61,7 +61,7 @@ def test_what_a_card_forbids_is_dropped_and_counted_under_it(tmp_path: Path, nam
     assert not (found.columns.values[name] == 2).any()
 
 
-def test_a_preference_decides_among_near_ties_only(tmp_path: Path) -> None:
+def test_preferences_decide_among_near_ties_only(tmp_path: Path) -> None:
     free = ranking(deck(tmp_path))
     first = candidate(free.columns, int(free.order[0]))
     other = {"none": "selective", "selective": "none", "full": "none"}[first.knobs.recompute]
@@ -73,14 +73,14 @@ def test_a_preference_decides_among_near_ties_only(tmp_path: Path) -> None:
     assert (candidate(found.columns, int(found.order[0])).knobs.recompute == other) == possible
 
 
-def test_memory_as_the_goal_takes_least_of_it(tmp_path: Path) -> None:
+def test_the_memory_objective_puts_the_smallest_peak_first(tmp_path: Path) -> None:
     found = ranking(deck(tmp_path), objective="memory")
     peaks = found.priced.peak_memory_bytes[found.order]
     assert peaks[0] <= peaks.min() * (1 + NEAR_TIE)
     assert peaks[0] < peaks[-1]
 
 
-def test_hosts_with_too_little_memory_are_counted_apart(tmp_path: Path) -> None:
+def test_candidates_beyond_host_memory_are_counted_separately(tmp_path: Path) -> None:
     none = deck(tmp_path)
     free, bound = ranking(none), ranking(none, host_memory_bytes=GIB)
     assert free.host_too_small == 0 < bound.host_too_small
@@ -88,7 +88,7 @@ def test_hosts_with_too_little_memory_are_counted_apart(tmp_path: Path) -> None:
     assert (bound.priced.host_memory_bytes_per_node[bound.order] <= GIB).all()
 
 
-def test_what_a_card_sets_yields_to_what_is_fixed_and_what_it_forbids_does_not(tmp_path: Path) -> None:
+def test_fixed_settings_override_a_cards_default_but_not_its_forbid(tmp_path: Path) -> None:
     full = SpaceConstraints(fix={"recompute": "full"})
     assert len(ranking(deck(tmp_path, "set: {recompute: none}"), constraints=full).order)
     forbidden = ranking(deck(tmp_path, "forbid: {recompute: full}"), constraints=full)
@@ -105,12 +105,12 @@ def test_what_a_card_sets_yields_to_what_is_fixed_and_what_it_forbids_does_not(t
     ],
     ids=["layout", "micro-batch", "knobs"],
 )
-def test_a_default_gives_way_to_a_law_on_whole_candidates_that_leaves_it_nothing(tmp_path: Path, default: str, law: str) -> None:
+def test_a_default_yields_to_a_forbid_that_would_leave_no_candidate(tmp_path: Path, default: str, law: str) -> None:
     found, without = ranking(deck(tmp_path, default, law)), ranking(deck(tmp_path, law))
     assert found.columns.rows == without.columns.rows > 0
     assert found.dropped == tuple(replace(drop, policy="p1") for drop in without.dropped)
 
 
-def test_equal_questions_get_equal_orders(tmp_path: Path) -> None:
+def test_ranking_is_deterministic(tmp_path: Path) -> None:
     first, second = ranking(deck(tmp_path)), ranking(deck(tmp_path))
     np.testing.assert_array_equal(first.order, second.order)

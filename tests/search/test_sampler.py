@@ -1,4 +1,4 @@
-"""Which candidate is tried next."""
+"""Samplers: which candidate is tried next."""
 
 import sys
 from dataclasses import replace
@@ -25,14 +25,14 @@ def proposed(ranked: list[Plan], known: list[Tried], **how: Any) -> Plan | None:
     return found and found.plan
 
 
-def test_the_best_predicted_comes_first_and_of_near_ties_the_first_of_the_ranking() -> None:
+def test_the_first_proposal_is_the_best_predicted_and_near_ties_keep_ranking_order() -> None:
     ranked = [plan(1.01, micro_batch=2, preferences=3), plan(1.0, micro_batch=1), plan(2.0, micro_batch=4)]
     assert proposed(ranked, []) is ranked[0]
     assert proposed(ranked[1:], []) is ranked[1]
 
 
 @pytest.mark.parametrize("sampler", WITHOUT_TORCH)
-def test_each_candidate_is_proposed_once_until_all_were_tried(sampler: str) -> None:
+def test_each_candidate_is_proposed_exactly_once(sampler: str) -> None:
     ranked = [plan(1.0 + i, micro_batch=2**i, reshard_after_forward=i != 2) for i in range(4)]
     known: list[Tried] = []
     while (found := proposed(ranked, known, sampler=sampler)) is not None:
@@ -46,56 +46,56 @@ def test_a_running_trial_is_not_proposed_again() -> None:
     assert proposed(ranked, [Tried(plan=ranked[0])]) is ranked[1]
 
 
-def test_who_is_like_one_that_was_slower_than_predicted_waits() -> None:
+def test_candidates_similar_to_a_slower_than_predicted_trial_are_postponed() -> None:
     first, alike, unlike = plan(1.0), plan(1.05, micro_batch=2), plan(1.5, dp_shard=1, tp=4, micro_batch=16, recompute="full")
     assert proposed([first, alike, unlike], tried(first)) is alike
     slow = Tried(plan=first, measurement=measured(first, step_seconds=2.0))
     assert proposed([first, alike, unlike], [slow]) is unlike
 
 
-def test_a_second_tuner_does_not_ask_what_the_first_one_asks_now() -> None:
-    asked, alike, unlike = plan(1.0, dp_shard=1, tp=4), plan(1.0, dp_shard=1, tp=4, micro_batch=2), plan(1.02, recompute="full")
+def test_candidates_similar_to_a_running_trial_are_postponed() -> None:
+    running, alike, unlike = plan(1.0, dp_shard=1, tp=4), plan(1.0, dp_shard=1, tp=4, micro_batch=2), plan(1.02, recompute="full")
     far = tried(plan(1.0, dp_shard=2, tp=2, micro_batch=64, optimizer_in_backward=True))
     assert proposed([alike, unlike], far) is alike
-    assert proposed([alike, unlike], [*far, Tried(plan=asked)]) is unlike
+    assert proposed([alike, unlike], [*far, Tried(plan=running)]) is unlike
 
 
-def test_after_an_out_of_memory_what_needs_as_much_comes_last() -> None:
+def test_after_an_oom_candidates_with_as_much_memory_come_last() -> None:
     large, larger, small = plan(1.0, peak=600), plan(2.0, peak=700, micro_batch=2), plan(3.0, peak=400, micro_batch=4)
     failed = Tried(plan=large, measurement=measured(large, Outcome.OOM))
     assert proposed([large, larger, small], [failed]) is small
     assert proposed([large, larger, small], [failed, *tried(small)]) is larger
 
 
-def test_who_is_predicted_not_to_fit_comes_last() -> None:
+def test_candidates_predicted_not_to_fit_come_last() -> None:
     over, slow = plan(1.0, peak=901), plan(9.0, micro_batch=2)
     assert proposed([over, slow], []) is slow
     assert proposed([over, slow], tried(slow)) is over
 
 
-def test_memory_as_objective_is_what_counts() -> None:
+def test_the_memory_objective_proposes_the_smallest_peak() -> None:
     ranked = [plan(3.0, peak=100), plan(1.0, peak=200, micro_batch=2)]
     assert proposed(ranked, [], goals=Goals(objectives=("memory",))) is ranked[0]
 
 
 @pytest.mark.parametrize("sampler", ["surrogate", "order"])
-def test_who_is_expected_to_leave_too_little_memory_comes_last(sampler: str) -> None:
+def test_candidates_expected_to_miss_the_headroom_come_last(sampler: str) -> None:
     full, slow = plan(1.0, peak=800), plan(2.0, peak=600, micro_batch=2)
     assert proposed([full, slow], [], sampler=sampler) is full
     assert proposed([full, slow], [], sampler=sampler, goals=Goals(headroom=0.2)) is slow
 
 
-def test_who_is_expected_to_be_too_slow_waits() -> None:
+def test_candidates_expected_to_miss_the_throughput_constraint_are_postponed() -> None:
     small, fast = plan(3.0, peak=100), plan(1.0, peak=200, micro_batch=2)
     memory = Goals(objectives=("memory",))
     in_time = replace(memory, least_tokens_per_second=small.workload.tokens_per_step / 2.0)
     assert proposed([small, fast], [], goals=memory) is small
     assert proposed([small, fast], [], goals=in_time) is fast
     quick = Tried(plan=plan(3.1, peak=110, micro_batch=64), measurement=measured(small, step_seconds=0.3, peak=110))
-    assert proposed([small, fast], [quick], goals=in_time) is small  # where predictions are known to be pessimistic
+    assert proposed([small, fast], [quick], goals=in_time) is small  # a trial showed that predictions are pessimistic
 
 
-def test_a_trial_that_misses_a_constraint_is_nothing_to_be_better_than() -> None:
+def test_trials_that_miss_a_constraint_do_not_lower_the_expected_gain() -> None:
     first, second = plan(1.0, peak=500), plan(1.5, peak=400, micro_batch=2)
     misses, keeps = (Tried(plan=first, measurement=measured(first, peak=peak)) for peak in (700, 500))
     gain = {
@@ -106,7 +106,7 @@ def test_a_trial_that_misses_a_constraint_is_nothing_to_be_better_than() -> None
     assert gain[700] > 2 * gain[500]
 
 
-def test_the_expected_gain_falls_when_the_best_was_found() -> None:
+def test_the_expected_gain_falls_after_the_best_was_found() -> None:
     ranked = [plan(1.0), plan(1.1, micro_batch=2), plan(2.0, micro_batch=4)]
     slow, fast = (Tried(plan=ranked[0], measurement=measured(ranked[0], step_seconds=seconds)) for seconds in (1.0, 0.5))
     after_slow, after_fast = propose(ranked, [slow]), propose(ranked, [fast, *tried(ranked[1])])
@@ -116,7 +116,7 @@ def test_the_expected_gain_falls_when_the_best_was_found() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
-def test_chance_is_the_seed_s(sampler: str) -> None:
+def test_random_samplers_depend_on_the_seed_only(sampler: str) -> None:
     ranked = [plan(1.0 + i, micro_batch=2**i) for i in range(8)]
     orders = [[key_of(ranked, sampler, seed, done) for done in range(4)] for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
@@ -128,7 +128,7 @@ def key_of(ranked: list[Plan], sampler: str, seed: int, done: int) -> str:
     return found.id
 
 
-def test_optuna_s_gaussian_process_proposes_from_a_process_of_its_own() -> None:
+def test_optunas_gp_sampler_runs_in_a_separate_process() -> None:
     ranked, before = [plan(1.0 + i, micro_batch=2**i) for i in range(3)], set(sys.modules)
     assert proposed(ranked, tried(ranked[0]), sampler="gp") in ranked[1:]
     assert "torch" not in set(sys.modules) - before

@@ -1,4 +1,4 @@
-"""The influence of settings on measured steps."""
+"""Importance of settings for measured step times."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ from strategist.search.setting_importance import influences
 GRID = [Candidate(layout=Layout(tp=tp), knobs=Knobs(micro_batch=batch)) for tp, batch in product((1, 2, 4), (1, 2))]
 
 
-def test_what_alone_decides_has_all_of_it() -> None:
+def test_a_setting_that_alone_determines_the_step_has_share_one() -> None:
     found = influences([(candidate, float(candidate.layout.tp)) for candidate in GRID])
     assert [item.setting for item in found] == ["tp", "micro_batch"]
     assert found[0].share == pytest.approx(1.0)
@@ -20,11 +20,11 @@ def test_what_alone_decides_has_all_of_it() -> None:
     assert [seconds for _, seconds, _ in found[0].means] == pytest.approx([1.0, 2.0, 4.0])
 
 
-def test_what_never_repeats_or_never_changes_tells_nothing() -> None:
+def test_settings_without_variation_or_repetition_have_no_importance() -> None:
     alone = [(candidate, 1.0 + number) for number, candidate in enumerate(GRID[::2])]
     assert influences(alone) == ()
     assert influences([]) == ()
 
 
-def test_equal_steps_have_no_cause() -> None:
+def test_equal_step_times_give_zero_shares() -> None:
     assert {item.share for item in influences([(candidate, 2.0) for candidate in GRID])} == {0.0}

@@ -1,4 +1,4 @@
-"""Finals: simulated pipelines in the first places, as sure as if all had been simulated."""
+"""Simulated reranking: pipelines in the first places are simulated, with the same result as simulating all."""
 
 from dataclasses import replace
 
@@ -20,20 +20,20 @@ NEEDS_PIPELINES = Request(model="32b", gpus="8x24GB", workload=Workload(global_b
 HAS_SOME = Request(model="32b", gpus="2x8xH100", workload=Workload(global_batch=64))
 
 
-def ranking(asked: Situation) -> Ranking:
-    request = asked.request
+def ranking(problem: Situation) -> Ranking:
+    request = problem.request
     return rank(
-        asked.model, asked.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
-        facts=situation_facts(asked.model, asked.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
+        problem.model, problem.cluster, request.workload, constraints=SpaceConstraints(fix=request.fix), deck=load_cards(),
+        facts=situation_facts(problem.model, problem.cluster, request.workload), calibration=NEUTRAL, objective=request.objective,
     )  # fmt: skip
 
 
-def simulated_step(asked: Situation, before: Ranking, places: int = 5) -> Ranking:
-    request = asked.request
+def reranked_ranking(problem: Situation, before: Ranking, places: int = 5) -> Ranking:
+    request = problem.request
     return reranked(
         before,
-        asked.model,
-        asked.cluster,
+        problem.model,
+        problem.cluster,
         request.workload,
         calibration=NEUTRAL,
         objective=request.objective,
@@ -43,38 +43,38 @@ def simulated_step(asked: Situation, before: Ranking, places: int = 5) -> Rankin
 
 
 @pytest.mark.parametrize("request_", [NEEDS_PIPELINES, HAS_SOME])
-def test_the_first_places_are_those_of_a_ranking_in_which_all_are_simulated(request_: Request) -> None:
-    asked = situation(request_)
-    before = ranking(asked)
+def test_reranking_finds_the_same_best_plan_as_simulating_all(request_: Request) -> None:
+    problem = situation(request_)
+    before = ranking(problem)
     order, columns = before.order, before.columns
     pipes = order[:1024][columns.values["layout.pp"][order[:1024]] > 1][:MAX_SIMULATED]
-    found = simulated(asked.model, asked.cluster, request_.workload, columns.take(pipes))
+    found = simulated(problem.model, problem.cluster, request_.workload, columns.take(pipes))
     priced = with_simulated(before.priced, found, pipes.tolist())
     every = order[in_order(priced, before.prefer, "throughput", order)]
-    after = simulated_step(asked, before)
+    after = reranked_ranking(problem, before)
     assert sorted(after.order.tolist()) == sorted(order.tolist())
     assert after.order[0] == every[0]
     assert after.priced.step_seconds[after.order[0]] == priced.step_seconds[every[0]]
 
 
-def test_only_time_of_pipelines_changes() -> None:
-    asked = situation(HAS_SOME)
-    before = ranking(asked)
-    after = simulated_step(asked, before)
+def test_reranking_changes_only_the_time_of_pipelines() -> None:
+    problem = situation(HAS_SOME)
+    before = ranking(problem)
+    after = reranked_ranking(problem, before)
     changed = np.flatnonzero(after.priced.step_seconds != before.priced.step_seconds)
     assert 0 < len(changed) <= MAX_SIMULATED
     assert (before.columns.values["layout.pp"][changed] > 1).all()
     assert (after.priced.peak_memory_bytes == before.priced.peak_memory_bytes).all()
 
 
-def test_without_pipelines_nothing_changes() -> None:
-    asked = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
-    before = ranking(asked)
-    assert simulated_step(asked, before).order.tolist() == before.order.tolist()
+def test_reranking_without_pipelines_keeps_the_order() -> None:
+    problem = situation(replace(NEEDS_PIPELINES, model="8b", fix={"pp": 1}))
+    before = ranking(problem)
+    assert reranked_ranking(problem, before).order.tolist() == before.order.tolist()
 
 
-def test_the_memory_objective_keeps_its_order_of_memory() -> None:
-    asked = situation(replace(NEEDS_PIPELINES, objective="memory"))
-    after = simulated_step(asked, ranking(asked), places=1)
+def test_reranking_keeps_the_smallest_peak_first_for_the_memory_objective() -> None:
+    problem = situation(replace(NEEDS_PIPELINES, objective="memory"))
+    after = reranked_ranking(problem, ranking(problem), places=1)
     memory = after.priced.peak_memory_bytes[after.order]
     assert memory[0] <= memory.min() * 1.04

@@ -1,4 +1,4 @@
-"""Space: whole, legal, in order, and bounded as asked. The laws of ``Candidate.violations`` are the measure."""
+"""The search space: complete, legal, ordered and limited as requested. ``Candidate.violations`` is the reference."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,8 +65,8 @@ def test_every_candidate_is_legal(model: str, gpus: str, workload: Workload, con
         assert constraints.fix.items() <= settings.items()
 
 
-def degrees(devices: int, moe: bool) -> Iterator[Layout]:
-    """Every layout whose degrees divide the devices, legal or not."""
+def layouts_of(devices: int, moe: bool) -> Iterator[Layout]:
+    """Every layout whose degrees divide the number of devices, legal or not."""
     numbers = [number for number in range(1, devices + 1) if devices % number == 0]
     for pp, replicate, shard, cp, tp in product(numbers, repeat=5):
         if pp * replicate * shard * cp * tp == devices:
@@ -74,8 +74,8 @@ def degrees(devices: int, moe: bool) -> Iterator[Layout]:
                 yield Layout(pp=pp, dp_replicate=replicate, dp_shard=shard, cp=cp, tp=tp, ep=ep, etp=etp)
 
 
-def idle(one: Candidate, workload: Workload, on: Cluster) -> bool:
-    """Whether a knob has another value than its plain one with nothing to act on: such a candidate repeats another."""
+def redundant(one: Candidate, workload: Workload, on: Cluster) -> bool:
+    """Whether a knob without effect has a value other than its default: such a candidate duplicates another."""
     layout, knobs, times = one.layout, one.knobs, one.accumulation(workload)
     exchanges = layout.data_ranks * layout.cp > 1
     inside = min(on.gpus_per_node, layout.fsdp_ranks // 2)
@@ -105,11 +105,11 @@ CUTS = {
         "knobs.pp_schedule": ("1f1b",), "knobs.loss_parallel": (False,), "knobs.reshard_after_forward": (True,),
     },
 }  # fmt: skip
-"""Parts of the space that can be walked by trying every combination; the first two together have every value of every knob."""
+"""Parts of the space that can be enumerated by brute force; the first two together have every value of every knob."""
 
 
 @pytest.mark.parametrize(
-    ("model", "nodes", "cut"),
+    ("model", "nodes", "limits_name"),
     [
         (MODEL, 2, "schedules"),
         (MODEL, 1, "memory"),
@@ -118,17 +118,17 @@ CUTS = {
         *(pytest.param(EXPERTS, *rest, marks=pytest.mark.full) for rest in product((1, 2), ("schedules", "memory"))),
     ],
 )
-def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: int, cut: str) -> None:
+def test_the_space_contains_every_legal_candidate_exactly_once(model: ModelShape, nodes: int, limits_name: str) -> None:
     on = cluster(nodes, 4 // nodes)
-    backend = Backend(name=cut, limits=CUTS[cut])
+    backend = Backend(name=limits_name, limits=CUTS[limits_name])
     grid = dict(CHOICES) | {"micro_batch": (1, 2, 4, 8), "reshard_group_size": (1, 2, 4), "pp_virtual_stages": (1, *VIRTUAL_STAGES)}
     every = (
         Candidate(layout=layout, knobs=Knobs(**dict(zip(grid, row, strict=True))))
-        for layout in degrees(4, model.moe is not None)
+        for layout in layouts_of(4, model.moe is not None)
         if backend.allows("layout.tp", layout.tp) and not any(layout.violations(model, SMALL, 4))
-        for row in product(*(_open(name, values, layout, backend) for name, values in grid.items()))
+        for row in product(*(_searched_values(name, values, layout, backend) for name, values in grid.items()))
     )
-    legal = {one for one in every if not one.violations(model, SMALL, 4) and not idle(one, SMALL, on)}
+    legal = {one for one in every if not one.violations(model, SMALL, 4) and not redundant(one, SMALL, on)}
     both = [one for one in legal if one.layout.pp > 1 and one.layout.dp_replicate > 1 and nodes > 1]
     legal |= {with_settings(one, {"axis_order": AXIS_ORDERS[1]}) for one in both}
     found = candidates(model, on, SMALL, SpaceConstraints(backend=backend))
@@ -136,8 +136,8 @@ def test_the_space_holds_every_legal_candidate_once(model: ModelShape, nodes: in
     assert set(found) == legal
 
 
-def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) -> tuple[Any, ...]:
-    """Less to walk: what changes convergence, is only there when fixed, or cannot act without tp or pp is left out here."""
+def _searched_values(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) -> tuple[Any, ...]:
+    """Values to enumerate here: without settings that change convergence, are searched only if fixed, or need tp or pp."""
     closed = {
         **{knob: (neutral,) for knob, neutral in CONVERGENCE_KNOBS.items()},
         "float8_all_gather": (False,),
@@ -151,19 +151,19 @@ def _open(name: str, values: tuple[Any, ...], layout: Layout, backend: Backend) 
     return tuple(value for value in closed.get(name, values) if backend.allows(f"knobs.{name}", value))
 
 
-def test_the_walked_parts_have_every_value_of_every_knob() -> None:
+def test_the_enumerated_parts_have_every_value_of_every_knob() -> None:
     for name, values in CHOICES.items():
         open_values = {value for limits in CUTS.values() for value in limits.get(f"knobs.{name}", values)}
         assert open_values == set(values)
 
 
-def test_the_order_is_fixed() -> None:
+def test_the_order_of_candidates_is_deterministic() -> None:
     first, second = (candidate_table(space(EXPERTS, cluster(2, 2), SMALL, SpaceConstraints())) for _ in range(2))
     for name, column in first.values.items():
         np.testing.assert_array_equal(column, second.values[name])
 
 
-def test_the_table_of_blocks_has_a_row_each() -> None:
+def test_the_block_table_has_one_row_per_block() -> None:
     blocks = space(MODEL, cluster(1, 4), SMALL, SpaceConstraints())
     table = block_table(blocks)
     assert table.rows == len(blocks)
@@ -171,7 +171,7 @@ def test_the_table_of_blocks_has_a_row_each() -> None:
     assert sum(block.rows for block in blocks) == candidate_table(blocks).rows
 
 
-def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None:
+def test_knobs_that_change_convergence_vary_only_if_allowed_or_fixed() -> None:
     def types(**constraints: Any) -> set[str]:
         return {one.knobs.reduce_dtype for one in candidates(MODEL, cluster(1, 2), SMALL, SpaceConstraints(**constraints))}
 
@@ -180,7 +180,7 @@ def test_knobs_that_change_convergence_move_only_when_allowed_or_fixed() -> None
     assert types(fix={"reduce_dtype": "bf16"}) == {"bf16"}
 
 
-def test_float8_is_for_bf16_and_full_training() -> None:
+def test_float8_needs_bf16_and_full_training() -> None:
     def types(**workload: Any) -> set[str]:
         found = candidates(MODEL, cluster(1, 2), replace(SMALL, **workload), SpaceConstraints(allow=("float8",)))
         return {one.knobs.float8 for one in found}
@@ -189,50 +189,54 @@ def test_float8_is_for_bf16_and_full_training() -> None:
     assert types(precision="fp32") == types(train="lora") == {"none"}
 
 
-def test_gradients_are_compressed_between_plain_replicas_only() -> None:
+def test_gradient_compression_needs_ddp_replicas() -> None:
     found = candidates(MODEL, cluster(1, 2), SMALL, SpaceConstraints(allow=("comm_hook",)))
     assert {one.layout.dp_replicate for one in found if one.knobs.comm_hook != "none"} == {2}
     assert {one.knobs.comm_hook for one in found} == set(CHOICES["comm_hook"])
 
 
-def test_activations_go_to_the_host_only_where_that_is_fixed() -> None:
+def test_activation_offload_is_searched_only_if_fixed() -> None:
     two = cluster(1, 2)
     assert not any(one.knobs.activation_offload for one in candidates(MODEL, two, SMALL))
-    away = candidates(MODEL, two, SMALL, SpaceConstraints(fix={"activation_offload": True}))
+    offloaded = candidates(MODEL, two, SMALL, SpaceConstraints(fix={"activation_offload": True}))
     stays = [one for one in candidates(MODEL, two, SMALL) if not any(_with_activations_away(one).violations(MODEL, SMALL, 2))]
-    assert away == [_with_activations_away(one) for one in stays]
+    assert offloaded == [_with_activations_away(one) for one in stays]
 
 
 def _with_activations_away(one: Candidate) -> Candidate:
     return replace(one, knobs=replace(one.knobs, activation_offload=True))
 
 
-def test_streamed_stages_are_dealt_to_all_devices_and_computed_again() -> None:
+def test_streamed_offload_uses_all_devices_as_stages_and_full_recomputation() -> None:
     streamed = [one for one in candidates(MODEL, cluster(1, 4), SMALL) if one.knobs.offload == "streamed"]
     assert {(one.layout.pp, one.knobs.recompute, one.knobs.pp_schedule) for one in streamed} == {(4, "full", "gpipe")}
 
 
-def test_streamed_stages_are_updated_beside_the_backward_pass_whatever_the_micro_batches() -> None:
-    beside = candidates(
+def test_streamed_stages_may_update_in_the_backward_pass_with_any_number_of_micro_batches() -> None:
+    in_backward = candidates(
         MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True}, allow=("async_optimizer_step",))
     )
-    streamed = [one for one in beside if one.knobs.offload == "streamed"]
+    streamed = [one for one in in_backward if one.knobs.offload == "streamed"]
     assert {one.accumulation(SMALL) for one in streamed} >= {1, 2, 4}
-    assert not any(one.violations(MODEL, SMALL, 4) for one in beside)
+    assert not any(one.violations(MODEL, SMALL, 4) for one in in_backward)
 
 
-def test_hosts_update_beside_the_backward_pass_whatever_the_micro_batches() -> None:
-    beside = candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True, "recompute": "full"}))
-    times = {offload: {one.accumulation(SMALL) for one in beside if one.knobs.offload == offload} for offload in CHOICES["offload"]}
+def test_host_updates_in_the_backward_pass_allow_any_number_of_micro_batches() -> None:
+    in_backward = candidates(
+        MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"optimizer_in_backward": True, "recompute": "full"})
+    )
+    times = {
+        offload: {one.accumulation(SMALL) for one in in_backward if one.knobs.offload == offload} for offload in CHOICES["offload"]
+    }
     assert times["none"] == {1}
     assert times["optimizer"] == times["all"] >= {1, 2, 4}
-    assert {one.layout.pp for one in beside if one.knobs.offload != "streamed"} == {1}
+    assert {one.layout.pp for one in in_backward if one.knobs.offload != "streamed"} == {1}
     later = [
         one for one in candidates(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix={"recompute": "full"})) if one.layout.pp == 1
     ]
     legal = [replace(one, knobs=replace(one.knobs, optimizer_in_backward=True)) for one in later]
     legal = [one for one in legal if not one.violations(MODEL, SMALL, 4)]
-    assert [one for one in beside if one.layout.pp == 1] == legal
+    assert [one for one in in_backward if one.layout.pp == 1] == legal
 
 
 FIXED: tuple[dict[str, Any], ...] = (
@@ -251,7 +255,7 @@ def _settings(one: Candidate) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("model", "fixes"), [(MODEL, FIXED[4:5] + FIXED[7:8]), pytest.param(EXPERTS, FIXED, marks=pytest.mark.full)]
 )
-def test_what_is_fixed_stays_and_loses_nothing_else(model: ModelShape, fixes: tuple[dict[str, Any], ...]) -> None:
+def test_fixing_a_setting_keeps_all_candidates_that_have_it(model: ModelShape, fixes: tuple[dict[str, Any], ...]) -> None:
     workload = replace(SMALL, global_batch=12)
     whole = [(one, _settings(one).items()) for one in candidates(model, cluster(1, 4), workload)]
     for fix in fixes:
@@ -261,7 +265,7 @@ def test_what_is_fixed_stays_and_loses_nothing_else(model: ModelShape, fixes: tu
         assert {one for one, settings in whole if fix.items() <= settings} <= set(found), fix
 
 
-def test_a_large_micro_batch_is_walked_only_when_fixed() -> None:
+def test_micro_batches_above_64_are_searched_only_if_fixed() -> None:
     many = replace(SMALL, global_batch=512)
     assert max(one.knobs.micro_batch for one in candidates(MODEL, cluster(1, 1), many)) == 64
     assert {
@@ -276,7 +280,7 @@ def test_a_large_micro_batch_is_walked_only_when_fixed() -> None:
      {"reshard_group_size": 3}, {"pp_virtual_stages": 64}],
     ids=lambda fix: " ".join(f"{k}={v}" for k, v in fix.items()),
 )  # fmt: skip
-def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
+def test_an_impossible_fixed_setting_raises_a_one_line_error(fix: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         space(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix=fix))
     text = str(caught.value)
@@ -284,7 +288,7 @@ def test_what_cannot_be_had_is_one_line(fix: dict[str, Any]) -> None:
     assert all(f"{name}={show_value(value)}" in text for name, value in fix.items())
 
 
-def test_a_fixed_schedule_is_not_blamed_for_what_it_needs() -> None:
+def test_an_error_names_the_setting_that_conflicts_with_a_fixed_schedule() -> None:
     fix = {"pp": 2, "pp_schedule": "zbv_zero_bubble", "recompute": "selective"}
     with pytest.raises(InputError, match="recompute must not be selective"):
         space(MODEL, cluster(1, 4), SMALL, SpaceConstraints(fix=fix))

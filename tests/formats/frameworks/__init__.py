@@ -1,4 +1,4 @@
-"""Other systems' own parsers, each in a folder of its own, started as a process: none is imported beside our own packages."""
+"""Parsers of other frameworks, each installed in its own folder and run as a process, never imported together with our packages."""
 
 import atexit
 import contextlib
@@ -16,16 +16,16 @@ import pytest
 
 HERE = Path(__file__).parent
 INSTALLED = HERE.parents[2] / ".frameworks"
-"""Where ``make frameworks`` puts each ``NAME.txt`` of this folder, without torch, which is the project's own."""
+"""Where ``make frameworks`` installs each ``NAME.txt`` of this folder, without torch, which is shared with the project."""
 
 SECONDS = 600
 
-BESIDE = {"axolotl": ("llama_factory",), **dict.fromkeys(("accelerate", "hf_trainer", "llama_factory"), ("deepspeed",))}
-"""Folders that hold what a parser needs as well as another."""
+REQUIRED = {"axolotl": ("llama_factory",), **dict.fromkeys(("accelerate", "hf_trainer", "llama_factory"), ("deepspeed",))}
+"""Further folders of packages that a parser needs."""
 
 
 class Reader:
-    """A process that has imported a parser, and forks for each question, so that no question sees what another one left."""
+    """A process that has imported a parser and forks for each question, so that questions do not affect each other."""
 
     def __init__(self, name: str, needed: Sequence[Path]) -> None:
         self.asked = (name, tuple(needed))
@@ -37,12 +37,12 @@ class Reader:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
 
     def answer(self, arguments: Sequence[str]) -> Any:
-        """What the parser prints as JSON in its last line."""
+        """The JSON in the last line of the parser's output."""
         output, errors = (Path(self._folder.name) / name for name in ("output", "errors"))
         replies, questions = self._process.stdout, self._process.stdin
         assert replies is not None
         assert questions is not None
-        with contextlib.suppress(BrokenPipeError):  # its imports failed, and say so below
+        with contextlib.suppress(BrokenPipeError):  # its imports failed; the assertion below shows their error
             questions.write(json.dumps([list(arguments), str(output), str(errors)]) + "\n")
             questions.flush()
         ready, _, _ = select.select([replies], [], [], SECONDS)
@@ -59,16 +59,16 @@ class Reader:
 
 
 _OPEN: list[Reader] = []
-"""The reader that was asked last: they take too much memory to keep several."""
+"""The last used reader: several of them need too much memory."""
 
 
 def parsed(name: str, arguments: Sequence[str]) -> Any:
-    """What ``NAME.py`` of this folder prints as JSON in its last line.
+    """The JSON in the last line that ``NAME.py`` of this folder prints.
 
     Raises:
-        AssertionError: the parser ended with an error; with what it said.
+        AssertionError: the parser failed; with its error output.
     """
-    needed = [INSTALLED / folder for folder in (name, *BESIDE.get(name, ()))]
+    needed = [INSTALLED / folder for folder in (name, *REQUIRED.get(name, ()))]
     if missing := next((path for path in needed if not path.exists()), None):
         pytest.skip(f"{missing.name} is not installed: make frameworks")
     if not _OPEN or _OPEN[0].asked != (name, tuple(needed)):

@@ -1,8 +1,8 @@
-"""accelerate's own launcher: what it gives the ranks, and what its plugins make of that.
+"""accelerate's own launcher: the environment that it sets for ranks, as its plugins read it.
 
-``accelerate.py check FILE...`` prints what is understood of each file, or why it is refused; ``accelerate.py launch OPTIONS...``
-the same of a launch by each of these options, which name a file; ``accelerate.py names`` all names that such a file may hold, as
-they stand in profiles/formats/names/accelerate.txt; ``accelerate.py shipped`` the files of TRL's package.
+``accelerate.py check FILE...`` prints the settings of each file, or why it is refused; ``accelerate.py launch OPTIONS...``
+the same for a launch with each of these options, which name a file; ``accelerate.py names`` all names that such a file may contain,
+as listed in profiles/formats/names/accelerate.txt; ``accelerate.py shipped`` the files of TRL's package.
 """
 
 import json
@@ -26,7 +26,7 @@ SECTIONS = {
     "fsdp_config": ("fsdp_", True), "parallelism_config": ("parallelism_config_", False), "dynamo_config": ("dynamo_", True),
     "fp8_config": ("fp8_", True), "megatron_lm_config": ("megatron_lm_", False), "mpirun_config": ("mpirun_", False),
 }  # fmt: skip
-"""Sections, with the beginning of their arguments' names, and whether the launcher adds it by itself."""
+"""Sections, with the prefix of their arguments' names, and whether the launcher adds the prefix itself."""
 
 DEEPSPEED = (
     "deepspeed_", "zero", "offload_optimizer_", "offload_param_", "gradient_accumulation_steps", "gradient_clipping",
@@ -35,7 +35,7 @@ BEFORE = dict(os.environ)
 
 
 def check(options: list[str]) -> dict[str, Any]:
-    """What is understood of a launch with a file."""
+    """The settings that a launch with a file has."""
     os.environ.clear()
     os.environ.update(BEFORE)
     try:
@@ -48,12 +48,12 @@ def check(options: list[str]) -> dict[str, Any]:
         else:
             environment = prepare_multi_gpu_env(args)
         os.environ.update(environment)
-        return _understood(args)
+        return _settings(args)
     except (Exception, SystemExit) as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
-def _understood(args: Namespace) -> dict[str, Any]:
+def _settings(args: Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "processes": int(args.num_processes), "nodes": args.num_machines, "per_node": int(args.num_processes) // args.num_machines,
         "precision": os.environ["ACCELERATE_MIXED_PRECISION"],
@@ -88,7 +88,7 @@ def names() -> Iterator[str]:
     """All names; those of sections are names of the launcher's arguments."""
     yield from ("fp16", "dynamo_backend", "deepspeed_config", *SECTIONS)
     yield from (field.name for field in fields(ClusterConfig))
-    yield from ("fsdp_config.fsdp_ignored_modules", "fsdp_config.ignored_modules")  # no argument, but read (utils/launch.py)
+    yield from ("fsdp_config.fsdp_ignored_modules", "fsdp_config.ignored_modules")  # not an argument, but read (utils/launch.py)
     arguments = sorted({action.dest for action in launch_command_parser()._actions})
     for section, (prefix, short) in SECTIONS.items():
         for name in (name for name in arguments if name.startswith(prefix)):
@@ -99,18 +99,18 @@ def names() -> Iterator[str]:
 
 
 def shipped() -> list[str]:
-    """TRL's files, as people take them."""
+    """The config files of TRL's package."""
     roots = [Path(folder) / "trl" / "accelerate_configs" for folder in sys.path]
     return [str(path) for root in roots for path in sorted(root.glob("*.yaml"))]
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "check":
+    command, *rest = sys.argv[1:]
+    if command == "check":
         print(json.dumps([check(["--config_file", path]) for path in rest]))
-    elif what == "launch":
+    elif command == "launch":
         print(json.dumps([check(options.split()) for options in rest]))
-    elif what == "names":
+    elif command == "names":
         print(json.dumps(sorted(set(names()))))
     else:
         print(json.dumps(shipped()))

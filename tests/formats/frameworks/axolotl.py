@@ -1,5 +1,5 @@
-"""Axolotl's own validation of its configurations: ``axolotl.py check FILE...`` prints what it understood of each file;
-``axolotl.py names`` the names that it accepts. Runs with what LLaMA-Factory needs, too."""
+"""Axolotl's own validation of its configurations: ``axolotl.py check FILE...`` prints the settings of each file;
+``axolotl.py names`` the accepted names. Also needs the packages of LLaMA-Factory."""
 
 import ast
 import json
@@ -17,22 +17,22 @@ from axolotl.utils.schemas.fsdp import FSDPConfig
 from pydantic import BaseModel
 
 ABLE = {"bf16": True, "fp8": False, "n_gpu": 8, "n_node": 1, "compute_capability": "sm_90", "tf32": True}
-SHOWN = (
+PRINTED = (
     "micro_batch_size", "gradient_accumulation_steps", "sequence_len", "dp_shard_size", "dp_replicate_size", "tensor_parallel_size",
     "context_parallel_size", "adapter", "lora_r", "load_in_4bit", "gradient_checkpointing", "activation_offloading", "bf16",
     "fsdp_version", "fsdp_config",
 )  # fmt: skip
 
 
-def understood(path: str) -> dict[str, Any]:
-    """What it makes of one file; raises where it refuses it."""
+def validated(path: str) -> dict[str, Any]:
+    """The validated settings of one file; raises if Axolotl refuses it."""
     data = DictDefault(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
     found = validate_config(data, capabilities=dict(ABLE), env_capabilities={"torch_version": "2.13.0"})
-    return {name: found.get(name) for name in SHOWN}
+    return {name: found.get(name) for name in PRINTED}
 
 
 def names(model: type[BaseModel] = AxolotlInputConfig, prefix: str = "") -> list[str]:
-    """The names of a schema; of a section that holds what it likes, a pattern."""
+    """The names of a schema; a pattern for a section with free keys."""
     found: list[str] = []
     for name, field in model.model_fields.items():
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
@@ -47,7 +47,7 @@ def names(model: type[BaseModel] = AxolotlInputConfig, prefix: str = "") -> list
 
 
 def added() -> Iterator[str]:
-    """The names that its plugins add, and FSDP's by their old prefix, which it removes."""
+    """The names that its plugins add, and FSDP's with their old prefix, which Axolotl removes."""
     for path in sorted(Path(axolotl.__file__).parent.glob("integrations/*/args.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and node.name.endswith("Args"):
@@ -57,4 +57,4 @@ def added() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(sorted({*names(), *added()}) if sys.argv[1] == "names" else [understood(path) for path in sys.argv[2:]]))
+    print(json.dumps(sorted({*names(), *added()}) if sys.argv[1] == "names" else [validated(path) for path in sys.argv[2:]]))

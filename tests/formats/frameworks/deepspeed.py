@@ -1,10 +1,10 @@
 """DeepSpeed's own ``DeepSpeedConfig``, with the number of ranks of a plan.
 
-``deepspeed.py check RANKS FILE...`` prints what it understood of each file, or why it refuses it; ``deepspeed.py names`` all names
-that it reads, those of free sections as patterns, as they stand in profiles/formats/names/deepspeed.txt; ``deepspeed.py shipped``
-the configurations that its package holds.
+``deepspeed.py check RANKS FILE...`` prints the settings of each file, or why it is refused; ``deepspeed.py names`` all names that
+it reads, free sections as patterns, as listed in profiles/formats/names/deepspeed.txt; ``deepspeed.py shipped`` the configurations
+of its package.
 
-Names at the top, and in sections that are plain dictionaries, are those that DeepSpeedConfig asks such a dictionary for.
+Names at the top level, and in sections that are plain dictionaries, are the keys that DeepSpeedConfig looks up.
 """
 
 import json
@@ -35,7 +35,7 @@ SECTIONS = {
     "comms_logger": "deepspeed.comm.config.CommsLoggerConfig",
     "flops_profiler": "deepspeed.profiling.config.DeepSpeedFlopsProfilerConfig",
 }
-"""Sections with a class of their own; one that is not a model of pydantic gives the names that it asks for."""
+"""Sections with their own class; for one that is not a pydantic model, the keys that it looks up."""
 
 PLAIN = ("activation_checkpointing", "expert_parallel", "data_types", "torch_autocast", "checkpoint", "optimizer", "scheduler")
 FREE = (
@@ -43,17 +43,17 @@ FREE = (
     "datastates", "pipeline", "timers", "weight_quantization",
 )  # fmt: skip
 OUTSIDE = ("data_parallel_size", "sequence_parallel_size", "monitor_config.*", "zero_optimization")
-"""What others read of the same file: initialize, the monitor, and the old form of ZeRO's section."""
+"""Names that other code reads from the same file: initialize, the monitor, and the old form of ZeRO's section."""
 
 
-class Asked(dict[str, Any]):
-    """A dictionary that knows what it was asked for; it says that it holds all that it has a section for."""
+class KeyRecorder(dict[str, Any]):
+    """A dictionary that records the looked-up keys."""
 
-    def __init__(self, held: dict[str, Any], names: set[str]) -> None:
-        super().__init__(held)
+    def __init__(self, entries: dict[str, Any], names: set[str]) -> None:
+        super().__init__(entries)
         self.names = names
 
-    def __copy__(self) -> "Asked":
+    def __copy__(self) -> "KeyRecorder":
         return self
 
     def __contains__(self, name: object) -> bool:
@@ -70,7 +70,7 @@ class Asked(dict[str, Any]):
 
 
 def check(ranks: int, path: str) -> dict[str, Any]:
-    """What is understood of a file on so many ranks."""
+    """The settings of a file on this number of ranks."""
     read.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: ranks)
     try:
         config = read.DeepSpeedConfig(path)
@@ -99,14 +99,14 @@ def check(ranks: int, path: str) -> dict[str, Any]:
 
 def names() -> Iterator[str]:
     """All names."""
-    asked = {name: set[str]() for name in ("", *PLAIN)}
-    sections = {name: Asked({"type": "Adam"} if name in ("optimizer", "scheduler") else {}, asked[name]) for name in PLAIN}
-    filled = Asked({"train_batch_size": 1, **sections}, asked[""])
+    keys = {name: set[str]() for name in ("", *PLAIN)}
+    sections = {name: KeyRecorder({"type": "Adam"} if name in ("optimizer", "scheduler") else {}, keys[name]) for name in PLAIN}
+    filled = KeyRecorder({"train_batch_size": 1, **sections}, keys[""])
     sections["expert_parallel"]["enabled"] = False
     read.DeepSpeedConfig(filled)
-    yield from asked[""] - set(SECTIONS) - set(PLAIN) - {free.partition(".")[0] for free in FREE} - removed()
+    yield from keys[""] - set(SECTIONS) - set(PLAIN) - {free.partition(".")[0] for free in FREE} - removed()
     for section in PLAIN:
-        yield from (f"{section}.{name}" for name in asked[section] if f"{section}.{name}" not in FREE)
+        yield from (f"{section}.{name}" for name in keys[section] if f"{section}.{name}" not in FREE)
     for section, path in SECTIONS.items():
         module, _, word = path.rpartition(".")
         yield from fields(section, getattr(__import__(module, fromlist=[word]), word))
@@ -116,15 +116,15 @@ def names() -> Iterator[str]:
 
 
 def removed() -> set[str]:
-    """Names that are asked for only to refuse them."""
+    """Names that are looked up only to be refused."""
     return set(read._REMOVED_TOP_LEVEL_CONFIG_KEYS)
 
 
 def fields(prefix: str, section: type) -> Iterator[str]:
-    """Those of a model, by name and by alias, and of the models in it; what holds a free value may hold names."""
+    """Names and aliases of a model's fields and of nested models; a pattern for fields with free keys."""
     if not issubclass(section, BaseModel):
         found = set[str]()
-        section(Asked({prefix: Asked({}, found)}, set()))
+        section(KeyRecorder({prefix: KeyRecorder({}, found)}, set()))
         yield from (f"{prefix}.{name}" for name in found)
         return
     for name, field in section.model_fields.items():
@@ -139,17 +139,17 @@ def fields(prefix: str, section: type) -> Iterator[str]:
 
 
 def shipped() -> Iterator[str]:
-    """Configurations of the package."""
+    """The configurations of the package."""
     for path in sorted(Path(read.__file__).parents[1].rglob("*.json")):
         if "zero_optimization" in path.read_text(encoding="utf-8"):
             yield str(path)
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "check":
+    command, *rest = sys.argv[1:]
+    if command == "check":
         print(json.dumps([check(int(rest[0]), path) for path in rest[1:]]))
-    elif what == "names":
+    elif command == "names":
         print(json.dumps(sorted(set(names()))))
     else:
         print(json.dumps(list(shipped())))

@@ -1,5 +1,7 @@
-"""One reader of this folder, ``forked.py READER``. Each line of standard input is a list of its arguments, a file for its output
-and one for its errors; the reader is run in a fork of this process, which has its imports already, and a line says how it ended."""
+"""Server for one reader of this folder, ``forked.py READER``. Each line of standard input is a list of its arguments, a file for
+its output and one for its errors; the reader runs in a fork of this process, which has done its imports, and a line reports its
+exit code.
+"""
 
 import json
 import os
@@ -9,7 +11,7 @@ import traceback
 
 
 def run(reader: str, arguments: list[str], output: str, errors: str) -> None:
-    """The reader, as if it were started; ends the process."""
+    """Runs the reader as a script, and ends the process."""
     for descriptor, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     sys.argv = [reader, *arguments]
@@ -27,7 +29,7 @@ def run(reader: str, arguments: list[str], output: str, errors: str) -> None:
 if __name__ == "__main__":
     reader = sys.argv[1]
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what packages print as they are imported is not a reply
+    os.dup2(2, 1)  # output of imports is not a reply
     runpy.run_path(reader, run_name="imported")
     for line in sys.stdin:
         arguments, output, errors = json.loads(line)

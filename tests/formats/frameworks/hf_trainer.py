@@ -1,8 +1,8 @@
 """transformers' HfArgumentParser, and the plugins of accelerate that TrainingArguments make of a file.
 
-``hf_trainer.py check RANKS FILE...`` prints what is understood of each file, or why it is refused; ``hf_trainer.py names``
-all names that such a file may hold, as they stand in profiles/formats/names/hf-trainer.txt: those of TrainingArguments, of
-the sections that they read, and of the scripts of TRL, which most people's files are for.
+``hf_trainer.py check RANKS FILE...`` prints the settings of each file, or why it is refused; ``hf_trainer.py names`` all names
+that such a file may contain, as listed in profiles/formats/names/hf-trainer.txt: those of TrainingArguments, of the sections that
+they read, and of the scripts of TRL, which most files are for.
 """
 
 import ast
@@ -34,7 +34,7 @@ SECTIONS = (
 
 
 def check(ranks: int, path: str) -> dict[str, Any]:
-    """What is understood of a file by a rank of so many."""
+    """The settings of a file as a rank of this many reads them."""
     module.is_torch_bf16_gpu_available = lambda: True
     TrainingArguments.world_size = property(lambda self: ranks)  # type: ignore[assignment,method-assign]
     try:
@@ -94,7 +94,7 @@ def names() -> Iterator[str]:
 
 
 def _annotated(node: ast.ClassDef) -> Iterator[str]:
-    """Fields of a dataclass; those of a dictionary hold names of anybody's."""
+    """Fields of a dataclass, and a pattern for those that are dictionaries."""
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and not item.target.id.startswith("_"):
             yield item.target.id
@@ -103,8 +103,8 @@ def _annotated(node: ast.ClassDef) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "check":
+    command, *rest = sys.argv[1:]
+    if command == "check":
         print(json.dumps([check(int(rest[0]), path) for path in rest[1:]], default=str))
     else:
         print(json.dumps(sorted(set(names()))))

@@ -1,7 +1,7 @@
 """Kubernetes' own schemas and Kubeflow's own models read manifests: ``kubernetes.py FILE...`` prints the kinds of each.
 
-Kubeflow's models pass over unknown keys, so a manifest must come back from them as it was. KubeRay has no models in Python: its
-manifests may have the fields that its API reference names, and their pods are Kubernetes'.
+Kubeflow's models ignore unknown keys, so a manifest must survive a round trip through them unchanged. KubeRay has no models in
+Python: its manifests may have the fields of its API reference, and their pods follow Kubernetes' schema.
 """
 
 import copy
@@ -49,18 +49,20 @@ def checked(document: dict) -> str:
     else:
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         again = document
-    assert again == document, f"{kind} comes back otherwise: {json.dumps(again)}\n{json.dumps(document)}"
+    assert again == document, f"{kind} changed in the round trip: {json.dumps(again)}\n{json.dumps(document)}"
     return kind
 
 
 def pytorch_job(document: dict) -> dict:
-    """Through Kubeflow's models; what a pod is, is Kubernetes' own, of which these know an older client's."""
+    """Round trip through Kubeflow's models; pods are checked by Kubernetes' schema, since Kubeflow's models are of an older
+    client.
+    """
     outside = copy.deepcopy(document)
     templates = {name: replica.pop("template") for name, replica in outside["spec"]["pytorchReplicaSpecs"].items()}
     for template in templates.values():
         check_pod(template)
     client = ApiClient()
-    answer = SimpleNamespace(data=json.dumps(outside))  # the client reads what a server answers
+    answer = SimpleNamespace(data=json.dumps(outside))  # the client reads a server's response
     again = client.sanitize_for_serialization(client.deserialize(answer, "KubeflowOrgV1PyTorchJob"))
     for name, template in templates.items():
         again["spec"]["pytorchReplicaSpecs"][name]["template"] = template
@@ -73,7 +75,7 @@ def check_pod(template: dict) -> None:
 
 
 def by_kuberay(document: dict) -> dict:
-    """What of it the reference of ray.io/v1 names, with those types."""
+    """The part of the document that the reference of ray.io/v1 names, with its types."""
     fields = RAY_JOB if document["kind"] == "RayJob" else RAY_CLUSTER
     assert document["apiVersion"] == "ray.io/v1"
     spec = documented(document["spec"], fields)
@@ -85,7 +87,7 @@ def by_kuberay(document: dict) -> dict:
 
 
 def documented(value: object, fields: object) -> object:
-    """The part of a value that the fields allow: by name, a list of one kind, a type, or anything."""
+    """The part of a value that the fields allow: by name, a list of one type, a type, or anything."""
     if isinstance(fields, dict):
         return {key: documented(item, fields[key]) for key, item in value.items() if key in fields}
     if isinstance(fields, list):

@@ -1,7 +1,7 @@
 """Lightning's own Trainer, built by exported scripts for two processors, and torch's FSDP2 as their modules apply it.
 
-``lightning.py check RANKS FILE...`` prints what each script made on so many ranks: a stand-in for the user's module, with two
-layers, is sharded in a process group without others. ``lightning.py names`` prints the keywords of the calls that are read.
+``lightning.py check RANKS FILE...`` prints the settings that each script creates on this many ranks: a stand-in for the user's
+module, with two layers, is sharded in a fake process group. ``lightning.py names`` prints the keywords of the calls that are read.
 """
 
 import inspect
@@ -22,12 +22,12 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 STRATEGIES = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
-GENERATED: dict[str, Any] = {}
+MADE: dict[str, Any] = {}
 REAL = lightning.Trainer
 
 
 class Layer(nn.Module):
-    """One of its layers, with the names of transformers' Llama."""
+    """A layer with the parameter names of transformers' Llama."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Model(lightning.LightningModule):
         self.embed_tokens, self.lm_head = nn.Embedding(256, 64), nn.Linear(64, 256, bias=False)
 
     def configure_model(self) -> None:
-        """Nothing of its own."""
+        """Does nothing."""
 
 
 class Data(lightning.LightningDataModule):
@@ -52,35 +52,35 @@ class Data(lightning.LightningDataModule):
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
-        GENERATED["micro_batch"] = batch_size
+        MADE["micro_batch"] = batch_size
 
 
 def trainer(**arguments: Any) -> Any:
-    """The real one, for two processors instead of the devices; its fit prepares the module only."""
-    GENERATED.update({name: arguments[name] for name in ("devices", "num_nodes")})
+    """Lightning's Trainer for two CPU processes instead of the devices; its fit only prepares the module."""
+    MADE.update({name: arguments[name] for name in ("devices", "num_nodes")})
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     made = REAL(**{**arguments, "accelerator": "cpu", "devices": 2 if arguments["devices"] > 1 else 1, "num_nodes": 1, **quiet})
-    GENERATED["strategy"] = type(made.strategy).__name__
-    GENERATED["precision"], GENERATED["accumulation"] = made.precision, made.accumulate_grad_batches
+    MADE["strategy"] = type(made.strategy).__name__
+    MADE["precision"], MADE["accumulation"] = made.precision, made.accumulate_grad_batches
     if isinstance(made.strategy, strategies.ModelParallelStrategy):
-        GENERATED["mesh"] = [made.strategy._data_parallel_size, made.strategy._tensor_parallel_size]
+        MADE["mesh"] = [made.strategy._data_parallel_size, made.strategy._tensor_parallel_size]
     if isinstance(made.strategy, strategies.DDPStrategy):
-        GENERATED["ddp"] = made.strategy._ddp_kwargs
+        MADE["ddp"] = made.strategy._ddp_kwargs
     made.fit = _prepare
     return made
 
 
 def _prepare(module: Model, datamodule: Data) -> None:
-    """What the module's own hook does, on the mesh that the strategy would give it."""
-    if "mesh" in GENERATED:
+    """Runs the module's own hook on the mesh that the strategy would provide."""
+    if "mesh" in MADE:
         module._device_mesh = dist.device_mesh.init_device_mesh(
-            "cpu", (GENERATED["mesh"][0], GENERATED["mesh"][1]), mesh_dim_names=("data_parallel", "tensor_parallel")
+            "cpu", (MADE["mesh"][0], MADE["mesh"][1]), mesh_dim_names=("data_parallel", "tensor_parallel")
         )
     module.configure_model()
     layer = module.layers[0]
-    GENERATED["recomputed"] = "CheckpointWrapper" in [type(part).__name__.removeprefix("FSDP") for part in layer.modules()]
-    GENERATED["compiled"] = layer._compiled_call_impl is not None
-    GENERATED["split"] = {
+    MADE["recomputed"] = "CheckpointWrapper" in [type(part).__name__.removeprefix("FSDP") for part in layer.modules()]
+    MADE["compiled"] = layer._compiled_call_impl is not None
+    MADE["split"] = {
         name.replace("_checkpoint_wrapped_module.", ""): [str(place) for place in part.placements][-1]
         for name, part in module.named_parameters()
         if isinstance(part, DTensor) and "tensor_parallel" in (part.device_mesh.mesh_dim_names or ()) and name.endswith("weight")
@@ -88,14 +88,14 @@ def _prepare(module: Model, datamodule: Data) -> None:
     if isinstance(layer, FSDPModule):
         group = layer._get_fsdp_state()._fsdp_param_group
         after = group.post_forward_mesh_info
-        GENERATED["resharded"] = after is not None
-        GENERATED["kept"] = None if after is None or after is group.mesh_info else after.shard_mesh_size
-        GENERATED["reduced"], GENERATED["computed"] = str(group.mp_policy.reduce_dtype), str(group.mp_policy.param_dtype)
+        MADE["resharded"] = after is not None
+        MADE["kept"] = None if after is None or after is group.mesh_info else after.shard_mesh_size
+        MADE["reduced"], MADE["computed"] = str(group.mp_policy.reduce_dtype), str(group.mp_policy.param_dtype)
 
 
 def check(ranks: int, path: str) -> dict[str, Any]:
-    """What a script makes."""
-    GENERATED.clear()
+    """The settings that a script creates."""
+    MADE.clear()
     user = ModuleType("model")
     user.Model, user.Data = Model, Data  # type: ignore[attr-defined]
     sys.modules["model"] = user
@@ -107,11 +107,11 @@ def check(ranks: int, path: str) -> dict[str, Any]:
         return {"refused": f"{type(error).__name__}: {error}"}
     finally:
         dist.destroy_process_group()
-    return dict(GENERATED)
+    return dict(MADE)
 
 
 def names() -> Iterator[str]:
-    """Keywords; what a strategy hands on to torch is torch's."""
+    """Keywords of the calls, including those that a strategy passes on to torch."""
     classes = {"Trainer": REAL, **{name: getattr(strategies, name) for name in STRATEGIES}}
     classes |= {"fully_shard": fully_shard, "MixedPrecisionPolicy": MixedPrecisionPolicy}
     for name, kind in classes.items():
@@ -124,8 +124,8 @@ def names() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "check":
+    command, *rest = sys.argv[1:]
+    if command == "check":
         print(json.dumps([check(int(rest[0]), path) for path in rest[1:]]))
     else:
         print(json.dumps(sorted(set(names()))))

@@ -1,5 +1,5 @@
-"""LLaMA-Factory's own reading of its arguments: ``llama_factory.py check RANKS FILE...`` prints what it understood of each file;
-``llama_factory.py names`` the names that it accepts."""
+"""LLaMA-Factory's own reading of its arguments: ``llama_factory.py check RANKS FILE...`` prints the settings of each file;
+``llama_factory.py names`` the accepted names."""
 
 import dataclasses
 import json
@@ -19,10 +19,10 @@ from transformers import training_args  # noqa: E402
 DICTIONARIES = ("deepspeed", "fsdp_config", "accelerator_config")
 
 
-def understood(path: str) -> dict[str, Any]:
-    """What it makes of one file; raises where it refuses it."""
+def parsed_settings(path: str) -> dict[str, Any]:
+    """The parsed settings of one file; raises if LLaMA-Factory refuses it."""
     data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    training_args.is_torch_bf16_gpu_available = lambda: True  # as where it would run
+    training_args.is_torch_bf16_gpu_available = lambda: True  # as on a GPU
     training_args.TrainingArguments._setup_devices = training_args.TrainingArguments.distributed_state = None  # no process group
     training_args.TrainingArguments.parallel_mode = training_args.ParallelMode.DISTRIBUTED
     training_args.TrainingArguments.world_size = int(RANKS)
@@ -40,10 +40,10 @@ def understood(path: str) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """The names that its arguments have."""
+    """The names of its arguments."""
     found = {field.name for kind in parser._TRAIN_ARGS for field in dataclasses.fields(kind) if field.init}
     return sorted([*found, *(f"{name}.*" for name in DICTIONARIES)])
 
 
 if __name__ == "__main__":
-    print(json.dumps(names() if sys.argv[1] == "names" else [understood(path) for path in sys.argv[3:]]))
+    print(json.dumps(names() if sys.argv[1] == "names" else [parsed_settings(path) for path in sys.argv[3:]]))

@@ -1,4 +1,6 @@
-"""A tiny Llama of random weights, a tokenizer of few words and a data set of them, in the folder named; without a network."""
+"""Writes a tiny Llama with random weights, a tokenizer with few words and a data set of them into the given folder, without a
+network.
+"""
 
 import json
 import sys
@@ -11,7 +13,7 @@ SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_t
 
 
 def write(folder: Path) -> None:
-    """All of it."""
+    """Writes model, tokenizer and data set."""
     words = [*SPECIAL.values(), *(f"w{number}" for number in range(250))]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

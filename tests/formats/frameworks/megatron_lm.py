@@ -1,7 +1,7 @@
-"""Megatron-Core's configuration of each script of arguments that is named, as JSON.
+"""Megatron-Core's configuration of each given argument script, as JSON: ``megatron_lm.py SCRIPT...``.
 
-What turns arguments into it (``core_transformer_config_from_args``) is not a part of the package; it gives fields what flags of
-their name say, but for the few named here.
+The function that converts arguments (``core_transformer_config_from_args``) is not part of the package; a field has the value of
+the flag with its name, except for the few renamed here.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ RENAMED = {
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
     "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
 }  # fmt: skip
-SHOWN = (
+PRINTED = (
     "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size", "tensor_model_parallel_size",
     "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
     "expert_model_parallel_size", "expert_tensor_parallel_size",
@@ -33,15 +33,15 @@ SHOWN = (
 )  # fmt: skip
 
 
-def given(path: str) -> dict[str, str]:
-    """Flags by name; those without a value are empty."""
+def flags_of(path: str) -> dict[str, str]:
+    """Flags by name; an empty value for those without one."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     words = shlex.split("\n".join(line for line in lines if line.startswith(("  --", "  '--"))), comments=True)
     return {word.partition("=")[0][2:].replace("-", "_"): word.partition("=")[2] for word in words}
 
 
 def config(flags: dict[str, str]) -> TransformerConfig:
-    """What Megatron-Core makes of them; raises where they do not go together."""
+    """Megatron-Core's configuration from the flags; raises if they contradict each other."""
     known = {field.name: str(field.type) for field in dataclasses.fields(TransformerConfig)}
     values: dict[str, Any] = {}
     for flag, text in flags.items():
@@ -57,7 +57,7 @@ def config(flags: dict[str, str]) -> TransformerConfig:
 
 
 def stage_layers(config: TransformerConfig) -> list[int]:
-    """Layers that Megatron-Core builds on each stage, in the order of the model."""
+    """Layers that Megatron-Core builds on each stage, in model order."""
     virtual, listed = config.virtual_pipeline_model_parallel_size, config.pipeline_model_parallel_layout
     places = [(stage, rank) for stage in range(virtual or 1) for rank in range(config.pipeline_model_parallel_size)]
     if listed is not None:
@@ -66,12 +66,12 @@ def stage_layers(config: TransformerConfig) -> list[int]:
 
 
 def int_or(text: str) -> int | str:
-    """A whole number, or the word itself."""
+    """A whole number, or the text itself."""
     return int(text) if text.lstrip("-").isdigit() else text
 
 
 if __name__ == "__main__":
-    utils._te_version = Version("2.9")  # TransformerEngine needs CUDA; of it only the version is asked
-    found = [config(given(path)) for path in sys.argv[1:]]
-    shown = [{name: getattr(item, name) for name in SHOWN} for item in found]
+    utils._te_version = Version("2.9")  # TransformerEngine needs CUDA; only its version is read
+    found = [config(flags_of(path)) for path in sys.argv[1:]]
+    shown = [{name: getattr(item, name) for name in PRINTED} for item in found]
     print(json.dumps([known | {"stage_layers": stage_layers(item)} for known, item in zip(shown, found, strict=True)]))

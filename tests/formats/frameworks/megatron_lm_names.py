@@ -1,8 +1,9 @@
-"""Prints the flags that Megatron-LM accepts: those of its parser, and those that releases had before.
+"""Prints the flags that Megatron-LM accepts: those of its parser, and those of earlier releases.
 
-To be run with a checkout, for it is not on PyPI:
+Needs a checkout, since Megatron-LM is not on PyPI:
 ``python megatron_lm_names.py CHECKOUT TAG... > profiles/formats/names/megatron-lm.txt``.
-Without CUDA its kernels cannot be imported; nothing is asked of them, so that anything serves in their place.
+
+Its kernels cannot be imported without CUDA; empty modules replace them, since they are not called.
 """
 
 import argparse
@@ -24,7 +25,7 @@ ARGUMENTS = "megatron/training/arguments.py"
 
 
 class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds any module of triton."""
+    """Import hook that provides an empty module for any module of triton."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] != "triton":
@@ -37,7 +38,7 @@ class Kernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return typing.cast(types.ModuleType, module)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is to be run."""
+        """Runs nothing."""
 
 
 def accepted(checkout: str) -> Iterator[str]:
@@ -54,8 +55,8 @@ def accepted(checkout: str) -> Iterator[str]:
         yield from action.option_strings
 
 
-def written(checkout: str, tag: str) -> Iterator[str]:
-    """The flags that a release adds one by one."""
+def released(checkout: str, tag: str) -> Iterator[str]:
+    """The flags that a release adds to its parser."""
     text = subprocess.run(["git", "-C", checkout, "show", f"{tag}:{ARGUMENTS}"], capture_output=True, text=True, check=True).stdout
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
@@ -65,7 +66,7 @@ def written(checkout: str, tag: str) -> Iterator[str]:
 if __name__ == "__main__":
     checkout, *tags = sys.argv[1:]
     commit = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    found = {*accepted(checkout), *(flag for tag in tags for flag in written(checkout, tag))}
+    found = {*accepted(checkout), *(flag for tag in tags for flag in released(checkout, tag))}
     print(f"# Flags of Megatron-LM at {commit} (core 0.20) and of {', '.join(tags)}.")
-    print("# Printed by tests/formats/frameworks/megatron_lm_names.py, which says how.")
+    print("# Printed by tests/formats/frameworks/megatron_lm_names.py, whose docstring says how.")
     print("\n".join((*sorted(LAUNCHERS), *sorted(flag[2:] for flag in found if flag.startswith("--")))))

@@ -1,5 +1,5 @@
-"""Nanotron's dataclasses, read from their source: ``nanotron.py check FILE...`` prints what each file lacks; its package cannot be
-imported. ``nanotron.py names [CHECKOUT]`` prints the names that it has, those of a checkout's newer classes too."""
+"""Nanotron's dataclasses, read from their source: ``nanotron.py check FILE...`` prints the missing names of each file; its package
+cannot be imported. ``nanotron.py names [CHECKOUT]`` prints the names that it has, those of a checkout's newer classes too."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ Schema = dict[str, dict[str, tuple[str, bool]]]
 
 
 def classes(folder: Path) -> Schema:
-    """Fields by class, each with its type and whether it must be given; those of the classes that it extends first."""
+    """Fields by class, each with its type and whether it is required; inherited fields come first."""
     found: Schema = {}
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -28,7 +28,7 @@ def classes(folder: Path) -> Schema:
 
 
 def names(schema: Schema, kind: str = "Config", prefix: str = "") -> Iterator[str]:
-    """The dotted names below a class; of a type with several classes all of theirs."""
+    """The dotted names below a class; for a union type those of all its classes."""
     for name, (inner, _) in schema[kind].items():
         yield prefix + name
         if "list" not in inner.lower():
@@ -43,7 +43,7 @@ def _within(schema: Schema, text: str) -> list[str]:
 
 
 def missing(schema: Schema, data: dict[str, Any], kind: str = "Config", prefix: str = "") -> Iterator[str]:
-    """Names that must be given and are not, in sections that are there."""
+    """Required names that are missing from sections of the file."""
     for name, (inner, needed) in schema[kind].items():
         value = data.get(name)
         if name not in data and needed and "Optional" not in inner:

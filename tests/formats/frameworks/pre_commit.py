@@ -1,4 +1,4 @@
-"""pre-commit reads the manifest of our hooks as it would in somebody's repository."""
+"""pre-commit reads the manifest of our hooks as in a user's repository."""
 
 import json
 import sys

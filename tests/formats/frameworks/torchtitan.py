@@ -1,12 +1,12 @@
 """TorchTitan's own reading of its configurations, 0.3.0: of command lines, of what is registered, of names and models.
 
     python torchtitan.py commands FILE     JSON lists of arguments, number of devices and folder of modules, one a command
-    python torchtitan.py registered        all configurations that ship for language models: what they say, and the names in them
+    python torchtitan.py registered        all shipped configurations of language models: their settings and names
     python torchtitan.py names             names that a configuration may set
     python torchtitan.py shapes            layers, width and vocabulary of each flavour of each model
 
-Parts that only a GPU runs stand as empty modules: triton's kernels, fla, torchvision. Devices are said to be of the newest kind,
-since some configurations ask for one as they are made.
+Empty modules replace parts that need a GPU: triton's kernels, fla, torchvision. Devices report the newest compute capability,
+because some configurations check for it when they are created.
 """
 
 import ast
@@ -29,7 +29,7 @@ ABSENT = ("fla", "torchvision", "torchtitan.distributed.minimal_async_ep.kernels
 
 
 class Anything(type):
-    """A class with any attribute."""
+    """A class that has any attribute."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -38,7 +38,7 @@ class Anything(type):
 
 
 class Empty(types.ModuleType):
-    """A module with any class."""
+    """A module that has any class."""
 
     __path__: list[str] = []  # noqa: RUF012
 
@@ -49,7 +49,7 @@ class Empty(types.ModuleType):
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what is absent."""
+    """Import hook for the absent modules."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         absent = any(name == known or name.startswith(f"{known}.") for known in ABSENT)
@@ -64,7 +64,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Absent())
 warnings.simplefilter("ignore")
-os.environ.setdefault("RUNNER_TEMP", "/")  # where one configuration would look for a checkpoint
+os.environ.setdefault("RUNNER_TEMP", "/")  # one configuration looks for a checkpoint there
 with contextlib.redirect_stderr(None):
     import torchtitan.config.configs
     import torchtitan.models.utils
@@ -79,23 +79,23 @@ torchtitan.config.configs.torch = types.SimpleNamespace(
     version=types.SimpleNamespace(hip=None),
 )
 CONVERTED: list[Any] = []
-"""Converters of the model that was made last."""
+"""Converters of the model that was created last."""
 
 
-def _noted(converters: Sequence[Any]) -> None:
+def _record_converters(converters: Sequence[Any]) -> None:
     CONVERTED[:] = converters
 
 
-torchtitan.models.utils.validate_converter_order = _noted
+torchtitan.models.utils.validate_converter_order = _record_converters
 ROOT = Path(torchtitan.__file__).parent
 SAMPLED = 8
-"""Of so many registered configurations one is read as a command line as well, which takes longest."""
+"""One of this many registered configurations is also parsed as a command line, which takes longest."""
 
 POLICIES = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory-budget"}
 
 
 def parsed(arguments: Sequence[str]) -> Any:
-    """The configuration that a command line makes; its warnings are left out."""
+    """The configuration from a command line, with its warnings suppressed."""
     CONVERTED.clear()
     logging.disable(logging.CRITICAL)
     with contextlib.redirect_stdout(sys.stderr):
@@ -103,7 +103,7 @@ def parsed(arguments: Sequence[str]) -> Any:
 
 
 def unchanged(arguments: Sequence[str]) -> Any:
-    """The configuration that is registered, checked as ``parsed`` does, without the reading of a command line that says no more."""
+    """The registered configuration, checked like ``parsed`` but without parsing a command line."""
     CONVERTED.clear()
     logging.disable(logging.CRITICAL)
     manager = ConfigManager()
@@ -113,8 +113,8 @@ def unchanged(arguments: Sequence[str]) -> Any:
     return manager.config
 
 
-def said(config: Any) -> dict[str, Any]:
-    """What a configuration says of a plan, by names as the format reads them."""
+def settings_of(config: Any) -> dict[str, Any]:
+    """The plan's settings in a configuration, by the names that the format reads."""
     found: dict[str, Any] = {}
     for section in (TrainingConfig, ParallelismConfig, CompileConfig):
         name = section.__name__.removesuffix("Config").lower()
@@ -153,8 +153,9 @@ def registries() -> Iterator[tuple[str, str]]:
 
 
 def registered() -> dict[str, dict[str, Any]]:
-    """What each registered configuration says, by module and function; ``names`` are all names in them, ``usual`` is what is so
-    without being said."""
+    """The settings of each registered configuration, by module and function; ``names`` are all names in them, ``usual`` are the
+    defaults.
+    """
     from torchtitan.distributed.activation_checkpoint import FullAC, MemoryBudgetAC, SelectiveAC
     from torchtitan.trainer import Trainer
 
@@ -164,12 +165,12 @@ def registered() -> dict[str, dict[str, Any]]:
         arguments = ["--module", module, "--config", function]
         config = unchanged(arguments)
         names |= set(below("", config))
-        found.setdefault(module, {})[function] = said(config)
+        found.setdefault(module, {})[function] = settings_of(config)
         if index % SAMPLED == 0:
-            assert said(parsed(arguments)) == found[module][function], arguments
+            assert settings_of(parsed(arguments)) == found[module][function], arguments
     usual = Trainer.Config()
     own = ("activation_checkpoint", "loss", "model.converters", "model.flavor", "model.name", "optimizer.name")
-    return {"configurations": found, "usual": said(usual), "names": sorted({*names, *below("", usual), *own})}
+    return {"configurations": found, "usual": settings_of(usual), "names": sorted({*names, *below("", usual), *own})}
 
 
 def below(prefix: str, config: Any) -> Iterator[str]:
@@ -188,7 +189,7 @@ def names() -> list[str]:
 
 
 def shapes() -> dict[str, dict[str, list[int]]]:
-    """Layers, width and vocabulary of each flavour, and of its attention heads and keys."""
+    """Layers, width and vocabulary of each flavour."""
     found: dict[str, dict[str, list[int]]] = {}
     for family in ("llama3", "qwen3", "deepseek_v3", "gpt_oss", "kimi_k2_7"):
         module = importlib.import_module(f"torchtitan.models.{family}")
@@ -200,7 +201,7 @@ def shapes() -> dict[str, dict[str, list[int]]]:
 
 
 def commands(path: str) -> list[dict[str, Any]]:
-    """What each command line is understood as; its degrees are held against its number of devices."""
+    """The settings of each command line; its degrees are checked against its number of devices."""
     found = []
     for arguments, devices, folder in json.loads(Path(path).read_text(encoding="utf-8")):
         sys.modules.pop("titan_plan", None)
@@ -211,11 +212,11 @@ def commands(path: str) -> list[dict[str, Any]]:
         dims = ParallelDims.from_config(config.parallelism, devices)
         degrees = {name: getattr(dims, name) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")}
         model = config.model_spec.model
-        found.append({**said(config), **degrees, "shape": [len(model.layers), model.dim, model.vocab_size]})
+        found.append({**settings_of(config), **degrees, "shape": [len(model.layers), model.dim, model.vocab_size]})
     return found
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
+    command, *rest = sys.argv[1:]
     answers = {"commands": commands, "registered": registered, "names": names, "shapes": shapes}
-    print(json.dumps(answers[what](*rest), default=str))
+    print(json.dumps(answers[command](*rest), default=str))

@@ -20,7 +20,7 @@ def below(prefix: str, config: Any) -> Iterator[str]:
 if __name__ == "__main__":
     path = next(place for place in (Path(place) / "torchtitan" for place in sys.path) if place.is_dir())
     package = types.ModuleType("torchtitan")
-    package.__path__ = [str(path)]  # without what the package itself imports
+    package.__path__ = [str(path)]  # without imports of the package itself
     sys.modules["torchtitan"] = package
     specification = importlib.util.spec_from_file_location("job_config", path / "config" / "job_config.py")
     assert specification is not None

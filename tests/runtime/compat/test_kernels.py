@@ -1,4 +1,4 @@
-"""Fused kernels: what torch has no exact or fast one for."""
+"""Fused kernels that torch has no exact or fast version of."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize("elements", [0, 3, 4096, 5_000_003])
-def test_norms_on_the_host_are_exact_however_long_a_tensor_is(elements):
+def test_host_norms_are_exact_for_any_tensor_size(elements):
     values = torch.randn(elements, generator=torch.Generator().manual_seed(0))
     (found,) = kernels.norms([values])
     assert found.item() == pytest.approx(values.double().norm().item(), rel=1e-6)

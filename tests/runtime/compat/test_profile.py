@@ -1,4 +1,4 @@
-"""The process group in which an operator of torch communicates."""
+"""The process group in which a torch operator communicates."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def group():
     dist.destroy_process_group()
 
 
-def test_a_call_is_told_by_its_group(group):
+def test_collective_operators_are_assigned_to_their_process_group(group):
     rows, name = torch.zeros(2, 4), group.group_name
     functional = torch.ops._c10d_functional
     calls = {
@@ -26,7 +26,7 @@ def test_a_call_is_told_by_its_group(group):
     assert {group_of_call(operator, arguments) for operator, arguments in calls.items()} == {"mesh_cp"}
 
 
-def test_what_waits_or_computes_moves_nothing(group):
+def test_waiting_and_computing_operators_have_no_process_group(group):
     rows = torch.zeros(2, 4)
     assert group_of_call(torch.ops._c10d_functional.wait_tensor.default, (rows,)) is None
     assert group_of_call(torch.ops.aten.add.Tensor, (rows, rows)) is None

@@ -1,4 +1,4 @@
-"""What torch 2.11 does otherwise than later versions, shown by whichever is installed."""
+"""Differences of torch 2.11 from later versions, tested with any installed version."""
 
 import importlib.util
 from collections import defaultdict
@@ -13,8 +13,8 @@ from torch.utils.checkpoint import _VersionWrapper
 pytestmark = pytest.mark.torch
 
 
-def test_a_simulation_needs_no_mode_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older pipelines have none to be told."""
+def test_simulation_works_without_pipeline_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older pipelining has no InferenceMode."""
     monkeypatch.delattr(stage, "InferenceMode", raising=False)
     spec = importlib.util.spec_from_file_location("simulate_again", simulate.__file__)
     assert spec is not None
@@ -24,11 +24,11 @@ def test_a_simulation_needs_no_mode_of_stages(monkeypatch: pytest.MonkeyPatch) -
     assert again.InferenceMode is None
 
 
-def test_what_a_first_stage_is_given_has_no_buffer() -> None:
+def test_receive_buffers_are_allocated_except_on_the_first_stage() -> None:
     root, received = SimpleNamespace(), SimpleNamespace(buffer=torch.empty(3, device="meta", requires_grad=True))
     pipeline.allocate((root, received), torch.device("cpu"))
     assert received.buffer.device.type == "cpu"
-    assert received.buffer.requires_grad, "what a stage receives is where its backward pass ends"
+    assert received.buffer.requires_grad, "the backward pass of a stage ends at its received tensors"
     pipeline.free((root, received))
     assert received.buffer.is_meta
     assert received.buffer.requires_grad
@@ -36,24 +36,24 @@ def test_what_a_first_stage_is_given_has_no_buffer() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_what_selective_recomputation_keeps_waits_packed(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs of an operation lie in a list by the order of calls, later in a dictionary by their number."""
+def test_selective_recomputation_packs_saved_outputs(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch stores outputs of an operation in a list in call order, later versions in a dictionary by number."""
     made = recompute.create_selective_checkpoint_contexts
 
     def contexts(policy: recompute.Policy) -> object:
-        keeping, repeating = made(policy)
-        keeping.storage = repeating.storage = defaultdict(kind)
-        return keeping, repeating
+        saving, repeating = made(policy)
+        saving.storage = repeating.storage = defaultdict(kind)
+        return saving, repeating
 
     monkeypatch.setattr(recompute, "create_selective_checkpoint_contexts", contexts)
     packing = recompute.Packing(pack=lambda tensor: tensor.tolist(), unpack=torch.tensor)
-    keeping, repeating = recompute.selective_contexts(lambda *_: recompute.CheckpointPolicy.MUST_SAVE, packing)
+    saving, repeating = recompute.selective_contexts(lambda *_: recompute.CheckpointPolicy.MUST_SAVE, packing)
     saved = (_VersionWrapper(torch.ones(2)), None)
     if kind is list:
-        keeping.storage["mm"].append(saved)
+        saving.storage["mm"].append(saved)
         entry, nothing = repeating.storage["mm"].pop(0)
     else:
-        keeping.storage["mm"][0] = saved
+        saving.storage["mm"][0] = saved
         entry, nothing = repeating.storage["mm"][0]
     assert nothing is None
     assert entry.packed == [1.0, 1.0]

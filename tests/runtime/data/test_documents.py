@@ -1,4 +1,4 @@
-"""Packed documents: a token's logits depend on the tokens of its own document before it, and on nothing else."""
+"""Packed documents: a token's logits depend only on earlier tokens of its own document."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from strategist.contract.measurement import TrialSettings
 from strategist.errors import InputError
 
 from ..cases import MODELS
-from ..model.test_decoder import built
+from ..model.test_decoder import materialised
 from ..plans import WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
@@ -31,23 +31,23 @@ def test_a_document_ends_with_its_end_token():
     assert Sample.of(torch.tensor([1, 2, 3]), end=None).documents is None
 
 
-def test_positions_begin_again_with_each_document():
+def test_positions_restart_with_each_document():
     assert within_documents(DOCUMENTS).tolist() == [[0, 1, 2, 0, 1, 0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6]]
 
 
 @pytest.mark.parametrize("model", ["tiny", "grouped", "gpt", "latent", "sinks"])
-def test_packed_documents_train_as_if_each_stood_alone(model):
+def test_packed_documents_have_the_logits_of_separate_documents(model):
     shape = MODELS[model]
-    decoder = built(shape, seq_len=8)
+    decoder = materialised(shape, seq_len=8)
     tokens = torch.randint(shape.vocab_size, (2, 8), generator=torch.Generator().manual_seed(0))
     logits = decoder(tokens, documents=DOCUMENTS)
     for row, (first, last) in [(0, (0, 3)), (0, (3, 5)), (0, (5, 8)), (1, (0, 1)), (1, (1, 8))]:
         padded = torch.cat((tokens[row, first:last], tokens[row].new_zeros(8 - (last - first))))[None]
-        alone = decoder(padded)[0, : last - first]  # what follows is not seen
+        alone = decoder(padded)[0, : last - first]  # padding after the document is masked
         torch.testing.assert_close(logits[row, first:last], alone, rtol=1e-4, atol=1e-6)
 
 
-def test_synthetic_documents_are_as_long_as_asked_and_the_same_again():
+def test_synthetic_documents_have_the_requested_mean_length_and_are_deterministic():
     rows = torch.stack([PACKED.sample(number).ids for number in range(300)])
     assert rows.shape == (300, 65)
     assert torch.equal(rows[7], PACKED.sample(7).ids)
@@ -57,7 +57,7 @@ def test_synthetic_documents_are_as_long_as_asked_and_the_same_again():
     assert rows.max() == PACKED.end
 
 
-def test_all_ranks_read_the_documents_of_one_process():
+def test_data_parallel_ranks_together_read_the_documents_of_one_process():
     readers = [Reader(text=PACKED, rank=rank, ranks=2) for rank in range(2)]
     whole = Reader(text=PACKED, rank=0, ranks=1).read(8, 4)
     parts = [reader.read(8, 4) for reader in readers]
@@ -67,7 +67,7 @@ def test_all_ranks_read_the_documents_of_one_process():
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks):
+def test_context_parallel_metadata_equal_those_of_a_single_process(ranks):
     rotary, follow = Rotary(8, 4, 10000.0, torch.device("cpu")), torch.arange(8)
     whole = MetadataBuilder(rotary, follow).of(DOCUMENTS)
     order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(2)])
@@ -80,24 +80,24 @@ def test_each_rank_of_a_sequence_sees_what_one_process_shows_to_its_tokens(ranks
             assert torch.equal(part.rotary.cos[row], rotary.cos[mine[row]])
 
 
-@pytest.mark.parametrize(("said", "asked", "mean"), [(0, None, 0), (9, None, 9), (9, 4, 4), (0, 4, 4)])
-def test_a_run_reads_documents_as_its_plan_or_its_settings_say(said, asked, mean):
-    settings = TrialSettings(mean_document_tokens=asked)
-    reader = make_reader(plan(workload=replace(WORKLOAD, document_tokens=said)), settings, Meshes())
+@pytest.mark.parametrize(("planned", "given", "mean"), [(0, None, 0), (9, None, 9), (9, 4, 4), (0, 4, 4)])
+def test_document_length_comes_from_the_settings_or_the_plan(planned, given, mean):
+    settings = TrialSettings(mean_document_tokens=given)
+    reader = make_reader(plan(workload=replace(WORKLOAD, document_tokens=planned)), settings, Meshes())
     assert getattr(reader.text, "mean_tokens", 0) == mean
     assert (reader.read(0, 1).documents is not None) == bool(mean)
 
 
 @pytest.mark.parametrize("wrong", [{"document_end": 3}, {"mean_document_tokens": 0}, {"mean_document_tokens": 8, "data": "x.bin"}])
-def test_settings_of_documents_that_mean_nothing_are_refused(wrong):
+def test_inconsistent_document_settings_are_refused(wrong):
     with pytest.raises(InputError):
         TrialSettings(**wrong)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("heads", [2, 4])
-def test_blocks_on_a_gpu_show_what_pairs_show_on_a_cpu(heads):
-    """FlexAttention's kernel with a mask of blocks, forward and backward, against fused attention with one of pairs."""
+def test_flex_attention_with_documents_on_a_gpu_equals_masked_attention_on_a_cpu(heads):
+    """FlexAttention with a block mask, forward and backward, against fused attention with a dense mask."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([100, 28, 300, 84])
     documents = torch.arange(4).repeat_interleave(lengths).expand(2, -1)

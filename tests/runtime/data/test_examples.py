@@ -1,4 +1,4 @@
-"""Examples: which tokens are learned, how they share sequences, and that packing changes no example's loss."""
+"""Examples for fine-tuning: trained tokens, packing into sequences, and losses that packing does not change."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ END = 0
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    """The folder of a tokenizer in which each letter is a token."""
+    """The folder of a tokenizer with one token per letter."""
     folder = tmp_path_factory.mktemp("tokenizer")
     made = Tokenizers(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="\n"))
     made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -49,46 +49,46 @@ def ids(text):
     return [WORDS.index(letter) for letter in text]
 
 
-def written(path, *lines):
+def write_lines(path, *lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return str(path)
 
 
-def opened(place, tokenizer, seq_len=12, vocab_size=64, packed=True):
+def open_text(place, tokenizer, seq_len=12, vocab_size=64, packed=True):
     return open_examples(place, Tokenizer(str(tokenizer)), seq_len=seq_len, vocab_size=vocab_size, packed=packed)
 
 
-def learned(sample):
+def trained_tokens(sample):
     """Token ids that are targets."""
     return sample.ids[1:][sample.trained[1:]].tolist()
 
 
-def test_only_the_response_is_learned(tokenizer, tmp_path):
-    text = opened(written(tmp_path / "a.jsonl", {"prompt": "abc", "response": "de"}), tokenizer)
+def test_only_response_tokens_are_trained(tokenizer, tmp_path):
+    text = open_text(write_lines(tmp_path / "a.jsonl", {"prompt": "abc", "response": "de"}), tokenizer)
     sample = text.sample(0)
     assert sample.ids.tolist() == [*ids("abcde"), END, *[0] * 7]
-    assert learned(sample) == [*ids("de"), END]
+    assert trained_tokens(sample) == [*ids("de"), END]
     assert text.trained(0) == 3
 
 
-def test_only_what_the_assistant_says_is_learned(tokenizer, tmp_path):
+def test_only_assistant_messages_are_trained(tokenizer, tmp_path):
     turns = [("user", "ab"), ("assistant", "c"), ("user", "d"), ("assistant", "ef")]
     line = {"messages": [{"role": role, "content": content} for role, content in turns]}
-    sample = opened(written(tmp_path / "a.jsonl", line), tokenizer, seq_len=20).sample(0)
-    assert learned(sample) == [*ids("c"), END, *ids("ef"), END]
+    sample = open_text(write_lines(tmp_path / "a.jsonl", line), tokenizer, seq_len=20).sample(0)
+    assert trained_tokens(sample) == [*ids("c"), END, *ids("ef"), END]
     user, bot = WORDS.index("<user>"), WORDS.index("<bot>")
     assert sample.ids[:13].tolist() == [user, *ids("ab"), END, bot, *ids("c"), END, user, *ids("d"), END, bot, *ids("ef")]
 
 
-def test_all_of_a_text_is_learned_and_a_long_one_is_cut(tokenizer, tmp_path):
-    text = opened(written(tmp_path / "a.jsonl", {"text": "abcdefghij"}), tokenizer, seq_len=4)
-    found = [target for number in range(text.samples) for target in learned(text.sample(number))]
+def test_plain_text_is_trained_completely_and_split_if_long(tokenizer, tmp_path):
+    text = open_text(write_lines(tmp_path / "a.jsonl", {"text": "abcdefghij"}), tokenizer, seq_len=4)
+    found = [target for number in range(text.samples) for target in trained_tokens(text.sample(number))]
     assert sorted(found) == sorted([*ids("bcdefghij"), END])
 
 
-def test_examples_share_a_sequence_as_documents(tokenizer, tmp_path):
+def test_short_examples_are_packed_as_documents_of_a_sequence(tokenizer, tmp_path):
     lines = [{"prompt": "a", "response": "b"}, {"prompt": "c", "response": "d"}, {"prompt": "abc", "response": "defgh"}]
-    text = opened(written(tmp_path / "a.jsonl", *lines), tokenizer)
+    text = open_text(write_lines(tmp_path / "a.jsonl", *lines), tokenizer)
     assert text.samples == 2
     batch = Reader(text=text, rank=0, ranks=1).read(0, 2)
     assert batch.trained == 2 + 2 + 6
@@ -98,19 +98,19 @@ def test_examples_share_a_sequence_as_documents(tokenizer, tmp_path):
 
 
 @given(st.lists(st.integers(1, 20), max_size=30))
-def test_every_example_has_one_row_and_no_row_is_too_long(lengths):
+def test_packing_assigns_each_example_to_one_row_within_the_length(lengths):
     rows = packed_rows(lengths, 20)
     assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
     assert all(sum(lengths[index] for index in row) <= 20 for row in rows)
-    assert sum(sum(lengths[index] for index in row) <= 10 for row in rows) <= 1  # two of them would share a row
+    assert sum(sum(lengths[index] for index in row) <= 10 for row in rows) <= 1  # two half-empty rows would share one
 
 
-def test_packed_and_padded_examples_have_the_loss_of_each_alone(tokenizer, tmp_path):
-    """The mean over all responses, which a loop over single examples has, too."""
+def test_packed_and_padded_losses_equal_the_mean_over_single_examples(tokenizer, tmp_path):
+    """The mean over all response tokens, computed in a loop over single examples."""
     generator = torch.Generator().manual_seed(0)
     letters = ["".join("abcdefghij"[i] for i in torch.randint(10, (n,), generator=generator)) for n in (2, 5, 3, 1, 4, 6, 2, 3)]
     lines = [{"prompt": first, "response": second} for first, second in zip(letters, letters[::-1], strict=True)]
-    place = written(tmp_path / "a.jsonl", *lines)
+    place = write_lines(tmp_path / "a.jsonl", *lines)
     losses = {}
     for packing in (True, False):
         settings = TrialSettings(data=(DataSource(path=place),), tokenizer=str(tokenizer), packing=packing, clip_norm=None)
@@ -130,10 +130,10 @@ def test_packed_and_padded_examples_have_the_loss_of_each_alone(tokenizer, tmp_p
     assert losses[False] == pytest.approx(total / count, rel=1e-6)
 
 
-def test_the_gradient_of_masked_examples_is_that_of_their_mean(tokenizer, tmp_path):
-    """Whatever micro-batches they are cut into, though these have unequal numbers of responses."""
+def test_gradients_of_masked_examples_do_not_depend_on_micro_batches(tokenizer, tmp_path):
+    """Micro-batches have unequal numbers of response tokens."""
     lines = [{"prompt": "abcd"[: 1 + n % 4], "response": "efghij"[: 1 + n % 5]} for n in range(8)]
-    place = written(tmp_path / "a.jsonl", *lines)
+    place = write_lines(tmp_path / "a.jsonl", *lines)
     settings = TrialSettings(data=place, tokenizer=str(tokenizer), packing=False, clip_norm=None)
     norms = []
     for micro_batch in (1, 8):
@@ -153,20 +153,20 @@ def test_the_gradient_of_masked_examples_is_that_of_their_mean(tokenizer, tmp_pa
         ('{"prompt": "abcdefghijabcdefghij", "response": "a"}\n', "has no example with a token to learn within 12 tokens"),
     ],
 )
-def test_what_is_no_example_is_said_in_one_line(tokenizer, tmp_path, content, words):
+def test_invalid_example_files_raise_a_one_line_error(tokenizer, tmp_path, content, words):
     (tmp_path / "a.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(StrategistError) as raised:
-        opened(str(tmp_path / "a.jsonl"), tokenizer)
+        open_text(str(tmp_path / "a.jsonl"), tokenizer)
     assert words in str(raised.value)
 
 
-def test_a_token_that_the_model_does_not_know_is_named(tokenizer, tmp_path):
-    place = written(tmp_path / "a.jsonl", {"prompt": "a", "response": "j"})
+def test_a_token_outside_the_vocabulary_is_an_error(tokenizer, tmp_path):
+    place = write_lines(tmp_path / "a.jsonl", {"prompt": "a", "response": "j"})
     with pytest.raises(StrategistError, match="holds the token 13, the model knows 12"):
-        opened(place, tokenizer, vocab_size=12)
+        open_text(place, tokenizer, vocab_size=12)
 
 
-def test_a_tokenizer_that_is_none_is_said_in_one_line(tmp_path):
+def test_an_invalid_tokenizer_raises_a_one_line_error(tmp_path):
     with pytest.raises(StrategistError, match=r"holds no tokenizer\.json; give such a file"):
         Tokenizer(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
@@ -176,12 +176,12 @@ def test_a_tokenizer_that_is_none_is_said_in_one_line(tmp_path):
 
 def test_messages_need_a_chat_template(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").write_bytes((tokenizer / "tokenizer.json").read_bytes())
-    place = written(tmp_path / "a.jsonl", {"messages": [{"role": "assistant", "content": "a"}]})
+    place = write_lines(tmp_path / "a.jsonl", {"messages": [{"role": "assistant", "content": "a"}]})
     with pytest.raises(StrategistError, match="has no chat template to write messages with; give lines of prompt"):
-        opened(place, tmp_path)
+        open_text(place, tmp_path)
 
 
-def test_settings_say_which_examples_are_documents():
+def test_examples_are_documents_unless_packing_is_off():
     settings = TrialSettings(data="a.jsonl")
     assert settings.document_tokens(plan().workload) == 1
     assert replace(settings, packing=False).document_tokens(plan().workload) == 0

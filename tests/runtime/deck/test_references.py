@@ -1,4 +1,4 @@
-"""Symbols are found as the installed torch has them, and nothing is said of what cannot be told."""
+"""Symbols of cards are resolved against the installed torch; undecidable ones are reported as unknown."""
 
 import json
 import subprocess
@@ -16,13 +16,13 @@ FSDP = "torch.distributed.fsdp"
 FOUND, UNKNOWN, NO_SYMBOL, NO_PARAMETER = (
     ReferenceOutcome.FOUND, ReferenceOutcome.UNKNOWN, ReferenceOutcome.NO_SYMBOL, ReferenceOutcome.NO_PARAMETER,
 )  # fmt: skip
-ASKED = {
+SYMBOLS = {
     "function": (f"{FSDP}.fully_shard", "reshard_after_forward", FOUND),
     "method": (f"{FSDP}.FSDPModule.set_requires_gradient_sync", "requires_gradient_sync", FOUND),
     "private method": ("torch.distributed.device_mesh.DeviceMesh._unflatten", "mesh_sizes", FOUND),
     "property": ("torch.distributed.device_mesh.DeviceMesh.ndim", "", FOUND),
     "field": (f"{FSDP}.MixedPrecisionPolicy", "reduce_dtype", FOUND),
-    "class under a borrowed name": (f"{FSDP}.MixedPrecisionPolicy", "", FOUND),
+    "re-exported class": (f"{FSDP}.MixedPrecisionPolicy", "", FOUND),
     "switch of a module": ("torch._functorch.config", "activation_memory_budget", FOUND),
     "constant": ("torch.float8_e4m3fn", "", FOUND),
     "name of a module and of a function": ("torch.utils.checkpoint.checkpoint", "use_reentrant", FOUND),
@@ -43,22 +43,22 @@ ASKED = {
 }
 
 
-def look_up(asked: list[tuple[str, str]], folder: Path | None = None) -> tuple[References, str]:
+def look_up(names: list[tuple[str, str]], folder: Path | None = None) -> tuple[References, str]:
     command = [sys.executable, "-m", "strategist_runtime.deck.references"]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=100, check=True, cwd=folder)
+    done = subprocess.run(command, input=json.dumps(names), capture_output=True, text=True, timeout=100, check=True, cwd=folder)
     return codec.loads(References, done.stdout), done.stderr
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Reference]:
-    references, _ = look_up([(symbol, parameter) for symbol, parameter, _ in ASKED.values()])
+    references, _ = look_up([(symbol, parameter) for symbol, parameter, _ in SYMBOLS.values()])
     assert references.torch_version[0].isdigit()
-    return dict(zip(ASKED, references.references, strict=True))
+    return dict(zip(SYMBOLS, references.references, strict=True))
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_what_is_there_is_found_and_what_is_not_is_missed(found: dict[str, Reference], name: str) -> None:
-    symbol, parameter, outcome = ASKED[name]
+@pytest.mark.parametrize("name", SYMBOLS)
+def test_each_symbol_has_its_outcome(found: dict[str, Reference], name: str) -> None:
+    symbol, parameter, outcome = SYMBOLS[name]
     assert (found[name].symbol, found[name].parameter, found[name].outcome) == (symbol, parameter, outcome)
 
 
@@ -72,7 +72,7 @@ def test_what_is_there_is_found_and_what_is_not_is_missed(found: dict[str, Refer
         ("missing field", "reduce_dtype"),
     ],
 )
-def test_the_nearest_name_comes_first(found: dict[str, Reference], name: str, near: str) -> None:
+def test_the_most_similar_name_is_suggested_first(found: dict[str, Reference], name: str, near: str) -> None:
     assert found[name].near[0] == near
 
 
@@ -82,11 +82,11 @@ def test_the_nearest_name_comes_first(found: dict[str, Reference], name: str, ne
         ("function", "torch/distributed/fsdp/_fully_shard/_fully_shard.py", "def fully_shard("),
         ("method", "torch/distributed/fsdp/_fully_shard/_fully_shard.py", "def set_requires_gradient_sync("),
         ("property", "torch/distributed/device_mesh.py", "def ndim("),
-        ("class under a borrowed name", "torch/distributed/fsdp/_fully_shard/_fsdp_api.py", "class MixedPrecisionPolicy"),
+        ("re-exported class", "torch/distributed/fsdp/_fully_shard/_fsdp_api.py", "class MixedPrecisionPolicy"),
         ("in a program", "torch/distributed/run.py", "def main("),
     ],
 )
-def test_the_lines_are_those_of_the_definition(found: dict[str, Reference], name: str, file: str, first: str) -> None:
+def test_line_numbers_are_those_of_the_definition(found: dict[str, Reference], name: str, file: str, first: str) -> None:
     reference = found[name]
     assert reference.file == file
     assert reference.first_line is not None
@@ -96,8 +96,8 @@ def test_the_lines_are_those_of_the_definition(found: dict[str, Reference], name
     assert head.strip().startswith(first)
 
 
-def test_a_name_outside_torch_imports_nothing(tmp_path: Path) -> None:
-    """Not even beside the working directory, or by a name that begins alike."""
+def test_names_outside_torch_are_not_imported(tmp_path: Path) -> None:
+    """Neither from the working directory nor by a name with torch as prefix."""
     (tmp_path / "trap.py").write_text("raise SystemExit('it ran')")
     (tmp_path / "torchtrap.py").write_text("raise SystemExit('it ran')")
     references, errors = look_up([("trap.f", ""), ("torchtrap.f", ""), ("torch.trap.f", "")], tmp_path)

@@ -1,1 +1,1 @@
-"""Tests of the runtime's room of the same name."""
+"""Tests of the runtime's package of the same name."""

@@ -1,4 +1,4 @@
-"""What two ranks measure of their machine."""
+"""The machine profile that two ranks measure."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ..launch import forked
 pytestmark = pytest.mark.torch
 
 
-def test_ranks_measure_each_kind_of_work_and_each_collective(tmp_path: Path) -> None:
+def test_the_profile_has_each_kind_of_work_and_each_collective(tmp_path: Path) -> None:
     done = forked(2, ["runtime.profile_rank", "--out", str(tmp_path), "--device", "cpu"])
     assert done.returncode == 0, done.stderr
     record = codec.load(MachineRecord, tmp_path / "machine.json")

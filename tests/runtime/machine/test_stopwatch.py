@@ -1,4 +1,4 @@
-"""How the time of small pieces of work is taken."""
+"""Timing of short pieces of work."""
 
 import pytest
 from strategist_runtime.machine import stopwatch
@@ -9,8 +9,8 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(("seconds", "least"), [(1e-5, 1_000), (0.02, 10)])
-def test_a_gpu_is_timed_by_its_own_clock_over_many_launches(seconds: float, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host waits once a burst, and long work lasts until the clock is that of work."""
+def test_gpu_work_is_timed_by_cuda_events_over_many_launches(seconds: float, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host waits once per burst, and long work runs until the clock rate is sustained."""
     cuda, launched = FakeCuda().install(monkeypatch), 0
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Which axis communicated when: real processes over gloo, and the kernels of NCCL as the profiler describes them."""
+"""Communication by mesh axis: real processes with gloo, and NCCL kernels as the profiler describes them."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -29,21 +29,23 @@ MODEL = replace(TINY, layers=4, hidden_size=128, heads=8, kv_heads=8, head_size=
         (Layout(dp_replicate=2, dp_shard=2), {"dp_replicate", "dp_shard", "world"}),
     ],
 )
-def test_a_trial_tells_the_axes_apart(layout, axes, tmp_path):
-    """What gloo exposes is exposed by some axis, but for the little in which two communicate at once."""
-    asked = plan(layout=layout, knobs=Knobs(sequence_parallel=layout.tp > 1), model=MODEL, workload=replace(WORKLOAD, seq_len=64))
-    done = forked(4, trial_arguments(asked, tmp_path))
+def test_exposed_communication_is_assigned_to_its_axes(layout, axes, tmp_path):
+    """Total exposed communication is assigned to some axis, except for the short time in which two axes communicate at once."""
+    trial_plan = plan(
+        layout=layout, knobs=Knobs(sequence_parallel=layout.tp > 1), model=MODEL, workload=replace(WORKLOAD, seq_len=64)
+    )
+    done = forked(4, trial_arguments(trial_plan, tmp_path))
     assert done.returncode == 0, done.stderr
     for record in records(tmp_path):
         by_axis, exposed = record.exposed_seconds_by_axis, record.exposed_communication_seconds
         assert record.outcome is Outcome.OK
-        assert axes <= set(by_axis) <= axes | {"dp_shard"}  # FSDP2 holds the parameters beside tp, over one shard
+        assert axes <= set(by_axis) <= axes | {"dp_shard"}  # with tp, FSDP2 shards the parameters over a single rank
         assert 0.7 * exposed < sum(by_axis.values()) <= exposed + 1e-9
         assert all(by_axis[axis] > 0 for axis in axes)
         assert (record.pipeline_waits, record.compute_seconds > 0) == ((), True)
 
 
-def test_a_stage_that_waits_is_told_from_one_that_works(tmp_path):
+def test_pipeline_waits_are_measured_on_the_waiting_stage(tmp_path):
     done = forked(4, ["runtime.axes_rank", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
@@ -58,7 +60,7 @@ def test_a_stage_that_waits_is_told_from_one_that_works(tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What the profiler says of one piece of work, at times in nanoseconds."""
+    """A profiler event, with times in nanoseconds."""
 
     title: str
     begin: int
@@ -97,7 +99,7 @@ class Event:
         return self.link
 
     def extra_meta(self):
-        """As torch has it: strings in quotation marks (torch/csrc/profiler/util.cpp: saveNcclMeta)."""
+        """Like torch: strings in quotation marks (torch/csrc/profiler/util.cpp: saveNcclMeta)."""
         return {"Group size": "2", **{key: f'"{value}"' for key, value in self.meta.items()}}
 
     def is_user_annotation(self):
@@ -115,7 +117,7 @@ def pipeline_waits(found, computation):
     return waits(collectives_by_axis(found, str), computation)
 
 
-def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
+def test_nccl_kernels_belong_to_the_group_of_their_launching_call():
     events = [
         Event(title="record_param_comms", begin=0, end=5, own=7, meta={GROUP: "mesh_tp", "Collective name": "allreduce"}),
         Event(title="ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin=10, end=30, cuda=True, link=7),
@@ -127,7 +129,7 @@ def test_kernels_of_nccl_belong_to_the_group_of_the_call_that_launched_them():
     assert found.computation == [(20, 60)]
 
 
-def test_ranks_that_share_a_gpu_communicate_by_gloo():
+def test_gloo_events_count_as_collectives_on_a_shared_gpu():
     events = [
         Event(title="gloo:all_reduce", begin=10, end=30, thread=3),
         Event(title="gloo:send", begin=30, end=40),
@@ -137,8 +139,8 @@ def test_ranks_that_share_a_gpu_communicate_by_gloo():
     assert [(piece.group, piece.interval) for piece in found.collectives] == [("mesh_tp", (10, 30)), ("mesh_pp", (30, 40))]
 
 
-def test_kernels_of_nccl_without_a_call_belong_to_the_group_of_their_stream():
-    """Batched messages are launched where their group ends, outside of the call that says whose they are."""
+def test_nccl_kernels_without_a_call_belong_to_the_group_of_their_stream():
+    """Batched messages are launched at the end of their group, outside of the call that names it."""
     nccl = {"begin": 10, "end": 30, "cuda": True}
     events = [
         Event(title="record_param_comms", begin=0, end=5, own=7, meta={GROUP: "mesh_ep"}),
@@ -149,7 +151,7 @@ def test_kernels_of_nccl_without_a_call_belong_to_the_group_of_their_stream():
     assert [piece.group for piece in on_device(events).collectives] == ["mesh_ep", "mesh_ep", "mesh_pp"]
 
 
-def test_the_image_of_a_span_on_the_device_is_no_work_and_a_copy_is_one_of_its_own():
+def test_device_annotations_are_ignored_and_copies_are_counted_separately():
     events = [
         Event(title="FSDP::all_gather", begin=0, end=90, cuda=True, annotation=True),
         Event(title="Memcpy HtoD (Pinned -> Device)", begin=5, end=9, cuda=True),
@@ -159,7 +161,7 @@ def test_the_image_of_a_span_on_the_device_is_no_work_and_a_copy_is_one_of_its_o
     assert (found.computation, found.copies, found.collectives) == ([(20, 60)], [(5, 9)], [])
 
 
-def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
+def test_a_kernels_kind_is_that_of_its_launching_operator():
     events = [
         Event(title="aten::addmm", begin=0, end=5, own=1, sequence=3),
         Event(title="autograd::engine::evaluate_function: AddmmBackward0", begin=10, end=20),
@@ -179,7 +181,7 @@ def test_a_kernel_is_of_the_kind_of_the_operator_that_launched_it():
     }
 
 
-def test_compiled_attention_is_known_by_its_kernel():
+def test_compiled_attention_is_recognised_by_its_kernel_name():
     events = [
         Event(title="## Call CompiledFxGraph abc ##", begin=0, end=50, own=1),
         Event(title="triton_tem_fused_flex_attention_0", begin=100, end=110, cuda=True, link=1),
@@ -188,8 +190,8 @@ def test_compiled_attention_is_known_by_its_kernel():
     assert on_device(events).kinds == {"optimizer": [], "recompute": [], "attention": [(100, 110)], "matmul": []}
 
 
-def test_calls_of_cuda_itself_number_themselves_and_launch_nothing():
-    """The call that launches an optimizer's kernel may have the number of a matmul's operator."""
+def test_correlation_ids_of_cuda_calls_are_not_taken_for_those_of_operators():
+    """A CUDA call that launches an optimizer kernel can have the id of a matmul operator."""
     events = [
         Event(title="aten::mm", begin=0, end=5, own=1),
         Event(title="Optimizer.step#AdamW.step", begin=30, end=40),
@@ -202,7 +204,7 @@ def test_calls_of_cuda_itself_number_themselves_and_launch_nothing():
     assert on_device(events).kinds["optimizer"] == []
 
 
-def test_what_stands_in_for_a_collective_is_one_and_no_work():
+def test_stand_ins_of_collectives_count_as_collectives_not_as_compute():
     events = [
         Event(title=STAND_IN, begin=10, end=20, annotation=True),
         Event(title="aten::copy_", begin=11, end=12, own=1),
@@ -225,8 +227,8 @@ def test_what_stands_in_for_a_collective_is_one_and_no_work():
     assert found.computation == [(30, 60)]
 
 
-def test_a_thread_of_gloo_is_known_by_the_calls_before_its_events():
-    """Thread 3 begins one event after a call of another group, and still belongs to its own."""
+def test_gloo_threads_are_assigned_to_groups_by_preceding_calls():
+    """Thread 3 starts one event after a call of another group, and still belongs to its own group."""
     calls = [
         (0, "gloo:all_reduce", "mesh_dp_shard"),
         (100, "gloo:all_reduce", "mesh_dp_shard"),
@@ -240,7 +242,7 @@ def test_a_thread_of_gloo_is_known_by_the_calls_before_its_events():
     assert [piece.group for piece in on_host(events, calls).collectives] == ["mesh_dp_shard"] * 3 + ["mesh_tp"] * 2
 
 
-def test_what_a_rank_sends_is_its_pipeline_and_does_not_hide_its_work():
+def test_gloo_point_to_point_belongs_to_the_pipeline():
     events = [Event(title="gloo:recv", begin=0, end=10), Event(title="aten::mm", begin=10, end=30)]
     found = on_host(events, [])
     assert ([piece.group for piece in found.collectives], found.computation) == (["mesh_pp"], [(10, 30)])
@@ -250,25 +252,25 @@ def piece(begin: int, end: int, group: str | None, name: str = "x") -> Collectiv
     return Collective(interval=(begin * 10**9, end * 10**9), name=name, group=group)
 
 
-def test_time_of_two_axes_at_once_is_that_of_neither():
+def test_time_with_two_communicating_axes_is_assigned_to_neither():
     found = [piece(0, 10, "tp"), piece(5, 20, "dp_shard")]
     assert exposed_by_axis(found, [(0, 2 * 10**9)]) == {"tp": 3.0, "dp_shard": 10.0}
     assert exposed_by_axis([], []) == {}
 
 
-def test_one_group_that_nobody_knows_makes_all_unknown():
+def test_an_unknown_group_makes_all_axes_unknown():
     found = [piece(0, 10, "tp"), piece(20, 30, None)]
     assert (exposed_by_axis(found, []), pipeline_waits(found, [])) == (None, (None, None))
 
 
-def test_waits_of_a_pipeline_are_what_its_transfers_leave_idle():
+def test_pipeline_waits_are_transfer_times_without_compute():
     found = [piece(0, 2, "pp"), piece(10, 20, "pp"), piece(15, 22, "pp"), piece(30, 34, "world", "sum")]
     assert pipeline_waits(found, []) == ((2.0, 10.0, 2.0, 4.0), 2.0)
     assert pipeline_waits(found, [(12 * 10**9, 14 * 10**9)]) == ((2.0, 8.0, 2.0, 4.0), 2.0)
     assert pipeline_waits([*found, piece(0, 1, "tp")], []) == ((1.0, 10.0, 2.0, 4.0), 2.0)
 
 
-def test_without_a_pipeline_nobody_waits_for_one():
+def test_without_a_pipeline_there_are_no_pipeline_waits():
     assert pipeline_waits([piece(0, 10, "tp"), piece(20, 30, "world")], []) == ((), None)
 
 
@@ -285,11 +287,11 @@ def test_without_a_pipeline_nobody_waits_for_one():
         ("mesh_default", Layout(dp_shard=4), "dp_shard"),
     ],
 )
-def test_groups_lie_along_the_axes_that_their_meshes_name(group, layout, axis):
+def test_process_groups_are_mapped_to_mesh_axes(group, layout, axis):
     assert axis_of(group, layout) == axis
 
 
-def test_a_compiled_layer_computes_but_for_the_collectives_in_it():
+def test_a_compiled_layer_counts_as_compute_except_for_its_collectives():
     inside = [
         Event(title="## Call CompiledFxGraph f00 ##", begin=0, end=100),
         Event(title="_c10d_functional::wait_tensor", begin=40, end=60),

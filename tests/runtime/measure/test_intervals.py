@@ -1,4 +1,4 @@
-"""Intervals of time, against counting the points one by one."""
+"""Sets of time intervals, against counting points one by one."""
 
 from hypothesis import given, strategies as st
 from strategist_runtime.measure.intervals import length, subtract, union
@@ -17,7 +17,7 @@ def test_a_union_covers_the_same_points_once(found):
 
 
 @given(intervals, intervals)
-def test_what_is_left_lies_in_the_first_and_not_in_the_second(first, second):
-    left = subtract(first, second)
-    assert points(left) == points(first) - points(second)
-    assert length(left) == len(points(left))
+def test_subtract_removes_the_points_of_the_second_set(first, second):
+    difference = subtract(first, second)
+    assert points(difference) == points(first) - points(second)
+    assert length(difference) == len(points(difference))

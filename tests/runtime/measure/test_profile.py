@@ -1,4 +1,4 @@
-"""What a profile says, where the truth is known beforehand."""
+"""Profiled steps with known results."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 CPU = torch.device("cpu")
 
 
-def test_the_peak_is_what_lived_at_the_fullest_moment():
+def test_the_peak_is_the_largest_sum_of_live_tensors():
     def step():
         first = torch.empty(4 * MIB, dtype=torch.uint8)
         second = torch.empty(2 * MIB, dtype=torch.uint8)
@@ -29,12 +29,12 @@ def test_the_peak_is_what_lived_at_the_fullest_moment():
     assert profile.profiled(step, CPU).allocated_bytes == 6 * MIB
 
 
-def test_what_another_thread_frees_lived_when_it_was_made_and_is_not_taken_to_stay():
-    """As gloo's threads do, of which the profiler sees nothing."""
+def test_tensors_freed_by_another_thread_do_not_stay_in_the_count():
+    """Like gloo's threads, whose frees the profiler does not record."""
 
     def step():
-        held = [torch.empty(1000)]
-        thread = threading.Thread(target=held.clear)
+        tensors = [torch.empty(1000)]
+        thread = threading.Thread(target=tensors.clear)
         thread.start()
         thread.join()
         kept = torch.empty(600)
@@ -43,8 +43,8 @@ def test_what_another_thread_frees_lived_when_it_was_made_and_is_not_taken_to_st
     assert profile.profiled(step, torch.device("cpu")).allocated_bytes == 4000
 
 
-def test_the_peak_of_a_training_step_is_known_by_hand():
-    """Fullest at the end of backward: activation and its gradient are gone, the weight's gradient is there."""
+def test_the_peak_of_a_training_step_equals_a_hand_count():
+    """The peak is at the end of the backward pass: activation and its gradient are freed, the weight's gradient exists."""
     linear, rows = nn.Linear(1024, 1024, bias=False), torch.ones(1, 1024)
 
     def step():
@@ -52,11 +52,11 @@ def test_the_peak_of_a_training_step_is_known_by_hand():
         linear.weight.grad = None
 
     found = profile.profiled(step, CPU).allocated_bytes
-    assert 4 * MIB <= found <= 4 * MIB + 3 * 4096 + 64  # the gradient; beside it at most output, its gradient and the sum
+    assert 4 * MIB <= found <= 4 * MIB + 3 * 4096 + 64  # the gradient, and at most output, its gradient and the sum
 
 
-def test_the_fullest_moment_names_pass_and_module():
-    """The gradients of a wide head come with those of its output; without a backward pass its output is the last to come."""
+def test_the_peak_names_its_pass_and_module():
+    """The gradients of a wide head coexist with its output's gradient; without a backward pass its output is allocated last."""
     layers = nn.ModuleDict({"0": nn.Linear(64, 64), "1": nn.Linear(64, 64)})
     wide = nn.Module()
     wide.layers, wide.head = layers, nn.Linear(64, 4096)
@@ -70,10 +70,10 @@ def test_the_fullest_moment_names_pass_and_module():
         inference = profile.profiled(forward, CPU).moment
     assert (backward.phase, backward.module) in {("backward", "loss"), ("backward", "head")}
     assert (inference.phase, inference.module) == ("forward", "head")
-    assert profile.profiled(forward, CPU).moment.module == ""  # the hooks are gone
+    assert profile.profiled(forward, CPU).moment.module == ""  # the hooks are removed
 
 
-def test_the_parts_of_a_step_are_of_their_kinds_and_add_up():
+def test_the_parts_of_a_profiled_step_sum_to_the_step():
     square, rows = nn.Linear(512, 512), torch.ones(512, 512)
     optimizer = torch.optim.AdamW(square.parameters(), fused=True)
 
@@ -91,7 +91,7 @@ def test_the_parts_of_a_step_are_of_their_kinds_and_add_up():
     assert sum(found.time.values()) == pytest.approx(found.step_seconds, rel=0.05, abs=0.02)
     for part in ("matmul", "recompute", "memory_bound", "optimizer", "data"):
         assert found.time[part] > 0
-    assert found.time["matmul"] > found.time["recompute"]  # two matmuls again, of eight
+    assert found.time["matmul"] > found.time["recompute"]  # two recomputed matmuls of eight
     assert found.time["other"] < 0.1 * found.step_seconds
 
 
@@ -111,13 +111,13 @@ def test_shared_storage_counts_once():
     assert memory.static_bytes([model], torch.optim.SGD(model.parameters()), [other]) == 4 * 256 * 256
 
 
-def test_communication_is_exposed_when_nothing_runs_beside_it(tmp_path):
+def test_communication_without_concurrent_compute_is_exposed(tmp_path):
     target = tmp_path / "overlap.json"
     done = forked(2, ["runtime.overlap_rank", str(target)])
     assert done.returncode == 0, done.stderr
     found = json.loads(target.read_text(encoding="utf-8"))
-    alone, beside = found["alone"], found["beside"]
-    for figures in (alone, beside):
+    alone, overlapped = found["alone"], found["overlapped"]
+    for figures in (alone, overlapped):
         assert 0 < figures["communication_seconds"] <= figures["step_seconds"]
     assert alone["exposed_communication_seconds"] > 0.9 * alone["communication_seconds"]
-    assert beside["exposed_communication_seconds"] < 0.5 * beside["communication_seconds"]
+    assert overlapped["exposed_communication_seconds"] < 0.5 * overlapped["communication_seconds"]

@@ -1,4 +1,4 @@
-"""Counting collectives beside operators that torch runs in one compiled kernel."""
+"""Counting collectives around operators that run as one compiled kernel."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 pytestmark = pytest.mark.torch
 
 
-def test_attention_under_a_mask_of_blocks_passes_forward_and_backward_while_collectives_are_counted():
+def test_flex_attention_works_while_collectives_are_counted():
     query = torch.randn(1, 4, 256, 16, requires_grad=True)
     key, value = (torch.randn(1, 2, 256, 16, requires_grad=True) for _ in range(2))
     mask = create_block_mask(lambda batch, head, at, seen: at >= seen, 1, None, 256, 256, device="cpu")

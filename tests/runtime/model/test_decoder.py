@@ -1,4 +1,4 @@
-"""The model: as many parameters as its shape says, causal, and weights that know no ranks."""
+"""The native decoder: exact parameter counts, causal attention, and initial weights that do not depend on ranks."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.torch
 
 
-def built(shape, seq_len=16, seed=0):
+def materialised(shape, seq_len=16, seed=0):
     with torch.device("meta"):
         model = Decoder(shape)
     seeded.materialise(model, shape, seq_len, seed, CPU)
@@ -28,13 +28,13 @@ def built(shape, seq_len=16, seed=0):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_has_the_parameters_of_its_shape(name):
+def test_the_decoder_has_the_parameters_of_its_shape(name):
     shape = MODELS[name]
-    assert sum(parameter.numel() for parameter in built(shape).parameters()) == shape.parameters
+    assert sum(parameter.numel() for parameter in materialised(shape).parameters()) == shape.parameters
 
 
 @pytest.mark.parametrize("name", presets())
-def test_so_has_each_preset(name):
+def test_each_preset_has_the_parameters_of_its_shape(name):
     shape = find_preset(name)
     few = replace(shape, layers=3, moe=shape.moe and replace(shape.moe, first_dense_layers=min(1, shape.moe.first_dense_layers)))
     with torch.device("meta"):
@@ -43,13 +43,13 @@ def test_so_has_each_preset(name):
     assert sum(tensor.numel() for tensor in found) == few.parameters
 
 
-def test_equal_seeds_give_equal_weights_and_others_do_not():
-    first, same, other = (built(MODELS["tiny"], seed=seed).state_dict() for seed in (0, 0, 1))
+def test_initial_weights_depend_on_the_seed():
+    first, same, other = (materialised(MODELS["tiny"], seed=seed).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
 
 
-def test_a_window_of_a_matrix_is_drawn_as_the_whole_is(monkeypatch):
+def test_a_shard_of_a_matrix_has_the_values_of_the_whole_matrix(monkeypatch):
     monkeypatch.setattr(seeded, "BLOCK_ELEMENTS", 40)  # blocks of 4 rows, so that windows cross them
     whole, window = torch.empty(30, 10), torch.empty(9, 3)
     seeded._draw(seeded.Window(local=whole, shape=whole.shape, lengths=(30, 10), offsets=(0, 0)), "name", 1.0, seeded.HOST)
@@ -58,8 +58,8 @@ def test_a_window_of_a_matrix_is_drawn_as_the_whole_is(monkeypatch):
     assert whole.unique().numel() == whole.numel()
 
 
-def test_no_token_sees_the_ones_after_it():
-    model = built(MODELS["qwen"])
+def test_attention_is_causal():
+    model = materialised(MODELS["qwen"])
     tokens = torch.arange(16)[None] % 64
     changed = tokens.clone()
     changed[0, 10:] = 7
@@ -68,7 +68,7 @@ def test_no_token_sees_the_ones_after_it():
     assert not torch.allclose(before[:, 10:], after[:, 10:])
 
 
-def test_attention_depends_on_how_far_apart_tokens_are_only():
+def test_rotary_scores_depend_on_relative_positions_only():
     rotary = Rotary(32, 8, 10000.0, CPU)
     query, key = torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8), torch.randn(1, 1, 1, 8).expand(1, 32, 1, 8)
     scores = rotary.rotate(query)[0, :, 0] @ rotary.rotate(key)[0, :, 0].T
@@ -76,14 +76,14 @@ def test_attention_depends_on_how_far_apart_tokens_are_only():
     assert not torch.isclose(scores[5, 2], scores[5, 4])
 
 
-def test_a_layer_of_attention_tells_the_order_of_earlier_tokens():
-    model, tokens = built(replace(MODELS["tiny"], layers=1), seq_len=4), torch.tensor([[5, 9, 7, 3]])
+def test_attention_depends_on_the_order_of_earlier_tokens():
+    model, tokens = materialised(replace(MODELS["tiny"], layers=1), seq_len=4), torch.tensor([[5, 9, 7, 3]])
     assert not torch.allclose(model(tokens)[0, -1], model(tokens[:, [1, 0, 2, 3]])[0, -1])
 
 
 @pytest.mark.parametrize("name", ["query", "key"])
-def test_norms_of_queries_and_keys_leave_nothing_of_their_size(name):
-    model, tokens = built(replace(MODELS["qwen"], qkv_bias=False), seq_len=8), torch.arange(8)[None]
+def test_qk_norm_makes_logits_independent_of_query_and_key_scale(name):
+    model, tokens = materialised(replace(MODELS["qwen"], qkv_bias=False), seq_len=8), torch.arange(8)[None]
     before = model(tokens)
     with torch.no_grad():
         for layer in model.layers.values():
@@ -91,17 +91,17 @@ def test_norms_of_queries_and_keys_leave_nothing_of_their_size(name):
     torch.testing.assert_close(model(tokens), before, rtol=1e-3, atol=1e-4)
 
 
-def test_tied_models_have_one_matrix_for_both_ends():
-    model = built(replace(MODELS["tiny"], tied_embeddings=True))
+def test_tied_embedding_and_head_share_one_weight():
+    model = materialised(replace(MODELS["tiny"], tied_embeddings=True))
     assert model.head.weight is model.embedding.weight
 
 
-def test_the_runtime_refuses_just_the_activations_that_it_lacks():
+def test_supported_activations_equal_the_implemented_ones():
     assert set(capability.ACTIVATIONS) == set(ACTIVATIONS)
 
 
-def test_a_sink_takes_its_share_of_each_softmax():
-    """Against the scores written out, with and without a mask."""
+def test_attention_sinks_take_part_in_each_softmax():
+    """Against explicit scores, with and without a mask."""
     core, heads, tokens, size = SinkCore(4), 4, 6, 8
     query, key, value = torch.randn(2, heads, tokens, size), torch.randn(2, 2, tokens, size), torch.randn(2, 2, tokens, size)
     with torch.no_grad():
@@ -118,9 +118,9 @@ def test_a_sink_takes_its_share_of_each_softmax():
     assert core.sinks.grad.abs().min() > 0
 
 
-def test_a_window_hides_what_is_far_back():
+def test_a_sliding_window_masks_distant_tokens():
     shape = replace(MODELS["tiny"], layers=1, sliding_window=4)
-    model = built(shape)
+    model = materialised(shape)
     tokens = torch.arange(16)[None] % 64
     changed = tokens.clone()
     changed[0, 3] = 50
@@ -129,7 +129,7 @@ def test_a_window_hides_what_is_far_back():
     torch.testing.assert_close(before[:, 7:], after[:, 7:])
 
 
-def test_latent_attention_depends_on_how_far_apart_tokens_are_only():
+def test_latent_attention_scores_depend_on_relative_positions_only():
     rotary = rotary_of(MODELS["latent"], 32, CPU)
     query, key = torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4), torch.randn(1, 1, 1, 4).expand(1, 32, 1, 4)
     scores = rotary.rotate(query)[0, :, 0] @ rotary.rotate(key)[0, :, 0].T
@@ -137,7 +137,7 @@ def test_latent_attention_depends_on_how_far_apart_tokens_are_only():
 
 
 @pytest.mark.gpu
-def test_sinks_under_a_mask_of_blocks_are_those_under_one_of_pairs():
+def test_sinks_with_a_block_mask_on_a_gpu_equal_those_with_a_dense_mask():
     tokens, window = 256, 100
     places = {place: torch.arange(tokens, device=place) for place in ("cpu", "cuda")}
     masks = {place: MetadataBuilder(None, order, window=window).plain.windowed for place, order in places.items()}

@@ -1,4 +1,4 @@
-"""Elementwise traffic that a price counts, beside what torch's operators read and write."""
+"""Elementwise traffic in prices, against the bytes that torch's operators read and write."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,12 +24,12 @@ from strategist.expr.columns import row_of, table
 CPU, TOKENS = torch.device("cpu"), 128
 SHAPE = ModelShape(name="few", layers=2, hidden_size=256, heads=4, kv_heads=2, head_size=64, ffn_size=896, vocab_size=64)
 MOVING = {"_to_copy", "add", "cat", "mul", "neg", "silu", "silu_backward", "sub"}
-"""All operators of a layer that are no matmul, attention, view or norm."""
+"""All operators of a layer except matmuls, attention, views and norms."""
 
 pytestmark = pytest.mark.torch
 
 
-class Moved(TorchDispatchMode):
+class BytesCounter(TorchDispatchMode):
     """Counts bytes that operators read and write."""
 
     def __init__(self):
@@ -43,8 +43,8 @@ class Moved(TorchDispatchMode):
         return found
 
 
-def moved(layers, autocast):
-    """Bytes of the forward and of the backward pass of a step of so many layers."""
+def moved_bytes(layers, autocast):
+    """Bytes of the forward and of the backward pass of a step with this many layers."""
     with torch.device("meta"):
         model = Decoder(shape := replace(SHAPE, layers=layers))
     seeded.materialise(model, shape, TOKENS, 0, CPU)
@@ -52,17 +52,17 @@ def moved(layers, autocast):
     model.arithmetic = lambda: torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
     tokens = torch.zeros((1, TOKENS), dtype=torch.long)
     with of_cuda():
-        with Moved() as forward:
+        with BytesCounter() as forward:
             loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
-        with Moved() as backward:
+        with BytesCounter() as backward:
             loss.backward()
     return forward.bytes, backward.bytes
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_a_layer_moves_what_its_operators_read_and_write(autocast):
-    """Norms, which are one kernel on GPUs alone, are added: 2 passes each forward, 5 backward; autocast casts weights, too."""
-    few, more = moved(2, autocast), moved(3, autocast)
+def test_priced_elementwise_traffic_equals_the_counted_bytes(autocast):
+    """Norms, which are a single kernel on GPUs only, are added: 2 passes forward, 5 backward each; autocast also casts weights."""
+    few, more = moved_bytes(2, autocast), moved_bytes(3, autocast)
     workload = Workload(seq_len=TOKENS, global_batch=2, precision="bf16" if autocast else "bf16-true")
     candidate = Candidate(layout=Layout(), knobs=Knobs())
     priced = elementwise_traffic(SHAPE, workload, NATIVE, view(table([row_of(candidate, 2)]), workload))

@@ -1,4 +1,4 @@
-"""Mixtures of experts in one process: what is chosen, what is computed, what balances; see test_parity for several ranks."""
+"""Mixture of experts in one process: routing, computation, balancing; test_parity covers several ranks."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def router(**changes):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_has_the_parameters_of_its_shape(name):
+def test_the_moe_decoder_has_the_parameters_of_its_shape(name):
     shape = MODELS[name]
     with torch.device("meta"):
         model = Decoder(shape)
@@ -51,7 +51,7 @@ def test_the_first_layers_are_dense():
     assert kinds == [FeedForward] + [MixtureOfExperts] * 4
 
 
-def test_weights_of_an_expert_are_drawn_for_it_alone():
+def test_experts_have_independent_initial_weights():
     with torch.device("meta"):
         model = Decoder(MODELS["experts"])
     seeded.materialise(model, MODELS["experts"], 16, 0, CPU)
@@ -62,7 +62,7 @@ def test_weights_of_an_expert_are_drawn_for_it_alone():
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("biased", [True, False])
-def test_one_kernel_computes_what_one_expert_after_the_other_does(gated, biased):
+def test_grouped_gemm_equals_a_loop_over_experts(gated, biased):
     shape = replace(MODELS["experts"], ffn_bias=biased, ffn_matrices=3 if gated else 2)
     counts = torch.tensor([3, 0, 5, 1, 0, 0, 7, 2])  # some experts without a row
     found = []
@@ -80,7 +80,7 @@ def test_one_kernel_computes_what_one_expert_after_the_other_does(gated, biased)
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_experts_without_any_row_have_a_gradient_of_0(grouped):
+def test_experts_without_tokens_have_zero_gradients(grouped):
     experts = with_values(Experts(MODELS["experts"]))
     experts.grouped = grouped
     rows = torch.empty(0, TINY.hidden_size, requires_grad=True)
@@ -88,7 +88,7 @@ def test_experts_without_any_row_have_a_gradient_of_0(grouped):
     assert experts.up.grad.abs().sum() == 0
 
 
-def test_a_mixture_is_the_weighted_sum_of_each_tokens_experts():
+def test_the_moe_output_is_the_weighted_sum_of_each_tokens_experts():
     mixture = with_values(MixtureOfExperts(MODELS["experts sigmoid"], 1))
     x, experts = torch.randn(2, 5, 32), mixture.experts
     routing = mixture.router(x)
@@ -100,7 +100,7 @@ def test_a_mixture_is_the_weighted_sum_of_each_tokens_experts():
     torch.testing.assert_close(mixture(x).flatten(0, 1), expected)
 
 
-def test_scores_of_the_chosen_are_normalised_or_as_they_are():
+def test_router_weights_are_normalised_only_if_configured():
     x = torch.randn(2, 5, 32)
     logits = F.linear(x, router().weight).flatten(0, 1)
     best = logits.softmax(-1).topk(2).values
@@ -108,7 +108,7 @@ def test_scores_of_the_chosen_are_normalised_or_as_they_are():
     torch.testing.assert_close(router(router_normalised=False, routed_scale=2.0)(x).weights, 2.0 * best)
 
 
-def test_experts_are_chosen_from_the_best_groups():
+def test_router_groups_restrict_the_choice_to_the_best_groups():
     one = router(router_score="sigmoid", router_groups=4, router_groups_per_token=1)
     x = torch.randn(2, 50, 32)
     scores = F.linear(x, one.weight).sigmoid().flatten(0, 1)
@@ -116,7 +116,7 @@ def test_experts_are_chosen_from_the_best_groups():
     assert torch.equal(one(x).experts.sort().values, torch.stack((2 * group, 2 * group + 1), dim=-1))
 
 
-def test_a_balance_bias_steers_the_choice_and_no_weight():
+def test_balance_biases_affect_the_choice_of_experts_but_not_the_weights():
     one = router()
     x = torch.randn(2, 50, 32)
     one.balance_bias[3] = 10.0
@@ -126,8 +126,8 @@ def test_a_balance_bias_steers_the_choice_and_no_weight():
     torch.testing.assert_close(routing.weights, scores / scores.sum(-1, keepdim=True))
 
 
-def test_the_auxiliary_loss_changes_gradients_by_its_own_and_no_result():
-    """Against the formula of arXiv 2412.19437, equations 17 to 20, written out for two sequences."""
+def test_the_auxiliary_loss_adds_its_gradient_and_changes_no_output():
+    """Against the formula of arXiv 2412.19437, equations 17 to 20, for two sequences."""
     x = torch.randn(2, 6, 32)
     plain, balanced = router(), router()
     balanced.balance_loss = 0.5
@@ -146,7 +146,7 @@ def test_the_auxiliary_loss_changes_gradients_by_its_own_and_no_result():
     torch.testing.assert_close(balanced.weight.grad, plain.weight.grad + alone.weight.grad)
 
 
-def test_the_auxiliary_loss_is_least_where_visits_are_even():
+def test_the_auxiliary_loss_is_minimal_for_balanced_experts():
     one = router()
     even = torch.full((1, 4, 8), 1 / 8)
     visits = torch.tensor([[1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1]])
@@ -156,7 +156,7 @@ def test_the_auxiliary_loss_is_least_where_visits_are_even():
     assert one._unbalance(crowded, visits[:1].expand(1, 4, 8).float()).item() == pytest.approx(4.0)
 
 
-def test_biases_follow_the_sign_of_what_is_missing():
+def test_balance_biases_move_by_the_sign_of_the_load_error():
     shape = MODELS["experts"]
     with torch.device("meta"):
         model = Decoder(shape)
@@ -166,14 +166,14 @@ def test_biases_follow_the_sign_of_what_is_missing():
     one, other = (layer.router for layer in mixtures(model))
     one.load.copy_(torch.tensor([9, 1, 5, 5, 5, 5, 5, 5]))
     other.load.fill_(5)
-    model(torch.arange(16)[None] * 0)  # adds visits of its own, which count too
+    model(torch.arange(16)[None] * 0)  # adds to the load
     visits = one.load.clone()
     optimizer.step()
     torch.testing.assert_close(one.balance_bias, BALANCE_RATE * (visits.mean() - visits).sign())
     assert one.load.sum() == 0
 
 
-def test_a_loss_balances_unless_biases_do():
+def test_with_an_auxiliary_loss_balance_biases_stay_zero():
     shape = MODELS["experts"]
     model = Decoder(shape)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -185,7 +185,7 @@ def test_a_loss_balances_unless_biases_do():
 
 
 @pytest.mark.timeout(120)
-def test_exchanges_count_as_those_of_experts(tmp_path):
+def test_all_to_alls_are_assigned_to_the_ep_axis(tmp_path):
     wanted = dict(cases())["experts ep 2"]
     done = forked(2, trial_arguments(wanted, tmp_path))
     assert done.returncode == 0, done.stderr
@@ -195,7 +195,7 @@ def test_exchanges_count_as_those_of_experts(tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_gpu_multiplies_all_experts_in_one_kernel():
+def test_grouped_gemm_on_a_gpu_equals_a_loop_over_experts():
     rows = torch.randn(40, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     counts = torch.tensor([8, 0, 24, 8], device="cuda")
     shape = replace(MODELS["experts"], hidden_size=64, moe=MoEShape(experts=4, experts_per_token=1, expert_ffn_size=32))

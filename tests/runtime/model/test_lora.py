@@ -1,4 +1,4 @@
-"""LoRA's adapters: as many as the cost model counts, beside weights as large as it says."""
+"""LoRA: adapters and frozen weights have the sizes that the cost model counts."""
 
 from dataclasses import replace
 
@@ -32,53 +32,53 @@ def bytes_of(parameters):
     return sum(parameter.numel() * parameter.element_size() for parameter in parameters)
 
 
-def by_learning(model):
+def trained_and_frozen(model):
     parameters = [*model.parameters()]
     return [each for each in parameters if each.requires_grad], [each for each in parameters if not each.requires_grad]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_experts_and_latents_are_counted_too(name):
+def test_adapters_of_moe_and_latent_attention_equal_the_cost_models_count(name):
     (part,) = trainer(OTHERS[name], train="lora").parts
-    learning, _ = by_learning(part)
+    learning, _ = trained_and_frozen(part)
     assert sum(each.numel() for each in learning) == lora_parameters(OTHERS[name], 4)
 
 
 @pytest.mark.parametrize("train", ["lora", "qlora"])
 @pytest.mark.parametrize("name", MODELS)
-def test_as_many_parameters_learn_as_the_cost_model_counts(name, train):
+def test_trained_parameters_equal_the_cost_models_count(name, train):
     if train == "qlora" and name in ("plain", "tied"):
         model = replace(MODELS[name], hidden_size=64, heads=8, kv_heads=8, ffn_size=64)
     else:
         model = MODELS[name]
     (part,) = trainer(model, train=train, precision="bf16").parts
-    learning, _ = by_learning(part)
+    learning, _ = trained_and_frozen(part)
     assert sum(each.numel() for each in learning) == lora_parameters(model, 4)
     per = state_bytes(model, replace(WORKLOAD, lora_rank=4, train=train))
     assert bytes_of(learning) == pytest.approx(per.trained * model.parameters * 4)
 
 
 @pytest.mark.parametrize(("train", "tolerance"), [("lora", 1e-9), ("qlora", 0.03)])
-def test_states_are_as_large_as_it_says(train, tolerance):
-    """With 4 bits it takes norms for matrices, and of every row its two numbers for a share of a block."""
+def test_state_bytes_equal_the_cost_models(train, tolerance):
+    """For 4-bit weights the model counts norms like matrices, and the two numbers per row as a share of a block."""
     workload = {"train": train, "precision": "bf16"}
     trained = trainer(WIDE, **workload)
     for parameter in (each for part in trained.parts for each in part.parameters() if each.requires_grad):
         parameter.grad = torch.ones_like(parameter)
     trained.optimizer.step()
-    learning, frozen = by_learning(trained.parts[0])
+    learning, frozen = trained_and_frozen(trained.parts[0])
     moments = [value for state in trained.optimizer.state.values() for value in state.values() if value.dim()]
     total = bytes_of(frozen) + 2 * bytes_of(learning) + bytes_of(moments)
     assert total == pytest.approx(model_state_bytes(WIDE, replace(WORKLOAD, lora_rank=4, **workload)), rel=tolerance)
 
 
-def test_nothing_is_added_before_the_first_step():
+def test_adapters_change_no_output_before_the_first_step():
     dense, adapted = trainer(TINY), trainer(TINY, train="lora")
     tokens = dense.batch(0).tokens
     torch.testing.assert_close(adapted.parts[0](tokens), dense.parts[0](tokens))
 
 
-def test_what_is_added_grows_with_alpha():
+def test_the_adapters_output_is_proportional_to_alpha():
     outputs = []
     for alpha in (4.0, 8.0):
         settings = TrialSettings(lora_alpha=alpha)

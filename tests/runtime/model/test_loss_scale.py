@@ -1,4 +1,4 @@
-"""Scaled losses: what overflows is skipped and the scale halved, until it is no matter of scaling."""
+"""Loss scaling: steps with overflow are skipped and the scale is halved, down to a minimum."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ..plans import WORKLOAD, plan
 pytestmark = pytest.mark.torch
 
 
-def test_the_loss_stays_and_its_gradient_is_scaled():
+def test_scaling_changes_gradients_but_not_the_reported_loss():
     value = torch.tensor(3.0, requires_grad=True)
     loss = LossScale().applied(value * 2)
     loss.backward()
@@ -26,13 +26,13 @@ def test_the_loss_stays_and_its_gradient_is_scaled():
     assert value.grad.item() == 2 * INITIAL
 
 
-def test_overflow_makes_it_smaller():
+def test_overflow_reduces_the_loss_scale():
     scale = LossScale()
     assert scale.update(math.inf)
     assert scale.value == INITIAL * BACKOFF
 
 
-def test_it_grows_after_many_good_steps_in_a_row():
+def test_the_loss_scale_grows_after_many_finite_steps():
     scale = LossScale()
     for _ in range(GROWTH_STEPS - 1):
         assert not scale.update(1.0)
@@ -43,7 +43,7 @@ def test_it_grows_after_many_good_steps_in_a_row():
     assert scale.value == INITIAL * BACKOFF * GROWTH
 
 
-def test_overflow_at_the_least_scale_is_the_models_own():
+def test_overflow_at_the_minimum_scale_is_not_skipped():
     scale = LossScale()
     scale.value = MIN_SCALE
     assert not scale.update(math.inf)
@@ -59,7 +59,7 @@ def weights(trainer):
     return [parameter.detach().clone() for parameter in trainer.parameters()]
 
 
-def test_a_step_that_overflows_changes_nothing_but_the_scale(trainer):
+def test_a_step_with_overflow_changes_only_the_scale(trainer):
     trainer.loss.scale.value = 2.0**40
     before = weights(trainer)
     result = trainer.step(trainer.batch(0))
@@ -69,7 +69,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale(trainer):
     assert all(torch.equal(old, new) for old, new in zip(before, weights(trainer), strict=True))
 
 
-def test_the_norm_and_the_step_are_those_of_the_gradient_itself(trainer):
+def test_the_reported_gradient_norm_is_unscaled(trainer):
     other = replace(trainer, loss=type(trainer.loss)(trainer.plan))
     other.loss.scale.value = 1.0
     scaled = trainer.reduced(trainer.accumulate(trainer.batch(0)))
@@ -81,7 +81,7 @@ def test_the_norm_and_the_step_are_those_of_the_gradient_itself(trainer):
     assert result.grad_norm == pytest.approx(plain.grad_norm, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_is_not_skipped(trainer):
+def test_a_nan_loss_is_not_skipped(trainer):
     with torch.no_grad():
         trainer.parts[0].head.weight.fill_(math.nan)
     assert not trainer.step(trainer.batch(0)).skipped

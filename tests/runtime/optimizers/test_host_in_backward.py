@@ -1,4 +1,4 @@
-"""The host updates each parameter while the backward pass goes on."""
+"""Optimizer updates on the host during the backward pass."""
 
 import threading
 
@@ -13,14 +13,14 @@ from .test_optimizer import Model, backward, made, weight
 pytestmark = pytest.mark.torch
 
 
-def beside(**settings):
+def host_in_backward(**settings):
     return made(**{"offload": "optimizer", "optimizer_in_backward": True, **settings})
 
 
 @pytest.mark.parametrize("offload", ["optimizer", "all"])
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_updates_beside_the_backward_pass_are_those_after_it(offload, accumulation):
-    model, optimizer = beside(accumulation=accumulation, offload=offload)
+def test_updates_in_the_backward_pass_equal_those_after_it(offload, accumulation):
+    model, optimizer = host_in_backward(accumulation=accumulation, offload=offload)
     reference, adamw = made()
     for step in range(0, 9, accumulation):
         for each in (model, reference):
@@ -34,20 +34,20 @@ def test_updates_beside_the_backward_pass_are_those_after_it(offload, accumulati
         assert torch.equal(weight(model), weight(reference))
 
 
-def test_a_gradient_that_is_still_on_its_way_counts_when_it_has_come():
-    """FSDP2 copies gradients to the host without waiting; until then there is something else in their memory."""
+def test_an_update_waits_for_the_copy_of_its_gradient():
+    """FSDP2 copies gradients to the host asynchronously; before the copy ends, the host memory has other values."""
 
-    come: dict[torch.Size, torch.Tensor] = {}
+    arrived: dict[torch.Size, torch.Tensor] = {}
 
     class Late(Copy):
         def on_host(self):
-            return self.tensor.copy_(come[self.tensor.shape])
+            return self.tensor.copy_(arrived[self.tensor.shape])
 
     def not_yet(gradient):
-        come[gradient.shape] = gradient.clone()
+        arrived[gradient.shape] = gradient.clone()
         return torch.full_like(gradient, 1e6)
 
-    model, optimizer = beside(offload="all")
+    model, optimizer = host_in_backward(offload="all")
     reference, _ = made()
     backward(reference, 0)
     for parameter in model.parameters():
@@ -58,18 +58,18 @@ def test_a_gradient_that_is_still_on_its_way_counts_when_it_has_come():
     optimizer.step()
 
 
-def test_a_parameter_that_some_micro_batches_do_not_use_is_updated_too():
-    model, optimizer = beside(accumulation=2)
+def test_a_parameter_unused_by_a_micro_batch_is_updated_at_the_end():
+    model, optimizer = host_in_backward(accumulation=2)
     backward(model, 0)
     optimizer.step()
-    assert torch.equal(weight(model), weight(Model()))  # its last gradient may still come
+    assert torch.equal(weight(model), weight(Model()))  # its last gradient may still follow
     optimizer.squared_norm_share()
     optimizer.step()
     assert not torch.equal(weight(model), weight(Model()))
 
 
-def test_a_parameter_is_updated_while_those_before_it_go_backward():
-    model, optimizer = beside()
+def test_a_parameter_is_updated_during_the_backward_pass_of_earlier_layers():
+    model, optimizer = host_in_backward()
     updated, last = threading.Event(), model.norm.weight
     update = optimizer.host_of[last].update
 
@@ -86,8 +86,8 @@ def test_a_parameter_is_updated_while_those_before_it_go_backward():
     optimizer.step()
 
 
-def test_nothing_is_updated_out_of_turn_and_all_is_done_when_the_step_is():
-    model, optimizer = beside()
+def test_updates_run_in_order_and_finish_with_the_step():
+    model, optimizer = host_in_backward()
     order, hold = [], threading.Event()
     optimizer.beside(lambda: order.append(hold.wait(60)))
     for name, parameter in model.named_parameters():
@@ -100,23 +100,23 @@ def test_nothing_is_updated_out_of_turn_and_all_is_done_when_the_step_is():
 
 
 def test_a_failed_update_is_raised_in_the_step():
-    model, optimizer = beside()
+    model, optimizer = host_in_backward()
     optimizer.host_of[model.norm.weight].inner.step = lambda: 1 / 0
     backward(model, 0)
     with pytest.raises(ZeroDivisionError):
         optimizer.step()
 
 
-def test_no_gradient_is_left_to_clip():
-    model, optimizer = beside()
+def test_scaling_gradients_after_updates_in_backward_has_no_effect():
+    model, optimizer = host_in_backward()
     backward(model, 0)
     scale_gradients(optimizer, 0.0)
     optimizer.step()
     assert not torch.equal(model.norm.weight, torch.ones_like(model.norm.weight))
 
 
-def test_parameters_that_lie_on_the_host_are_updated_where_they_are():
-    model, optimizer = beside(offload="all")
+def test_parameters_in_host_memory_are_updated_in_place():
+    model, optimizer = host_in_backward(offload="all")
     backward(model, 0)
     optimizer.step()
     own = model.layers["0"].weight

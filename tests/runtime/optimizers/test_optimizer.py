@@ -1,4 +1,4 @@
-"""Optimizers: in which type and where their states lie, and when they update."""
+"""Optimizers: dtype and device of their states, and when they update."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.torch
 
 SIZE, BATCH = 256, 8
 ELEMENTS = SIZE * SIZE
-BESIDE = {"offload": "optimizer", "optimizer_in_backward": True}
+HOST_IN_BACKWARD = {"offload": "optimizer", "optimizer_in_backward": True}
 
 
 class Model(nn.Module):
-    """A matrix of a layer, and a norm."""
+    """A model with one layer matrix and one norm."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ def moved(model):
     return weight(model) - weight(Model())
 
 
-def test_weights_decay_as_is_usual_for_the_optimizer_unless_it_is_set():
+def test_weight_decay_defaults_to_that_of_the_optimizer():
     found = {}
     for name, decay in (("sgd", None), ("adamw", None), ("sgd", 0.25)):
         chosen = plan(workload=replace(WORKLOAD, optimizer=name))
@@ -82,15 +82,15 @@ def test_weights_decay_as_is_usual_for_the_optimizer_unless_it_is_set():
 
 
 @pytest.mark.parametrize("name", OPTIMIZER_BYTES)
-def test_states_take_what_plans_count_for_them(name):
+def test_state_bytes_equal_the_cost_models(name):
     _, optimizer = trained(name, steps=1)
     states = static_bytes([], optimizer, [])
-    small = 8 * SIZE + 2 * 4 * 256 + 100  # of the norm, the tables of what 8 bits mean, and counters
+    small = 8 * SIZE + 2 * 4 * 256 + 100  # states of the norm, quantization tables of 8-bit states, and counters
     assert ELEMENTS * OPTIMIZER_BYTES[name] <= states <= ELEMENTS * OPTIMIZER_BYTES[name] + small
 
 
 @pytest.mark.parametrize("kernel", ["foreach", "fused", "for_loop"])
-def test_moments_in_bf16_are_computed_in_fp32(kernel):
+def test_bf16_moments_are_updated_in_fp32(kernel):
     model, optimizer = trained("adamw_bf16", kernel=kernel)
     assert {moment.dtype for moment in optimizer.state[model.layers["0"].weight].values()} == {torch.float32, torch.bfloat16}
     reference = Model()
@@ -103,12 +103,12 @@ def test_moments_in_bf16_are_computed_in_fp32(kernel):
     assert 0 < difference < 2**-8
 
 
-def test_states_of_8_bits_update_nearly_as_others_do():
+def test_8_bit_adamw_updates_are_close_to_those_of_adamw():
     eight, whole = moved(trained("adamw8bit")[0]), moved(trained("adamw")[0])
     assert 0 < (eight - whole).norm() / whole.norm() < 0.1
 
 
-def test_muon_moves_matrices_of_layers_in_all_directions_alike_and_leaves_the_rest_to_adamw():
+def test_muon_orthogonalises_updates_of_layer_matrices_and_uses_adamw_for_the_rest():
     model, optimizer = trained("muon", steps=1)
     kinds = {name: set(optimizer.state[parameter]) for name, parameter in model.named_parameters()}
     assert kinds == {"layers.0.weight": {"momentum_buffer"}, "norm.weight": {"step", "exp_avg", "exp_avg_sq"}}
@@ -116,8 +116,8 @@ def test_muon_moves_matrices_of_layers_in_all_directions_alike_and_leaves_the_re
     assert sizes[0] / sizes[BATCH - 1] < 2  # the gradient has as many directions as there are rows
 
 
-@pytest.mark.parametrize("settings", [{"name": "adamw"}, {"name": "muon"}, {"offload": "optimizer"}, BESIDE], ids=str)
-def test_states_that_somebody_loads_are_what_is_updated(settings):
+@pytest.mark.parametrize("settings", [{"name": "adamw"}, {"name": "muon"}, {"offload": "optimizer"}, HOST_IN_BACKWARD], ids=str)
+def test_training_continues_from_loaded_optimizer_states(settings):
     model, optimizer = trained(**settings)
     other, loaded = made(**settings)
     other.load_state_dict(model.state_dict())
@@ -128,7 +128,7 @@ def test_states_that_somebody_loads_are_what_is_updated(settings):
     assert torch.equal(weight(model), weight(other))
 
 
-def test_updates_in_the_backward_pass_are_the_same_and_leave_no_gradient():
+def test_updates_in_the_backward_pass_equal_later_ones_and_free_gradients():
     model, optimizer = made(optimizer_in_backward=True)
     reference, adamw = made()
     for step in range(3):
@@ -143,7 +143,7 @@ def test_updates_in_the_backward_pass_are_the_same_and_leave_no_gradient():
         assert torch.equal(weight(model), weight(reference))
 
 
-def test_one_gradient_lives_at_a_time():
+def test_with_optimizer_in_backward_only_one_gradient_exists_at_a_time():
     model, _ = made(optimizer_in_backward=True)
     alive = []
     for parameter in model.parameters():
@@ -154,7 +154,7 @@ def test_one_gradient_lives_at_a_time():
 
 @pytest.mark.parametrize("kernel", ["foreach", "fused"])
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_an_update_on_the_host_is_the_same(accumulation, kernel):
+def test_host_updates_equal_device_updates(accumulation, kernel):
     model, optimizer = made(kernel=kernel, offload="optimizer", accumulation=accumulation)
     reference, adamw = made(kernel=kernel)
     for step in range(0, 9, accumulation):
@@ -170,7 +170,7 @@ def test_an_update_on_the_host_is_the_same(accumulation, kernel):
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon", "sgd", "adamw_bf16"])
-def test_scaled_gradients_are_what_the_next_update_takes_and_no_other(name):
+def test_a_gradient_scale_applies_to_the_next_update_only(name):
     model, optimizer = made(name, kernel="fused" if name != "sgd" else "foreach")
     reference, other = made(name, kernel="fused" if name != "sgd" else "foreach")
     for step, factor in enumerate((0.25, 1.0, 0.5)):
@@ -185,14 +185,14 @@ def test_scaled_gradients_are_what_the_next_update_takes_and_no_other(name):
         torch.testing.assert_close(weight(model), weight(reference), rtol=1e-6, atol=1e-7)
 
 
-def test_the_host_holds_parameters_of_its_own_and_the_states():
+def test_offloaded_optimizers_keep_parameter_copies_and_states_on_the_host():
     model, optimizer = trained(offload="optimizer", steps=1)
     own = model.layers["0"].weight
     assert optimizer.twins[own].data_ptr() != own.data_ptr()
     assert optimizer.state[own] is optimizer.inner.state[optimizer.twins[own]]
 
 
-def test_weights_that_somebody_loads_are_what_the_host_updates():
+def test_host_updates_start_from_loaded_weights():
     model, optimizer = trained(offload="optimizer")
     with torch.no_grad():
         model.layers["0"].weight.fill_(1.0)
@@ -201,7 +201,7 @@ def test_weights_that_somebody_loads_are_what_the_host_updates():
     assert (weight(model) - 1).abs().max() < 0.01
 
 
-def test_what_is_frozen_has_no_optimizer():
+def test_frozen_parameters_are_not_in_the_optimizer():
     model = Model()
     model.norm.weight.requires_grad_(False)
     optimizer = make_optimizer(model.named_parameters(), plan(), TrialSettings())
@@ -209,7 +209,7 @@ def test_what_is_frozen_has_no_optimizer():
 
 
 def test_updates_by_reduced_buckets_share_one_stream(monkeypatch):
-    """Futures call back on streams of a pool; what is made on each stays with it."""
+    """Futures of DDP buckets run callbacks on pooled streams; memory that is allocated on each of them stays with it."""
     cuda = FakeCuda().install(monkeypatch)
     _, optimizer = made(optimizer_in_backward=True)
     used = []
@@ -223,7 +223,7 @@ def test_updates_by_reduced_buckets_share_one_stream(monkeypatch):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(32, 32), (16, 48), (64, 24)])
-def test_muon_multiplies_as_much_as_its_price_says(rows, columns):
+def test_muons_flops_equal_the_priced_ones(rows, columns):
     matrix = torch.nn.Parameter(torch.randn(rows, columns))
     matrix.grad = torch.randn(rows, columns)
     with FlopCounterMode(display=False) as counted:

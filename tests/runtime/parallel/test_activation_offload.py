@@ -1,4 +1,4 @@
-"""Activations that wait on the host: what goes, what stays, and that what comes back is what was saved."""
+"""Activation offload: which tensors are copied to the host, which stay, and that unpacked tensors equal the saved ones."""
 
 import gc
 
@@ -26,73 +26,73 @@ def trainer(model: ModelShape = DEEP, workload: Workload = WORKLOAD, device: tor
     return make_trainer(one, TrialSettings(), Meshes(), device)
 
 
-def shelves_of(one: Trainer) -> OffloadBuffers:
+def buffers_of(one: Trainer) -> OffloadBuffers:
     (part,) = one.parts
     return part.around.args[0]
 
 
-def row(shelf: OffloadBuffer | None) -> list[OffloadBuffer]:
-    """A shelf and those before it, first layer first."""
-    return [] if shelf is None else [*row(shelf.before), shelf]
+def buffers_up_to(first_buffer: OffloadBuffer | None) -> list[OffloadBuffer]:
+    """A buffer and those before it, first layer first."""
+    return [] if first_buffer is None else [*buffers_up_to(first_buffer.before), first_buffer]
 
 
 def forward(one: Trainer) -> tuple[torch.Tensor, list[OffloadBuffer]]:
     (part,) = one.parts
     batch = one.batch(0)
     loss = one.loss(part(batch.tokens), batch.targets)
-    return loss, row(shelves_of(one).current)
+    return loss, buffers_up_to(buffers_of(one).current)
 
 
-def shelf() -> OffloadBuffer:
+def first_buffer() -> OffloadBuffer:
     one = trainer(activation_offload=True)
     forward(one)
-    return row(shelves_of(one).current)[0]
+    return buffers_up_to(buffers_of(one).current)[0]
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
-def test_all_layers_but_the_last_are_copied_to_other_memory(recompute):
-    _loss, shelves = forward(trainer(activation_offload=True, recompute=recompute))
-    assert len(shelves) == DEEP.layers
-    for one in shelves[:-1]:
+def test_activations_of_all_layers_except_the_last_are_offloaded(recompute):
+    _loss, buffers = forward(trainer(activation_offload=True, recompute=recompute))
+    assert len(buffers) == DEEP.layers
+    for one in buffers[:-1]:
         assert one.kept
         assert all(kept.away is not None and kept.here is None and kept.back is None for kept in one.kept.values())
-    assert shelves[-1].kept
-    assert all(kept.away is None for kept in shelves[-1].kept.values())
+    assert buffers[-1].kept
+    assert all(kept.away is None for kept in buffers[-1].kept.values())
 
 
-def test_inputs_alone_wait_where_all_is_computed_again():
-    _loss, shelves = forward(trainer(activation_offload=True, recompute="full"))
-    for one in shelves[:-1]:
+def test_with_full_recomputation_only_layer_inputs_are_offloaded():
+    _loss, buffers = forward(trainer(activation_offload=True, recompute="full"))
+    for one in buffers[:-1]:
         (kept,) = (each for each in one.kept.values() if each.away.tensor.numel())  # torch 2.11 saves an empty tensor, too
         assert kept.away.tensor.shape == (8, WORKLOAD.seq_len, DEEP.hidden_size)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_weights_and_their_casts_stay(precision):
+def test_weights_and_their_casts_are_not_offloaded(precision):
     one = trainer(activation_offload=True, workload=Workload(seq_len=16, global_batch=8, precision=precision))
     (part,) = one.parts
     matrices = {shape for p in part.parameters() if p.dim() == 2 for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
-    _loss, shelves = forward(one)
-    assert not {tuple(kept.away.tensor.shape) for each in shelves[:-1] for kept in each.kept.values()} & matrices
+    _loss, buffers = forward(one)
+    assert not {tuple(kept.away.tensor.shape) for each in buffers[:-1] for kept in each.kept.values()} & matrices
 
 
-def test_nothing_is_left_on_the_shelves_after_the_backward_pass():
-    loss, shelves = forward(trainer(activation_offload=True))
+def test_offload_buffers_are_empty_after_the_backward_pass():
+    loss, buffers = forward(trainer(activation_offload=True))
     loss.backward()
     del loss
     gc.collect()
-    assert not any(len(one.kept) for one in shelves)
+    assert not any(len(one.kept) for one in buffers)
 
 
-def test_a_tensor_that_several_operations_save_goes_once():
-    one, tensor = shelf(), torch.randn(4, 4)
+def test_a_tensor_saved_by_several_operations_is_offloaded_once():
+    one, tensor = first_buffer(), torch.randn(4, 4)
     first, second = one.pack(tensor), one.pack(tensor)
     assert first.kept is second.kept
     assert one.pack(tensor.t()).kept is not first.kept
 
 
-def test_a_tensor_that_changed_goes_again():
-    one, tensor = shelf(), torch.zeros(4)
+def test_a_modified_tensor_is_offloaded_again():
+    one, tensor = first_buffer(), torch.zeros(4)
     before = one.pack(tensor)
     tensor.add_(1)
     after = one.pack(tensor)
@@ -100,8 +100,8 @@ def test_a_tensor_that_changed_goes_again():
     assert unpack(after).tolist() == [1] * 4
 
 
-def test_memory_that_is_used_again_holds_another_tensor():
-    one, saved, places = shelf(), [], set()
+def test_reused_memory_is_not_confused_with_an_offloaded_tensor():
+    one, saved, places = first_buffer(), [], set()
     for value in range(20):
         tensor = torch.full((1024,), float(value))
         places.add(tensor.data_ptr())
@@ -111,31 +111,31 @@ def test_memory_that_is_used_again_holds_another_tensor():
     assert [unpack(each)[0].item() for each in saved] == list(range(20))
 
 
-def test_the_turn_of_a_layer_brings_the_one_before_it():
-    _loss, shelves = forward(trainer(activation_offload=True))
-    held = [list(one.kept.values()) for one in shelves]
-    shelves[2].begin()
-    for number, each in enumerate(held[:-1]):
+def test_a_layers_backward_pass_prefetches_the_previous_layer():
+    _loss, buffers = forward(trainer(activation_offload=True))
+    offloaded = [list(one.kept.values()) for one in buffers]
+    buffers[2].begin()
+    for number, each in enumerate(offloaded[:-1]):
         assert all((kept.back is not None) == (number in (1, 2)) for kept in each)
 
 
-def test_what_is_not_asked_for_is_not_done():
+def test_without_activation_offload_layers_have_no_hooks():
     (part,) = trainer().parts
     assert part.around is no_layer_context
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("recompute", "batch"), [("none", 8), ("selective", 8), ("full", 64)])
-def test_on_a_device_the_peak_falls_and_gradients_are_the_same(recompute, batch):
-    """Where layers keep their inputs alone, these must outweigh the gradients that the backward pass puts in their place."""
+def test_on_a_gpu_activation_offload_lowers_the_peak_and_keeps_gradients(recompute, batch):
+    """With full recomputation layer inputs must outweigh the gradients that the backward pass allocates."""
     model = ModelShape(
         name="wide", layers=12, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=4096, vocab_size=256, rope_theta=1e4
     )
     peaks, gradients = [], []
-    for away in (False, True):
+    for offload in (False, True):
         one = trainer(
             model, Workload(seq_len=1024, global_batch=batch, precision="bf16"), torch.device("cuda", 0),
-            activation_offload=away, recompute=recompute,
+            activation_offload=offload, recompute=recompute,
         )  # fmt: skip
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -144,5 +144,5 @@ def test_on_a_device_the_peak_falls_and_gradients_are_the_same(recompute, batch)
         gradients.append([parameter.grad.clone() for parameter in one.parameters()])
         del one
     assert peaks[1] < peaks[0]
-    for here, there in zip(*gradients, strict=True):  # flash attention's backward pass adds in any order
+    for here, there in zip(*gradients, strict=True):  # flash attention's backward pass sums in any order
         assert (here - there).norm() <= 1e-2 * here.norm()

@@ -1,4 +1,4 @@
-"""Who gets which tokens of a shared sequence, and what is refused."""
+"""Context parallelism: distribution of tokens over ranks, exchanged bytes, and refusals."""
 
 import json
 from dataclasses import replace
@@ -29,38 +29,38 @@ FLEX = Options(cp_attention="flex")
 PACKED = TrialSettings(mean_document_tokens=6)
 
 
-def work(documents, order, ranks):
-    """Pairs of tokens that each rank has to compute."""
+def pairs_by_rank(documents, order, ranks):
+    """Pairs of tokens that each rank computes."""
     position = torch.arange(len(documents))
     seen = (position[:, None] >= position) & (documents[:, None] == documents)
     return seen[order].sum(1).view(ranks, -1).sum(1)
 
 
-def test_head_and_tail_share_causal_work_evenly():
+def test_head_tail_order_balances_causal_attention():
     whole = torch.zeros(64, dtype=torch.long)
-    even = work(whole, compat_context.head_tail_order(64, 4, CPU), 4)
+    even = pairs_by_rank(whole, compat_context.head_tail_order(64, 4, CPU), 4)
     assert (even == even[0]).all()
-    assert work(whole, torch.arange(64), 4).max() > 1.7 * even[0]
+    assert pairs_by_rank(whole, torch.arange(64), 4).max() > 1.7 * even[0]
 
 
 @pytest.mark.parametrize("lengths", [[64], [40, 8, 16], [8, 8, 48]])
-def test_each_rank_gets_as_much_of_each_document(lengths):
+def test_per_document_order_balances_each_document(lengths):
     documents = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
     order = compat_context.head_tail_order_per_document(lengths, 4, CPU)
     assert order.sort().values.tolist() == list(range(64))
-    even = work(documents, order, 4)
+    even = pairs_by_rank(documents, order, 4)
     assert (even == even[0]).all()
 
 
-def test_documents_of_any_length_are_shared_nearly_evenly():
+def test_documents_of_any_length_are_nearly_balanced():
     lengths = torch.tensor([100, 1, 2, 61, 300, 48])
     documents = torch.arange(6).repeat_interleave(lengths)
     shared = shareable_lengths(documents, 8)
     assert sum(shared) == 512
     assert all(length % 8 == 0 for length in shared)
     order = compat_context.head_tail_order_per_document(shared, 4, CPU)
-    loads = work(documents, order, 4)
-    unbalanced = work(documents, compat_context.head_tail_order(512, 4, CPU), 4)
+    loads = pairs_by_rank(documents, order, 4)
+    unbalanced = pairs_by_rank(documents, compat_context.head_tail_order(512, 4, CPU), 4)
     assert loads.max() / loads.min() < 1.1 < unbalanced.max() / unbalanced.min()
 
 
@@ -71,20 +71,20 @@ def test_documents_of_any_length_are_shared_nearly_evenly():
         (replace(TINY, sliding_window=4), TrialSettings()),
     ],
 )
-def test_the_ring_refuses_masks_and_the_gather_takes_them(model, settings):
+def test_ring_attention_refuses_masks_that_gathered_attention_supports(model, settings):
     (text,) = refusals(plan(**SHARED, model=model), settings)
     assert text.endswith("the ring of cp 2 is causal only; choose cp_attention flex, which gathers")
     assert refusals(plan(**SHARED, model=model, options=FLEX), settings) == ()
     assert refusals(plan(model=model), settings) == ()
 
 
-def test_a_window_as_long_as_the_sequence_is_none():
+def test_a_window_as_long_as_the_sequence_is_ignored():
     assert refusals(plan(**SHARED, model=replace(TINY, sliding_window=16))) == ()
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def exchanged(request, tmp_path_factory):
-    """Of how many ranks, and the messages of a layer's attention on one of them, by kind and collective."""
+def attention_messages(request, tmp_path_factory):
+    """The number of ranks, and the messages of a layer's attention on one of them, by kind and collective."""
     target = tmp_path_factory.mktemp("context") / "found.json"
     done = forked(request.param, ["runtime.context_rank", str(target)], timeout=55)
     assert done.returncode == 0, done.stderr
@@ -92,10 +92,12 @@ def exchanged(request, tmp_path_factory):
 
 
 @pytest.mark.timeout(60)
-def test_attention_exchanges_what_is_counted_by_hand(exchanged):
-    """The ring gathers keys and values forward and again backward, or passes them on; gradients go around, each slice of them
-    ``ranks`` times and in fp32 whatever the model computes in. The gather keeps what it gathered, and scatters gradients."""
-    ranks, found = exchanged
+def test_attention_messages_equal_a_hand_count(attention_messages):
+    """Ring attention gathers keys and values in the forward and again in the backward pass, or passes them on; gradients travel
+    around the ring, each slice ``ranks`` times, in fp32 for any compute dtype. Gathered attention keeps the gathered tensors and
+    reduce-scatters gradients.
+    """
+    ranks, found = attention_messages
     for name, element in (("torch.float32", 4), ("torch.bfloat16", 2)):
         whole = 2 * ROWS * KEY_HEADS * TOKENS * HEAD_SIZE  # elements of keys and values of all ranks
         gradients = [whole // ranks * 4] * ranks
@@ -109,10 +111,11 @@ def test_attention_exchanges_what_is_counted_by_hand(exchanged):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["sdpa allgather", "sdpa alltoall", "flex allgather"])
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "torch.float32"), ("bf16", "torch.bfloat16")])
-def test_the_price_is_that_of_the_bytes_exchanged(exchanged, kind, precision, dtype):
-    """On links without latency seconds are bytes over bandwidth. A gather or scatter passes on all but its own share of its
-    message; what goes from rank to rank is all of it."""
-    ranks, found = exchanged
+def test_priced_time_equals_the_exchanged_bytes_over_bandwidth(attention_messages, kind, precision, dtype):
+    """On links without latency. A gather or scatter sends all of a message except the rank's own share; point-to-point messages are
+    sent completely.
+    """
+    ranks, found = attention_messages
     shares = {"all_gather": (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks, "all_to_all": 1.0}
     counted = sum(shares[name] * sum(messages) for name, messages in found[f"{kind} {dtype}"].items())
     model = replace(TINY, layers=1, heads=HEADS, kv_heads=KEY_HEADS, head_size=HEAD_SIZE)

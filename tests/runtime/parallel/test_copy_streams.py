@@ -1,4 +1,4 @@
-"""What holds the host back that asks for copies faster than the device makes them."""
+"""Throttling of a host that issues copies faster than the device executes them."""
 
 import pytest
 from strategist_runtime.parallel.copy_streams import CopyThrottle
@@ -8,11 +8,11 @@ from ..fake_cuda import DEVICE, FakeCuda
 pytestmark = pytest.mark.torch
 
 
-def test_when_a_turn_begins_all_but_the_one_before_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_throttle_waits_for_all_rounds_except_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda().install(monkeypatch)
-    turns = CopyThrottle(DEVICE)
+    throttle = CopyThrottle(DEVICE)
     for _ in range(3):
-        turns.begin()
+        throttle.begin()
     waits = [entry for entry in cuda.log if entry[0] == "host waits for"]
     assert waits == [("host waits for", "event 0"), ("host waits for", "event 1")]
     assert cuda.log.index(waits[0]) < cuda.log.index(("event 2", "on", "stream 0"))

@@ -1,4 +1,4 @@
-"""Where FSDP2 cuts parameters, what it gathers together and ahead, and which layers are recomputed."""
+"""FSDP2: sharded dimensions, units, prefetching, and recomputed layers."""
 
 import pytest
 import torch
@@ -26,13 +26,13 @@ def mesh():
     dist.destroy_process_group()
 
 
-def built(name):
+def meta_decoder(name):
     with torch.device("meta"):
         return Decoder(MODELS[name])
 
 
 def sharded(name, mesh, **options):
-    model = built(name)
+    model = meta_decoder(name)
     shard(model, plan(layout=Layout(dp_shard=4), model=MODELS[name], options=Options(**options)), mesh)
     return model
 
@@ -41,11 +41,11 @@ def dimensions(model):
     return {name: parameter.placements[0].dim for name, parameter in model.named_parameters()}
 
 
-def test_parameters_are_cut_in_their_first_dimension(mesh):
+def test_parameters_are_sharded_in_their_first_dimension(mesh):
     assert set(dimensions(sharded("odd", mesh)).values()) == {0}
 
 
-def test_or_in_the_largest_that_divides_evenly(mesh):
+def test_largest_placement_shards_the_largest_divisible_dimension(mesh):
     found = dimensions(sharded("odd", mesh, shard_placement="largest"))  # vocabulary 63, hidden 36, feed-forward 50
     assert found["embedding.weight"] == 1
     assert found["layers.0.feed_forward.gate.weight"] == 1
@@ -60,7 +60,7 @@ def test_layers_of_a_unit_are_gathered_together(mesh):
     assert [states.index(state) for state in states] == [0, 0, 0, 0, 4, 4, 4, 4, 8]
 
 
-def test_units_are_gathered_ahead_in_both_directions(mesh):
+def test_prefetch_units_are_gathered_ahead_in_both_passes(mesh):
     states = [layer._get_fsdp_state() for layer in sharded("deepest", mesh, prefetch_units=3).layers.values()]
     assert states[1]._states_to_forward_prefetch == states[2:5]
     assert states[7]._states_to_forward_prefetch == states[8:]
@@ -68,7 +68,7 @@ def test_units_are_gathered_ahead_in_both_directions(mesh):
     assert states[1]._states_to_backward_prefetch == [states[0]]
 
 
-def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
+def test_without_prefetch_units_fsdps_own_prefetching_is_kept(mesh):
     assert all(layer._get_fsdp_state()._states_to_forward_prefetch == [] for layer in sharded("deepest", mesh).layers.values())
 
 
@@ -82,7 +82,7 @@ def test_by_itself_fsdp_decides_what_to_gather_ahead(mesh):
         ("selective", list(range(9))),
     ],
 )
-def test_layers_that_are_recomputed(recompute, wrapped):
-    model = built("deepest")
+def test_recompute_modes_wrap_their_layers(recompute, wrapped):
+    model = meta_decoder("deepest")
     apply_activation_checkpointing(model, Knobs(recompute=recompute))
     assert [index for index, layer in enumerate(model.layers.values()) if isinstance(layer, CheckpointWrapper)] == wrapped

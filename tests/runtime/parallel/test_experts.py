@@ -1,4 +1,4 @@
-"""What tensor parallelism makes of shared experts; routed ones are in test_parity."""
+"""Shared experts under tensor parallelism; test_parity covers routed experts."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("etp", [1, 2])
-def test_shared_experts_are_split_as_routed_ones_are(gated, etp):
+def test_shared_experts_are_sharded_by_etp(gated, etp):
     layout = Layout(tp=2, etp=etp)
     model = replace(MODELS["experts sigmoid"], ffn_matrices=3 if gated else 2)
     dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=2)

@@ -1,4 +1,4 @@
-"""Streamed stages on one rank: rounds, and updates beside the next step."""
+"""Streamed stages on one rank: rounds, and asynchronous optimizer steps."""
 
 import threading
 from dataclasses import replace
@@ -25,15 +25,15 @@ def trainer(chosen: Plan) -> Trainer:
     return make_trainer(chosen, TrialSettings(learning_rate=0.1), Meshes(), CPU)
 
 
-def weights(of: Trainer) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().clone() for part in of.parts for name, parameter in part.named_parameters()}
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for part in trainer.parts for name, parameter in part.named_parameters()}
 
 
 def sgd(**knobs: object) -> Plan:
     return plan(knobs=replace(STREAMED, **knobs), workload=replace(WORKLOAD, optimizer="sgd"))
 
 
-def test_a_layer_travels_once_forward_and_once_back_a_round(monkeypatch):
+def test_each_layer_is_copied_once_per_pass_and_round(monkeypatch):
     loads = []
     load = streaming.Stage.load
     monkeypatch.setattr(
@@ -44,10 +44,10 @@ def test_a_layer_travels_once_forward_and_once_back_a_round(monkeypatch):
         monkeypatch.setattr(streaming, "stream_rounds", lambda *_, rounds=rounds: rounds)
         one = trainer(sgd())
         one.accumulate(one.batch(0))
-        assert loads == rounds * [0, 1, 2, 3, 2, 1, 0]  # the head stays between its passes
+        assert loads == rounds * [0, 1, 2, 3, 2, 1, 0]  # the head stays on the device between its passes
 
 
-def test_rounds_add_up_to_the_gradient_of_one(monkeypatch):
+def test_gradients_do_not_depend_on_the_number_of_rounds(monkeypatch):
     found = []
     for rounds in (1, 2, 4):
         monkeypatch.setattr(streaming, "stream_rounds", lambda *_, rounds=rounds: rounds)
@@ -59,7 +59,7 @@ def test_rounds_add_up_to_the_gradient_of_one(monkeypatch):
         torch.testing.assert_close(gradients, found[0][1])
 
 
-def test_documents_of_a_row_do_not_see_each_other():
+def test_streamed_training_with_documents_equals_plain_training():
     found = []
     for knobs in (STREAMED, Knobs(micro_batch=8)):
         chosen = plan(knobs=knobs, workload=replace(WORKLOAD, optimizer="sgd"))
@@ -70,27 +70,27 @@ def test_documents_of_a_row_do_not_see_each_other():
     assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in whole], rel=1e-5)
 
 
-def test_a_async_optimizer_step_is_of_the_gradients_one_step_before():
-    late, plain = trainer(sgd(async_optimizer_step=True)), trainer(sgd())
-    before = weights(plain)  # what a step computes with, one update behind
+def test_an_async_optimizer_step_uses_parameters_one_step_old():
+    delayed, plain = trainer(sgd(async_optimizer_step=True)), trainer(sgd())
+    before = weights(plain)  # parameters that a step computes with, one update behind
     for index in range(3):
-        late.step(late.batch(index))
+        delayed.step(delayed.batch(index))
         ahead = weights(plain)
         restore(plain, before)
         loss = plain.accumulate(plain.batch(index))
         restore(plain, ahead)
         plain.update(loss)
         before = ahead
-    late.pipeline.finish()
-    torch.testing.assert_close(weights(late), weights(plain))
+    delayed.pipeline.finish()
+    torch.testing.assert_close(weights(delayed), weights(plain))
 
 
-def restore(of: Trainer, values: dict[str, torch.Tensor]) -> None:
+def restore(trainer: Trainer, values: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        for part in of.parts:
+        for part in trainer.parts:
             for name, parameter in part.named_parameters():
                 parameter.copy_(values[name])
-    of.pipeline.refresh()
+    trainer.pipeline.refresh()
 
 
 def test_a_failed_async_optimizer_step_is_raised():
@@ -102,17 +102,17 @@ def test_a_failed_async_optimizer_step_is_raised():
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_updates_beside_the_backward_pass_are_those_after_it(monkeypatch, rounds):
+def test_updates_in_the_backward_pass_equal_those_after_it(monkeypatch, rounds):
     monkeypatch.setattr(streaming, "stream_rounds", lambda *_: rounds)
-    chosen = [plan(knobs=replace(STREAMED, optimizer_in_backward=beside)) for beside in (True, False)]
-    beside, after = (make_trainer(one, TrialSettings(learning_rate=0.1, clip_norm=None), Meshes(), CPU) for one in chosen)
+    chosen = [plan(knobs=replace(STREAMED, optimizer_in_backward=in_backward)) for in_backward in (True, False)]
+    during, after = (make_trainer(one, TrialSettings(learning_rate=0.1, clip_norm=None), Meshes(), CPU) for one in chosen)
     for index in range(3):
-        found, wanted = beside.step(beside.batch(index)), after.step(after.batch(index))
+        found, wanted = during.step(during.batch(index)), after.step(after.batch(index))
         assert (found.loss, found.grad_norm) == pytest.approx((wanted.loss, wanted.grad_norm), rel=1e-6)
-    torch.testing.assert_close(weights(beside), weights(after))
+    torch.testing.assert_close(weights(during), weights(after))
 
 
-def test_a_stage_is_updated_while_those_before_it_go_backward():
+def test_a_stage_is_updated_during_the_backward_pass_of_earlier_stages():
     one = trainer(sgd(optimizer_in_backward=True))
     updated, head = threading.Event(), dict(one.parts[-1].named_parameters())["head.weight"]
     update, backward = one.pipeline.update_at_once, one.pipeline._backward
@@ -130,21 +130,21 @@ def test_a_stage_is_updated_while_those_before_it_go_backward():
     one.step(one.batch(0))
 
 
-def test_a_failed_update_beside_the_backward_pass_is_raised():
+def test_a_failed_update_in_the_backward_pass_is_raised():
     one = trainer(sgd(optimizer_in_backward=True))
     one.pipeline.update_at_once = lambda parameter: 1 / 0
     with pytest.raises(ZeroDivisionError):
         one.step(one.batch(0))
 
 
-def test_layers_that_are_computed_again_are_measured_as_such():
+def test_recomputation_of_streamed_layers_is_measured_as_recompute():
     one = trainer(plan(knobs=STREAMED))
     found = profiled(lambda: one.step(one.batch(0)), CPU).time
     assert all(found[part] > 0 for part in ("matmul", "attention", "recompute", "optimizer"))
 
 
 @pytest.mark.gpu
-def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
+def test_streamed_training_on_a_gpu_equals_resident_training():
     found = []
     for knobs in (STREAMED, Knobs(micro_batch=2, recompute="full")):
         chosen = plan(knobs=knobs, kind="cuda")
@@ -155,17 +155,17 @@ def test_a_device_trains_the_same_from_the_host_as_with_all_in_its_memory():
     assert [step.grad_norm for step in streamed] == pytest.approx([step.grad_norm for step in resident], rel=1e-5)
 
 
-def test_the_host_asks_for_one_stage_and_two_micro_batches_ahead(monkeypatch):
-    """Each lane is a queue on a device: inputs that stood in that of weights would wait for the next stage's."""
-    asked = []
+def test_the_host_prefetches_one_stage_and_two_micro_batches(monkeypatch):
+    """Each lane is a queue of the device: inputs in the queue of weights would wait for the next stage's weights."""
+    issued = []
     to_device, begin = streaming.Lane.to_device, streaming.CopyThrottle.begin
-    monkeypatch.setattr(streaming.Lane, "to_device", lambda lane, source: (asked.append(lane), to_device(lane, source))[1])
-    monkeypatch.setattr(streaming.CopyThrottle, "begin", lambda turns: (asked.append(turns), begin(turns))[1])
+    monkeypatch.setattr(streaming.Lane, "to_device", lambda lane, source: (issued.append(lane), to_device(lane, source))[1])
+    monkeypatch.setattr(streaming.CopyThrottle, "begin", lambda turns: (issued.append(turns), begin(turns))[1])
     one = trainer(sgd())
     one.accumulate(one.batch(0))
     of = one.pipeline
     names = {id(of.incoming): "w", id(of.inputs): "i", id(of.turns): "stage ", id(of.micro_turns): "micro "}
-    text = "".join(names[id(item)] for item in asked)
+    text = "".join(names[id(item)] for item in issued)
     for stage in text.split("stage ")[1:]:
         weights, *micro_batches = stage.split("micro ")
         assert set(weights) <= {"w"}

@@ -1,4 +1,4 @@
-"""The caching allocator's rules, and what a run reserves by them."""
+"""The simulated caching allocator: its rules, and the memory that a run reserves."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -31,28 +31,28 @@ def test_small_blocks_share_segments_of_two_mib():
     ("size", "segment"),
     [(MIB, 2 * MIB), (MIB + 1, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB), (11 * MIB, 12 * MIB)],
 )
-def test_the_segment_of_a_block(size, segment):
+def test_segment_sizes_of_blocks(size, segment):
     memory = Allocator()
     memory.allocate(size)
     assert memory.reserved_bytes == segment
 
 
 @pytest.mark.parametrize(("size", "taken"), [(18 * MIB, 18), (19 * MIB - 512, 19 - 512 / MIB), (19 * MIB, 20)])
-def test_a_large_block_is_cut_where_more_than_a_mib_is_left(size, taken):
+def test_a_large_block_is_split_if_more_than_one_mib_remains(size, taken):
     memory = Allocator()
     memory.free(memory.allocate(20 * MIB))
     memory.allocate(size)
     assert (memory.allocated_bytes, memory.reserved_bytes) == (taken * MIB, 20 * MIB)
 
 
-def test_growing_segments_are_cut_wherever_a_block_is_left():
+def test_blocks_of_expandable_segments_are_split_at_any_size():
     memory = Allocator(expandable=True)
     memory.free(memory.allocate(20 * MIB))
     memory.allocate(20 * MIB - 512)
     assert memory.allocated_bytes == 20 * MIB - 512
 
 
-def test_the_smallest_block_that_is_large_enough():
+def test_allocation_takes_the_smallest_sufficient_block():
     memory = Allocator()
     wide, narrow = memory.allocate(40 * MIB), memory.allocate(30 * MIB)
     memory.free(wide)
@@ -62,7 +62,7 @@ def test_the_smallest_block_that_is_large_enough():
     assert memory.reserved_bytes == 70 * MIB
 
 
-def test_neighbours_join_inside_a_segment_only():
+def test_free_neighbours_are_merged_within_a_segment_only():
     memory = Allocator()
     memory.free(memory.allocate(40 * MIB))
     parts = [memory.allocate(10 * MIB) for _ in range(4)]
@@ -78,14 +78,14 @@ def test_neighbours_join_inside_a_segment_only():
     assert memory.reserved_bytes == 162 * MIB
 
 
-def test_streams_share_nothing():
+def test_streams_do_not_share_blocks():
     memory = Allocator()
     memory.free(memory.allocate(40 * MIB, stream=1))
     memory.allocate(40 * MIB)
     assert memory.reserved_bytes == 80 * MIB
 
 
-def test_a_growing_segment_takes_its_free_end_first():
+def test_an_expandable_segment_reuses_its_free_end_before_growing():
     memory = Allocator(expandable=True)
     memory.allocate(40 * MIB)
     end = memory.allocate(40 * MIB)
@@ -94,7 +94,7 @@ def test_a_growing_segment_takes_its_free_end_first():
     assert memory.reserved_bytes == 100 * MIB
 
 
-def test_a_growing_segment_keeps_its_end_for_what_fits_nowhere_else():
+def test_an_expandable_segment_prefers_a_hole_to_its_free_end():
     memory = Allocator(expandable=True)
     hole, _, end = memory.allocate(60 * MIB), memory.allocate(20 * MIB), memory.allocate(40 * MIB)
     memory.free(hole)
@@ -109,10 +109,10 @@ def test_a_growing_segment_keeps_its_end_for_what_fits_nowhere_else():
     st.booleans(),
     st.lists(st.tuples(st.integers(1, 60 * MIB), st.integers(0, 1), st.integers(0, 30)), min_size=1, max_size=60),
 )
-def test_what_is_freed_is_whole_again(expandable, wishes):
+def test_freed_blocks_are_merged_completely(expandable, requests):
     memory = Allocator(expandable=expandable)
     live, segments = {}, []
-    for index, (size, stream, victim) in enumerate(wishes):
+    for index, (size, stream, victim) in enumerate(requests):
         before = memory.reserved_bytes
         live[index] = memory.allocate(size, stream)
         segments.append((stream, size <= MIB, memory.reserved_bytes - before))
@@ -126,14 +126,14 @@ def test_what_is_freed_is_whole_again(expandable, wishes):
         memory.free(block)
     assert memory.allocated_bytes == 0
     reserved = memory.reserved_bytes
-    for stream, small, length in whole(segments, expandable):
+    for stream, small, length in largest_blocks(segments, expandable):
         for _ in range(length // MIB if small else 1):
             memory.allocate(MIB if small else length, stream)
     assert memory.allocated_bytes == memory.reserved_bytes == reserved
 
 
-def whole(segments, expandable):
-    """The largest blocks that there are when all is free, the largest first: segments, or what they have grown to."""
+def largest_blocks(segments, expandable):
+    """The largest blocks when everything is free, largest first: segments, or what they have grown to."""
     if not expandable:
         return sorted((segment for segment in segments if segment[2]), key=lambda segment: -segment[2])
     sums = {}
@@ -146,26 +146,26 @@ FORWARD, UPDATE = Moment(phase="forward", module="head"), Moment(phase="optimize
 
 
 def timeline(*steps, streams=None):
-    """Of parameters and states of 40 MiB each, and storages from number 2 on, in MiB."""
+    """A timeline with parameters and states of 40 MiB each; storages from number 2 on, in MiB."""
     births = [StorageOrigin(part="parameters", module=""), StorageOrigin(part="optimizer", module="")]
     births += [StorageOrigin(part="activations", module="") for _ in range(2, 1 + max(number for number, _, _ in steps))]
     events = [(0, 40 * MIB, FORWARD), (1, 40 * MIB, FORWARD)] + [(number, change * MIB, moment) for number, change, moment in steps]
     return Timeline(births=births, events=events, begin=2, streams=streams or {})
 
 
-def test_states_are_made_among_what_the_first_step_left():
-    """They take the place of its activations, which the second step misses."""
+def test_optimizer_states_fragment_memory_freed_by_the_first_step():
+    """They take the place of its activations, which the second step then cannot reuse."""
     step = timeline((2, 60, FORWARD), (2, -60, FORWARD), (3, 1, UPDATE), (3, -1, UPDATE))
     assert step.peak_memory_bytes == 140 * MIB
     assert reserved_bytes(step) == (40 + 60 + 60 + 2) * MIB
     assert reserved_bytes(step, expandable=True) == (140 + 2) * MIB
 
 
-def test_what_a_step_leaves_behind_is_freed_by_the_next():
+def test_storages_kept_by_a_step_are_freed_by_the_next():
     assert reserved_bytes(timeline((2, 60, FORWARD), (3, 1, UPDATE))) == (40 + 60 + 40 + 2) * MIB
 
 
-def test_a_storage_that_grows_lies_where_its_stream_is_then():
+def test_a_resized_storage_belongs_to_the_current_stream():
     resized = ((2, 60, FORWARD), (2, -60, FORWARD), (2, 60, FORWARD), (2, -60, FORWARD), (3, 1, UPDATE), (3, -1, UPDATE))
     assert reserved_bytes(timeline(*resized, streams={4: 1})) == (40 + 60 + 60 + 60 + 2) * MIB
 
@@ -173,9 +173,9 @@ def test_a_storage_that_grows_lies_where_its_stream_is_then():
 @pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_reserved_bytes_of_a_rank(tmp_path):
-    """Many layers, traced or from a few, on a GPU reserve as much; on a CPU nobody reserves."""
-    asked = plan(
+def test_extrapolated_and_traced_steps_reserve_equal_memory(tmp_path):
+    """For plans on GPUs; CPU plans reserve no memory."""
+    trial_plan = plan(
         layout=Layout(dp_shard=2),
         knobs=Knobs(micro_batch=2, recompute="selective"),
         options=Options(expandable_segments=True),
@@ -183,7 +183,7 @@ def test_reserved_bytes_of_a_rank(tmp_path):
         workload=replace(WORKLOAD, seq_len=256, global_batch=4, precision="bf16"),
         kind="cuda",
     )
-    codec.save(asked, tmp_path / "plan.json")
+    codec.save(trial_plan, tmp_path / "plan.json")
     few, all_of_them = simulated(tmp_path, 1), simulated(tmp_path, 1, "--whole")
     assert few.peak_reserved_bytes == all_of_them.peak_reserved_bytes
     assert few.peak_memory_bytes == all_of_them.peak_memory_bytes < few.peak_reserved_bytes

@@ -1,4 +1,4 @@
-"""Few layers and micro-batches stand for many only where every figure grows evenly."""
+"""Extrapolation from few layers and micro-batches, used only if every figure grows linearly."""
 
 import pytest
 from strategist_runtime.simulate.extrapolation import StepSize, extrapolated
@@ -11,7 +11,7 @@ FIRST, LAST = Moment(phase="forward", module="head"), Moment(phase="backward", m
 
 
 def step(size: StepSize, bend: int = 10**9) -> Traced:
-    """Of a model of which a layer keeps 3 bytes a micro-batch and 5 for good; micro-batches past ``bend`` keep no more."""
+    """A model whose layers keep 3 bytes per micro-batch and 5 permanently; micro-batches beyond ``bend`` keep no more."""
     layers, rows = size.middle + 4, size.micro_batches
     kept = {"activations": 3 * layers * min(rows, bend), "parameters": 5 * layers}
     return Traced(
@@ -29,7 +29,7 @@ def step(size: StepSize, bend: int = 10**9) -> Traced:
 @pytest.mark.parametrize(
     "whole", [StepSize(middle=90, micro_batches=64), StepSize(middle=1, micro_batches=64), StepSize(middle=90, micro_batches=3)]
 )
-def test_a_large_step_follows_from_small_ones(whole: StepSize) -> None:
+def test_a_large_step_is_extrapolated_from_small_ones(whole: StepSize) -> None:
     traced = []
     found = extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size))
     assert found == step(whole)
@@ -38,7 +38,7 @@ def test_a_large_step_follows_from_small_ones(whole: StepSize) -> None:
     assert max(size.micro_batches for size in traced) <= 6
 
 
-def test_a_small_step_is_traced_as_it_is() -> None:
+def test_a_small_step_is_traced_directly() -> None:
     traced = []
     whole = StepSize(middle=2, micro_batches=6)
     assert extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size)) == step(
@@ -47,7 +47,7 @@ def test_a_small_step_is_traced_as_it_is() -> None:
     assert traced == [whole]
 
 
-def test_a_step_that_does_not_grow_evenly_is_traced_whole() -> None:
+def test_a_nonlinear_step_is_traced_completely() -> None:
     traced = []
     whole = StepSize(middle=1, micro_batches=64)
     found = extrapolated(whole, StepSize(middle=0, micro_batches=2), 2, lambda size: traced.append(size) or step(size, bend=5))

@@ -1,4 +1,4 @@
-"""Races between the streams of a GPU, found without one: no plan has any, and planted ones are seen."""
+"""Data races between GPU streams, found without a GPU: plans have none, and injected ones are found."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = pytest.mark.torch
 MODEL = replace(TINY, layers=4, hidden_size=1024, heads=8, kv_heads=8, head_size=128, ffn_size=2048)
-"""Large enough that activations travel."""
+"""Large enough for activation offload."""
 
 SHARDED, STREAMED = Layout(dp_shard=4), {"offload": "streamed", "recompute": "full", "micro_batch": 1}
 IN_BACKWARD = {"optimizer_in_backward": True, "micro_batch": 2}
@@ -41,59 +41,61 @@ PLANS: dict[str, tuple[Layout, dict[str, Any], dict[str, Any]]] = {
     "a pipeline with states on the host": (
         Layout(pp=2, dp_shard=2), {"offload": "optimizer", "micro_batch": 2, "no_sync": True}, {},
     ),
-    "tensors cut, all on the host": (
+    "tensor parallel, all on the host": (
         Layout(dp_shard=2, tp=2), {"offload": "all", "activation_offload": True, "sequence_parallel": True, "micro_batch": 2}, {},
     ),
     "streamed": (Layout(), STREAMED, {}),
     "streamed over two ranks": (Layout(pp=2), STREAMED, {}),
-    "streamed and updated at once": (Layout(pp=2), {**STREAMED, "optimizer_in_backward": True}, {}),
-    "streamed and updated late": (Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {}),
-    "saved beside the next step": (SHARDED, {"micro_batch": 2}, {"checkpoint": "async"}),
+    "streamed and updated in backward": (Layout(pp=2), {**STREAMED, "optimizer_in_backward": True}, {}),
+    "streamed and updated asynchronously": (Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {}),
+    "saved during the next step": (SHARDED, {"micro_batch": 2}, {"checkpoint": "async"}),
     "saved from page-locked copies, states on the host": (
         SHARDED, {"offload": "optimizer", "micro_batch": 2}, {"checkpoint": "async_pinned", "pin_memory": True},
     ),
     "saved while all is on the host": (SHARDED, {"offload": "all", "micro_batch": 2}, {"checkpoint": "async"}),
     "saved while updated in backward": (SHARDED, {**IN_BACKWARD, "offload": "optimizer"}, {"checkpoint": "async"}),
-    "saved while streamed and updated late": (Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {"checkpoint": "async"}),
+    "saved while streamed and updated asynchronously": (
+        Layout(pp=2), {**STREAMED, "async_optimizer_step": True}, {"checkpoint": "async"},
+    ),
 }  # fmt: skip
-IN_EVERY_RUN = ("selective with activations on the host", "streamed and updated at once")
+IN_EVERY_RUN = ("selective with activations on the host", "streamed and updated in backward")
 
 
-def found(name: str, folder: Path, planted: str = "") -> list[str]:
+def races_of(name: str, folder: Path, injected: str = "") -> list[str]:
     layout, knobs, options = PLANS[name]
     workload = replace(WORKLOAD, seq_len=512, precision="bf16")
-    asked = plan(
+    trial_plan = plan(
         layout=layout, knobs=Knobs(**knobs), options=Options(**options), model=MODEL, workload=workload, kind="cuda",
         memory_bytes=80 * GIB,
     )  # fmt: skip
-    codec.save(asked, folder / "plan.json")
-    done = forked(1, ["runtime.races_rank", str(folder / "plan.json"), planted])
+    codec.save(trial_plan, folder / "plan.json")
+    done = forked(1, ["runtime.races_rank", str(folder / "plan.json"), injected])
     assert done.returncode == 0, done.stderr
     races: list[str] = json.loads((folder / "plan.found").read_text(encoding="utf-8"))
     return races
 
 
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in PLANS])
-def test_operations_wait_for_each_other(name: str, tmp_path: Path) -> None:
-    assert found(name, tmp_path) == []
+def test_plans_have_no_stream_races(name: str, tmp_path: Path) -> None:
+    assert races_of(name, tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("planted", "words"),
+    ("injected", "words"),
     [
         ("a wait is missing", "is read by"),
         ("record_stream is missing", "may still use memory"),
-        ("filled again", "is still reading what is written by"),
+        ("buffer refilled", "is still reading what is written by"),
     ],
 )
-def test_a_planted_race_is_found(planted: str, words: str, tmp_path: Path) -> None:
-    assert any(words in race for race in found("activations on the host", tmp_path, planted))
+def test_an_injected_race_is_found(injected: str, words: str, tmp_path: Path) -> None:
+    assert any(words in race for race in races_of("activations on the host", tmp_path, injected))
 
 
 @pytest.mark.full
-def test_a_state_that_is_read_before_it_is_copied_is_found(tmp_path: Path) -> None:
-    assert any("is read by" in race for race in found("saved beside the next step", tmp_path, "staging is not waited for"))
+def test_reading_a_state_before_its_copy_ends_is_found(tmp_path: Path) -> None:
+    assert any("is read by" in race for race in races_of("saved during the next step", tmp_path, "staging is not waited for"))
 
 
-def test_a_buffer_that_was_waited_for_may_be_filled_again(tmp_path: Path) -> None:
-    assert found("activations on the host", tmp_path, "filled again, waits") == []
+def test_refilling_a_buffer_after_waiting_is_no_race(tmp_path: Path) -> None:
+    assert races_of("activations on the host", tmp_path, "buffer refilled, waits") == []

@@ -1,4 +1,4 @@
-"""A rank simulated alone holds and exchanges what the same rank did among its peers."""
+"""A simulated rank has the memory and the traffic of the same rank in a real run."""
 
 from dataclasses import replace
 
@@ -26,26 +26,26 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(150)]
         ),
     ],
 )
-def test_sharded_data_parallelism(layout, knobs, tmp_path):
-    asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
-    done = forked(layout.world_size, trial_arguments(asked, tmp_path))
+def test_a_simulated_fsdp_rank_equals_the_real_one(layout, knobs, tmp_path):
+    trial_plan = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
+    done = forked(layout.world_size, trial_arguments(trial_plan, tmp_path))
     assert done.returncode == 0, done.stderr
     real, found = records(tmp_path)[1], simulated(tmp_path, 1)
     assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=2e-3)
     assert found.moment == real.peak_moment
-    assert exchanged(found) == exchanged(real)
+    assert traffic_of(found) == traffic_of(real)
     assert sum(found.memory.values()) == sum(found.modules.values()) == found.peak_memory_bytes
 
 
-def test_one_rank_of_a_thousand(tmp_path):
+def test_one_rank_of_1024_is_simulated(tmp_path):
     layout = Layout(dp_shard=128, tp=2, pp=4)
-    asked = plan(
+    trial_plan = plan(
         layout=layout,
         knobs=Knobs(pp_schedule="1f1b", no_sync=True),
         model=MODEL,
         workload=replace(WORKLOAD, global_batch=512),
     )
-    codec.save(asked, tmp_path / "plan.json")
+    codec.save(trial_plan, tmp_path / "plan.json")
     found = simulated(tmp_path, 1023)
     assert found.stages == (3,)
     assert {row.axis for row in found.traffic} == {"pp", "dp_shard", "tp", "world"}
@@ -59,5 +59,5 @@ def simulated(folder, rank, *options):
     return codec.load(SimulatedRank, out)
 
 
-def exchanged(record):
+def traffic_of(record):
     return {(row.axis, row.collective): (row.calls, row.message_bytes) for row in record.traffic}

@@ -1,4 +1,4 @@
-"""A step of few layers, repeated in its middle, is that of many."""
+"""Repeating the middle layers of a traced step gives the step of a deeper model."""
 
 from collections import Counter
 
@@ -9,11 +9,11 @@ from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist.contract.rank_observation import Moment
 
 PERIOD = (11, 13)
-"""Sizes of the parameters of layers, which come by turns."""
+"""Alternating sizes of layer parameters."""
 
 
 class Step(Timeline):
-    """Written as it would be traced."""
+    """A synthetic timeline with the form of a traced one."""
 
     def make(self, size, phase, module, *, stream=0, part="activations"):
         self.births.append(StorageOrigin(part=part, module=""))
@@ -30,7 +30,9 @@ class Step(Timeline):
 
 
 def step(layers, micro_batches=2):
-    """Each layer is gathered by the one before it, keeps what it needs, and leaves a gradient, which the update frees."""
+    """A step in which each layer is gathered by the previous one, saves activations, and leaves a gradient that the update
+    frees.
+    """
     found = Step()
     for layer in range(layers):
         found.make(PERIOD[layer % 2], "forward", "", part="parameters")
@@ -64,9 +66,10 @@ def step(layers, micro_batches=2):
     return found
 
 
-def seen(timeline):
-    """Events of the step but those of its update in their order, storages by when they were first there; before it and in its
-    update, how much there is."""
+def normalised(timeline):
+    """Events of the step except its update, in order, with storages numbered by first appearance; and the sizes before the step and
+    in the update.
+    """
     order = {}
     events = [
         (order.setdefault(number, len(order)), change, moment.phase, timeline.streams.get(index, 0))
@@ -78,16 +81,16 @@ def seen(timeline):
 
 
 @pytest.mark.parametrize("times", [1, 2, 7])
-def test_many_layers_from_few(times):
+def test_repeating_layers_equals_the_deeper_model(times):
     few, fewer, many = step(8), step(6), step(8 + 2 * times)
     found = repeat_layers(few, fewer, [MiddleLayers(layers=range(8), first=2, period=2)], times)
-    assert seen(found) == seen(many)
+    assert normalised(found) == normalised(many)
     assert found.peak_memory_bytes == many.peak_memory_bytes
     assert sum(change for _, change, _ in found.events[found.begin :]) == sum(change for _, change, _ in many.events[many.begin :])
 
 
-def test_layers_that_touch_what_others_do_not_are_not_repeated():
+def test_layers_with_individual_events_are_not_repeated():
     few, fewer = step(8), step(6)
     at = next(index for index, event in enumerate(few.events) if event[2].module == "layers.2")
-    few.events.insert(at + 1, (8, -1, few.events[at][2]))  # of what was there before the step
+    few.events.insert(at + 1, (8, -1, few.events[at][2]))  # a storage from before the step
     assert repeat_layers(few, fewer, [MiddleLayers(layers=range(8), first=2, period=2)], 3) is few

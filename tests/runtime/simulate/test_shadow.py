@@ -1,4 +1,6 @@
-"""A real rank without its peers holds and exchanges what it did among them, and computes as long as it takes."""
+"""A shadow run (a real rank without its peers) has the memory and traffic of the rank in a full run, and measures its
+compute time.
+"""
 
 from dataclasses import replace
 
@@ -34,18 +36,18 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
         pytest.param(Layout(pp=2), LOOPED, id="pipeline"),
     ],
 )
-def test_a_rank_alone_holds_and_exchanges_what_it_does_among_its_peers(layout, knobs, tmp_path):
-    asked = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
-    done = forked(layout.world_size, trial_arguments(asked, tmp_path))
+def test_a_shadow_rank_has_the_memory_and_traffic_of_the_real_rank(layout, knobs, tmp_path):
+    trial_plan = plan(layout=layout, knobs=knobs, model=MODEL, workload=replace(WORKLOAD, seq_len=128, global_batch=4))
+    done = forked(layout.world_size, trial_arguments(trial_plan, tmp_path))
     assert done.returncode == 0, done.stderr
     real = records(tmp_path)[1]
-    found = shadow(asked, 1, tmp_path / "shadow")
+    found = shadow(trial_plan, 1, tmp_path / "shadow")
     assert found.peak_memory_bytes == pytest.approx(real.peak_memory_bytes, rel=0.02)
     assert found.peak_moment == real.peak_moment
-    assert exchanged(found) == exchanged(real)
+    assert traffic_of(found) == traffic_of(real)
 
 
-def test_what_stands_in_for_peers_counts_as_communication(tmp_path):
+def test_stand_ins_for_peers_count_as_communication(tmp_path):
     workload = replace(WORKLOAD, seq_len=128, global_batch=64)
     found = shadow(plan(layout=Layout(dp_shard=64), model=MODEL, workload=workload), 5, tmp_path)
     assert len(found.step_seconds) == SHORT.steps
@@ -69,52 +71,57 @@ def test_what_stands_in_for_peers_counts_as_communication(tmp_path):
     ],
     ids=["pipeline of tensor-parallel stages in fp16", "experts"],
 )
-def test_steps_are_taken_whatever_their_values(layout, options, tmp_path):
+def test_shadow_steps_run_whatever_their_values(layout, options, tmp_path):
     found = shadow(plan(layout=layout, **options), layout.world_size - 1, tmp_path)
-    assert found.losses == (0.0,) * (SHORT.warmup_steps + SHORT.steps)  # none was skipped
+    assert found.losses == (0.0,) * (SHORT.warmup_steps + SHORT.steps)  # no step was skipped
     assert found.time["optimizer"] > 0
     assert {row.axis for row in found.traffic if row.calls} >= ({"pp", "tp"} if layout.pp > 1 else {"ep", "dp_shard"})
 
 
-def test_a_rank_that_is_too_large_runs_out_of_memory(tmp_path):
-    """What it may use of a device counts, not what the device has."""
-    asked = plan(layout=Layout(dp_shard=64), model=MODEL, workload=replace(WORKLOAD, global_batch=64))
-    asked = replace(asked, cluster=replace(asked.cluster, device=replace(asked.cluster.device, usable_memory_bytes=2**20)))
-    assert run(asked, 0, tmp_path, SHORT).returncode == 77
+def test_a_too_large_shadow_rank_runs_out_of_memory(tmp_path):
+    """The limit is the device's usable memory, not its total memory."""
+    trial_plan = plan(layout=Layout(dp_shard=64), model=MODEL, workload=replace(WORKLOAD, global_batch=64))
+    trial_plan = replace(
+        trial_plan, cluster=replace(trial_plan.cluster, device=replace(trial_plan.cluster.device, usable_memory_bytes=2**20))
+    )
+    assert run(trial_plan, 0, tmp_path, SHORT).returncode == 77
     assert codec.load(RankRecord, tmp_path / "rank-0.json").outcome is Outcome.OOM
 
 
-def test_a_rank_that_is_none_is_refused(tmp_path):
-    asked = plan(layout=Layout(dp_shard=64), workload=replace(WORKLOAD, global_batch=64))
-    assert run(asked, 64, tmp_path, SHORT).returncode == 79
+def test_a_rank_outside_the_world_size_is_refused(tmp_path):
+    trial_plan = plan(layout=Layout(dp_shard=64), workload=replace(WORKLOAD, global_batch=64))
+    assert run(trial_plan, 64, tmp_path, SHORT).returncode == 79
     assert "one of the plan's 64" in codec.load(RankRecord, tmp_path / "rank-0.json").message
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("ranks", "reserved"), [(8, 82.4), (128, 67.0)])
-def test_published_memory_of_8b_on_h100s(ranks, reserved, tmp_path):
-    """Peak reserved memory in GiB that TorchTitan published in December 2024 (llama3_h100_202412_torchtitan.md): 96 GB, two
-    sequences of 8192 tokens a GPU, every second matmul saved, without compiling. On an H200 rank 0 of 8
-    reserved 82.06 GiB (profiles/measurements/rows/h200.jsonl)."""
+def test_a_shadow_rank_reserves_the_published_memory_of_8b_on_h100(ranks, reserved, tmp_path):
+    """Peak reserved memory in GiB published by TorchTitan in December 2024 (llama3_h100_202412_torchtitan.md): 96 GB, two sequences
+    of 8192 tokens per GPU, every second matmul saved, without compiling. On an H200 rank 0 of 8 reserved 82.06 GiB
+    (profiles/measurements/rows/h200.jsonl).
+    """
     knobs = Knobs(micro_batch=2, recompute="selective", saved_operations="every_second_matmul+attention+collectives")
     workload = replace(WORKLOAD, seq_len=8192, global_batch=2 * ranks, precision="bf16")
-    asked = plan(layout=Layout(dp_shard=ranks), knobs=knobs, model=LLAMA_8B, workload=workload, kind="cuda", memory_bytes=96 * GIB)
-    found = shadow(asked, 0, tmp_path, replace(SHORT, init_timeout_seconds=600.0), seconds=800)
+    trial_plan = plan(
+        layout=Layout(dp_shard=ranks), knobs=knobs, model=LLAMA_8B, workload=workload, kind="cuda", memory_bytes=96 * GIB
+    )
+    found = shadow(trial_plan, 0, tmp_path, replace(SHORT, init_timeout_seconds=600.0), seconds=800)
     assert found.peak_reserved_bytes == pytest.approx(reserved * GIB, rel=0.05)
     assert found.compute_seconds < found.profiled_step_seconds
 
 
-def shadow(asked, rank, folder, settings=SHORT, seconds=120):
+def shadow(trial_plan, rank, folder, settings=SHORT, seconds=120):
     folder.mkdir(exist_ok=True)
-    done = run(asked, rank, folder, settings, seconds)
+    done = run(trial_plan, rank, folder, settings, seconds)
     assert done.returncode == 0, done.stderr
     return codec.load(RankRecord, folder / "rank-0.json")
 
 
-def run(asked, rank, folder, settings: TrialSettings, seconds=120):
-    return forked(1, [*trial_arguments(asked, folder, settings), "--shadow", str(rank)], timeout=seconds)
+def run(trial_plan, rank, folder, settings: TrialSettings, seconds=120):
+    return forked(1, [*trial_arguments(trial_plan, folder, settings), "--shadow", str(rank)], timeout=seconds)
 
 
-def exchanged(record):
+def traffic_of(record):
     return {(row.axis, row.collective): (row.calls, row.message_bytes) for row in record.traffic if row.calls}

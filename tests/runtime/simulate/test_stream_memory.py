@@ -1,4 +1,4 @@
-"""Memory that other streams read when it is freed."""
+"""Memory that is freed while other streams still read it."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ NOW = Moment(phase="forward")
 BIRTH = StorageOrigin(part="activations", module="")
 
 
-def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> None:
+def test_memory_is_reusable_after_the_host_has_synchronised_with_its_readers() -> None:
     order, timeline, tensor = StreamOrder(), Timeline(), torch.ones(4)
     readers, lane = StreamReaders(order), Stream(order)
     readers.follow(timeline)
@@ -26,14 +26,14 @@ def test_it_serves_again_once_the_host_knows_that_its_readers_are_through() -> N
     timeline.events.append((0, -16, NOW))
     readers.freed(key)
     timeline.events += [(1, 16, NOW)] * 3
-    order.computing.synchronize()  # knows nothing of the lane
+    order.computing.synchronize()  # not yet ordered after the lane
     assert timeline.delays == {}
     order.computing.wait_stream(lane)
     order.computing.synchronize()
     assert timeline.delays == {0: 3}
 
 
-def test_what_only_its_own_stream_reads_serves_at_once() -> None:
+def test_memory_read_by_its_own_stream_only_is_reusable_at_once() -> None:
     order, timeline, tensor = StreamOrder(), Timeline(events=[(0, -16, NOW)]), torch.ones(4)
     readers = StreamReaders(order)
     readers.follow(timeline)
@@ -46,7 +46,7 @@ def test_what_only_its_own_stream_reads_serves_at_once() -> None:
 
 
 @pytest.mark.parametrize(("delays", "reserved"), [({}, 40), ({1: 1}, 40), ({1: 2}, 60)])
-def test_until_then_others_need_memory_of_their_own(delays: dict[int, int], reserved: int) -> None:
+def test_delayed_reuse_increases_reserved_memory(delays: dict[int, int], reserved: int) -> None:
     changes = ((0, 1), (0, -1), (1, 1), (2, 1), (1, -1), (2, -1))
     events = [(number, change * 20 * MIB, NOW) for number, change in changes]
     assert reserved_bytes(Timeline(births=[BIRTH] * 3, events=events, delays=delays)) == reserved * MIB

@@ -1,4 +1,4 @@
-"""The lower bound's bytes are those that torch's collectives move in a simulated step, axis by axis."""
+"""The lower bound's bytes equal those that torch's collectives move in a simulated step, by mesh axis."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(660)]
 
 MODEL = replace(TINY, layers=8, hidden_size=128, heads=8, kv_heads=8, head_size=16, ffn_size=352, vocab_size=512)
 EXPERTS = replace(MODEL, moe=MoEShape(experts=8, experts_per_token=8, expert_ffn_size=64))
-"""Every token visits every expert, so that routing has one outcome."""
+"""Every token visits every expert, so that routing is deterministic."""
 LONG = replace(WORKLOAD, seq_len=256, precision="bf16")
 PARALLEL = {"sequence_parallel": True, "loss_parallel": True}
-ONCE = {"no_sync": True}
+NO_SYNC = {"no_sync": True}
 
 FSDP, HSDP, TP, WIDE = Layout(dp_shard=8), Layout(dp_replicate=2, dp_shard=4), Layout(dp_shard=4, tp=2), Layout(tp=8)
 CP, PP, DEEP = Layout(dp_shard=2, cp=4), Layout(pp=4, dp_shard=2), Layout(pp=8)
@@ -40,15 +40,15 @@ PLANS = {
     "fsdp full": (FSDP, {"recompute": "full"}),
     "fsdp 4 micro-batches": (FSDP, {"micro_batch": 1}),
     "fsdp kept": (FSDP, {"reshard_after_forward": False}),
-    "fsdp kept once": (FSDP, {"reshard_after_forward": False, "micro_batch": 1, **ONCE}),
-    "fsdp once": (FSDP, {"micro_batch": 1, **ONCE}),
+    "fsdp kept once": (FSDP, {"reshard_after_forward": False, "micro_batch": 1, **NO_SYNC}),
+    "fsdp once": (FSDP, {"micro_batch": 1, **NO_SYNC}),
     "fsdp reduced in bf16": (FSDP, {"reduce_dtype": "bf16"}),
     "fsdp muon": (FSDP, {}),
     "ddp": (Layout(dp_replicate=8), {}),
-    "ddp once": (Layout(dp_replicate=8), {"micro_batch": 1, **ONCE}),
+    "ddp once": (Layout(dp_replicate=8), {"micro_batch": 1, **NO_SYNC}),
     "ddp bf16": (Layout(dp_replicate=8), {"comm_hook": "bf16"}),
     "hsdp": (HSDP, {}),
-    "hsdp once": (HSDP, {"micro_batch": 1, **ONCE}),
+    "hsdp once": (HSDP, {"micro_batch": 1, **NO_SYNC}),
     "tp": (TP, {"loss_parallel": True}),
     "tp sequence": (TP, PARALLEL),
     "tp sequence full": (TP, {**PARALLEL, "recompute": "full"}),
@@ -56,17 +56,17 @@ PLANS = {
     "tp 8": (WIDE, PARALLEL),
     "tp 8 micro-batches": (WIDE, {**PARALLEL, "micro_batch": 1}),
     "cp ring": (CP, {}),
-    "pp 1f1b": (PP, {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
-    "pp gpipe": (PP, {"micro_batch": 1, "pp_schedule": "gpipe", **ONCE}),
-    "pp interleaved": (PP, {"micro_batch": 1, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, **ONCE}),
-    "pp breadth first": (PP, {"micro_batch": 1, "pp_schedule": "looped_bfs", "pp_virtual_stages": 2, **ONCE}),
+    "pp 1f1b": (PP, {"micro_batch": 1, "pp_schedule": "1f1b", **NO_SYNC}),
+    "pp gpipe": (PP, {"micro_batch": 1, "pp_schedule": "gpipe", **NO_SYNC}),
+    "pp interleaved": (PP, {"micro_batch": 1, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2, **NO_SYNC}),
+    "pp breadth first": (PP, {"micro_batch": 1, "pp_schedule": "looped_bfs", "pp_virtual_stages": 2, **NO_SYNC}),
     "pp zero bubble": (
         PP,
-        {"micro_batch": 1, "pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, **ONCE},
+        {"micro_batch": 1, "pp_schedule": "zbv_zero_bubble", "pp_virtual_stages": 2, "reshard_after_forward": False, **NO_SYNC},
     ),
-    "pp 8": (DEEP, {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
-    "pp tp": (ALL, {"micro_batch": 1, "pp_schedule": "1f1b", **PARALLEL, **ONCE}),
-    "pp replicas": (Layout(pp=4, dp_replicate=2), {"micro_batch": 1, "pp_schedule": "1f1b", **ONCE}),
+    "pp 8": (DEEP, {"micro_batch": 1, "pp_schedule": "1f1b", **NO_SYNC}),
+    "pp tp": (ALL, {"micro_batch": 1, "pp_schedule": "1f1b", **PARALLEL, **NO_SYNC}),
+    "pp replicas": (Layout(pp=4, dp_replicate=2), {"micro_batch": 1, "pp_schedule": "1f1b", **NO_SYNC}),
     "experts tp": (MIXED, PARALLEL),
     "experts tp whole sequence": (MIXED, {"loss_parallel": True}),
     "experts tp full": (MIXED, {**PARALLEL, "recompute": "full"}),
@@ -77,23 +77,26 @@ PLANS = {
 }
 """Layouts on one node, and their settings."""
 
-AGAIN = "what selective recomputation runs again includes its collectives"
-COPIES = "a token of several experts on one rank is sent there once for each of them"
-MORE = {
+REPEATED_COLLECTIVES = "selective recomputation repeats its collectives"
+DUPLICATES = "a token with several experts on one rank is sent there once per expert"
+EXPECTED_EXCESS = {
     ("fsdp muon", "dp_shard"): (1.2354, "each rank gathers whole matrices for its update"),
-    ("tp sequence selective", "tp"): (1.353, AGAIN),
-    ("cp ring", "cp"): (14 / 6, "keys and values travel forward and again backward, their gradients in fp32, and home"),
+    ("tp sequence selective", "tp"): (1.353, REPEATED_COLLECTIVES),
+    ("cp ring", "cp"): (
+        14 / 6,
+        "keys and values are sent in the forward and again in the backward pass, and their gradients in fp32 once around the ring",
+    ),
     ("pp breadth first", "dp_shard"): (
         2.649,
-        "each forward pass frees the parameters: one gather serves all only where they are kept",
+        "each forward pass reshards the parameters: a single gather is enough only if they are kept",
     ),
     ("pp 8", "pp"): (2.0, "without FSDP2 the residual stream stays in fp32 under autocast"),
-    ("experts tp full", "ep"): (1.2, "the last exchange is repeated, which no gradient needs"),
-    ("ep 4", "ep"): (2.0, COPIES),
-    ("ep 4 full", "ep"): (2.4, f"{COPIES}; and the last exchange is repeated, which no gradient needs"),
-    ("ep 4 micro-batches", "ep"): (2.0, COPIES),
+    ("experts tp full", "ep"): (1.2, "the last exchange is repeated although no gradient needs it"),
+    ("ep 4", "ep"): (2.0, DUPLICATES),
+    ("ep 4 full", "ep"): (2.4, f"{DUPLICATES}; and the last exchange is repeated although no gradient needs it"),
+    ("ep 4 micro-batches", "ep"): (2.0, DUPLICATES),
 }
-"""Where torch moves so many times the least, and why."""
+"""Ratio of torch's bytes to the bound, with the reason, where they differ."""
 
 
 def planned(name: str) -> Plan:
@@ -106,7 +109,7 @@ def planned(name: str) -> Plan:
 
 
 def simulated(name: str, folder: Path) -> list[SimulatedRank]:
-    """The first rank of each stage."""
+    """Simulations of the first rank of each stage."""
     each = planned(name)
     codec.save(each, folder / "plan.json")
     found = []
@@ -120,8 +123,9 @@ def simulated(name: str, folder: Path) -> list[SimulatedRank]:
 
 
 def ring_bytes(axis: str, collective: str, ranks: int, message_bytes: float) -> float:
-    """Bytes into one rank by a ring; a pair's messages arrive whole, and what a rank sends is received by another. torch's ring of
-    gradients sends all of an exchange to the next rank."""
+    """Bytes into one rank with ring collectives; a pair's message arrives completely, and sent bytes are counted by the receiver.
+    torch's gradient ring sends all of an exchange to the next rank.
+    """
     if (axis, collective) == ("cp", "all_to_all"):
         return message_bytes
     shares = {"all_reduce": 2 * (ranks - 1) / ranks, "recv": 1.0, "send": 0.0}
@@ -129,7 +133,7 @@ def ring_bytes(axis: str, collective: str, ranks: int, message_bytes: float) -> 
 
 
 def moved(name: str, folder: Path) -> dict[str, float]:
-    """Bytes into a rank by axis: of a pipeline into the rank that receives most, of the others in the mean over stages."""
+    """Bytes into a rank by axis: for a pipeline of the rank that receives most, otherwise the mean over stages."""
     layout, ranks = PLANS[name][0], simulated(name, folder)
     sizes = {"dp_shard": layout.fsdp_ranks, "dp_replicate": layout.dp_replicate, "tp": layout.tp, "cp": layout.cp, "ep": layout.ep}
     by_axis: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(ranks))
@@ -140,8 +144,8 @@ def moved(name: str, folder: Path) -> dict[str, float]:
     return {axis: max(found) if axis == "pp" else sum(found) / len(found) for axis, found in by_axis.items()}
 
 
-def least(name: str) -> dict[str, float]:
-    """Bytes into a rank by axis as the bound counts them, by rings."""
+def bound_bytes(name: str) -> dict[str, float]:
+    """Bytes into a rank by axis as counted by the bound, with rings."""
     each = planned(name)
     setting = BoundInputs(model=each.model, workload=each.workload, candidate=each.candidate, stack=NATIVE)
     rates = replace(line_rates(each.cluster, each.workload, NATIVE, float8=False), in_switch_intra=False)
@@ -149,7 +153,7 @@ def least(name: str) -> dict[str, float]:
 
 
 def priced(name: str) -> dict[str, float]:
-    """Bytes by axis that the price counts, of collectives that every stage has alike."""
+    """Bytes by axis as counted by the price, for collectives that are equal on every stage."""
     each = planned(name)
     columns = table([row_of(each.candidate, each.candidate.accumulation(each.workload))])
     found: dict[str, float] = defaultdict(float)
@@ -158,17 +162,17 @@ def priced(name: str) -> dict[str, float]:
     return found
 
 
-PRICED_APART = {"tp", "pp"}
-"""Axes whose price leaves sums of the embedding out, or counts transfers both ways."""
+NOT_COMPARED = {"tp", "pp"}
+"""Axes whose price omits reductions of the embedding, or counts transfers in both directions."""
 
 
 def check(name: str, folder: Path) -> None:
-    expected, found = least(name), moved(name, folder)
+    expected, found = bound_bytes(name), moved(name, folder)
     if PLANS[name][0].pp == 1:
         for axis, size in priced(name).items():
-            assert axis in PRICED_APART or size == pytest.approx(found[axis], rel=0.01, abs=4096), axis
+            assert axis in NOT_COMPARED or size == pytest.approx(found[axis], rel=0.01, abs=4096), axis
     for axis, size in expected.items():
-        beyond = MORE.get((name, axis), (1.0, ""))[0]
+        beyond = EXPECTED_EXCESS.get((name, axis), (1.0, ""))[0]
         assert found.get(axis, 0.0) == pytest.approx(size * beyond, rel=0.01, abs=4096), (
             axis,
             found.get(axis, 0.0) / max(size, 1.0),
@@ -176,15 +180,15 @@ def check(name: str, folder: Path) -> None:
 
 
 CHEAP = ("fsdp", "tp sequence", "experts tp")
-"""In every run; the others in the full one."""
+"""Cases of every run; the others belong to the full run."""
 
 
 @pytest.mark.parametrize("name", CHEAP)
-def test_bound_counts_the_bytes_that_collectives_move(name: str, tmp_path: Path) -> None:
+def test_the_bound_counts_the_bytes_of_collectives(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in PLANS if name not in CHEAP])
-def test_bound_counts_the_bytes_that_collectives_of_other_layouts_move(name: str, tmp_path: Path) -> None:
+def test_the_bound_counts_the_bytes_of_collectives_of_other_layouts(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)

@@ -1,4 +1,4 @@
-"""Models of the user's own: what is held and exchanged of them, and what is said of those that do not work."""
+"""Simulated user models: memory, traffic, and errors of models that do not work."""
 
 import math
 import os
@@ -28,32 +28,32 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 WIDTH, BLOCKS, WORDS = 1024, 12, 32000
 BLOCK = 4 * (WIDTH * WIDTH + WIDTH) + 8 * WIDTH * WIDTH + 5 * WIDTH + 4 * WIDTH
 PARAMETERS = BLOCKS * BLOCK + 2 * WORDS * WIDTH
-"""of examples/own_model.py."""
+"""Parameters of examples/own_model.py."""
 
 
 def plan(layout: Layout, **knobs: object) -> Plan:
-    """Of another model, for four GPUs, with one row of 1,024 tokens on each data rank."""
+    """A plan for four GPUs with one row of 1,024 tokens per data-parallel rank; its own model is replaced by the user's."""
     workload = Workload(seq_len=1024, global_batch=layout.data_ranks, precision="fp32")
-    asked = situation(Request(model="gpt2-medium", gpus="4x24GB", workload=workload, backend="native"))
+    problem = situation(Request(model="gpt2-medium", gpus="4x24GB", workload=workload, backend="native"))
     candidate = Candidate(layout=layout, knobs=Knobs(micro_batch=1, **{"compile": False, **knobs}))
-    return planner.price_candidate(asked, candidate, deck=api.load_cards())
+    return planner.price_candidate(problem, candidate, deck=api.load_cards())
 
 
-def simulated(asked: Plan, monkeypatch: pytest.MonkeyPatch) -> SimulatedRank:
+def simulated(trial_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> SimulatedRank:
     monkeypatch.chdir(EXAMPLES)
-    return api.simulate(asked, [0], model_code="own_model:build").fullest
+    return api.simulate(trial_plan, [0], model_code="own_model:build").fullest
 
 
-def of(rank: SimulatedRank, axis: str, collective: str) -> Traffic:
+def traffic_row(rank: SimulatedRank, axis: str, collective: str) -> Traffic:
     return next(row for row in rank.traffic if (row.axis, row.collective) == (axis, collective))
 
 
-def test_fsdp_shards_its_blocks_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsdp_shards_the_blocks_of_a_user_model_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(dp_shard=4), reshard_after_forward=True), monkeypatch)
     assert found.memory["parameters"] == PARAMETERS * 4 // 4
-    assert of(found, "dp_shard", "all_gather").calls == 2 * BLOCKS + 1
-    assert of(found, "dp_shard", "all_gather").message_bytes == 4 * (2 * BLOCKS * BLOCK + 2 * WORDS * WIDTH)
-    assert of(found, "dp_shard", "reduce_scatter").message_bytes == 4 * PARAMETERS
+    assert traffic_row(found, "dp_shard", "all_gather").calls == 2 * BLOCKS + 1
+    assert traffic_row(found, "dp_shard", "all_gather").message_bytes == 4 * (2 * BLOCKS * BLOCK + 2 * WORDS * WIDTH)
+    assert traffic_row(found, "dp_shard", "reduce_scatter").message_bytes == 4 * PARAMETERS
     half, whole = 1024 // 2, 1024
     attention = 4 * WIDTH * (7 * whole**2 + 5 * half**2)
     matmuls = 2 * (BLOCK - 11 * WIDTH) * (7 * whole + 5 * half) + 2 * WORDS * WIDTH * half
@@ -61,7 +61,7 @@ def test_fsdp_shards_its_blocks_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.full
-def test_its_own_loss_sees_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_models_own_loss_receives_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits of half of the sequence, in fp32."""
     found = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
     assert found.memory["logits"] % (1024 // 2 * WORDS * 4) < 2**16
@@ -69,7 +69,7 @@ def test_its_own_loss_sees_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.full
-def test_its_blocks_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_a_user_model_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = simulated(plan(Layout(dp_shard=4)), monkeypatch)
     again = simulated(plan(Layout(dp_shard=4), recompute="full"), monkeypatch)
     assert again.memory["activations"] < 0.2 * kept.memory["activations"]
@@ -77,22 +77,24 @@ def test_its_blocks_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-def test_ddp_reduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ddp_reduces_gradients_of_a_user_model(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(dp_replicate=4)), monkeypatch)
-    assert of(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 24  # and the step's figures
-    held = {name: found.memory[name] for name in ("parameters", "gradients", "communication")}
-    assert held == dict.fromkeys(held, 4 * PARAMETERS)
+    assert traffic_row(found, "dp_replicate", "all_reduce").message_bytes == 4 * PARAMETERS + 24  # and metrics of the step
+    parts = {name: found.memory[name] for name in ("parameters", "gradients", "communication")}
+    assert parts == dict.fromkeys(parts, 4 * PARAMETERS)
 
 
 @pytest.mark.full
-def test_its_own_plan_of_tensor_parallelism_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_models_own_tensor_parallel_plan_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     found = simulated(plan(Layout(tp=2, dp_shard=2)), monkeypatch)
-    cut = BLOCKS * (BLOCK - 6 * WIDTH)  # not norms, nor biases of what is cut by rows
-    assert found.memory["parameters"] == 4 * (cut // 2 + PARAMETERS - cut) // 2
-    assert of(found, "tp", "all_reduce").calls == BLOCKS * (2 + 4)  # outputs of o and down; gradients of what q, k, v and up read
+    sharded = BLOCKS * (BLOCK - 6 * WIDTH)  # without norms and biases of row-parallel linears
+    assert found.memory["parameters"] == 4 * (sharded // 2 + PARAMETERS - sharded) // 2
+    assert traffic_row(found, "tp", "all_reduce").calls == BLOCKS * (
+        2 + 4
+    )  # outputs of o and down; gradients of the inputs of q, k, v and up
 
 
-def test_code_that_is_wrong_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_user_code_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ("from torch import nn", "", "class Odd(nn.Module):", "    def __init__(self):", "        super().__init__()")
     lines += ("        self.blocks = nn.ModuleList([nn.Embedding(60000, 8)])", "", "    def forward(self, tokens):")
     lines += ("        return self.blocks[0](tokens[tokens.nonzero()])", "")
@@ -106,21 +108,21 @@ def test_code_that_is_wrong_is_named_with_its_line(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("layout", "knobs", "said"),
+    ("layout", "knobs", "message"),
     [
         (Layout(cp=2, dp_shard=2), {}, "cp 2: with a model of your own this runtime runs cp 1 only"),
         pytest.param(Layout(dp_shard=4), {"offload": "all"}, "offload all: with a model of your own", marks=pytest.mark.full),
     ],
 )
-def test_what_needs_layers_of_ours_is_refused(
-    layout: Layout, knobs: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+def test_settings_that_need_the_native_decoder_are_refused(
+    layout: Layout, knobs: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         simulated(plan(layout, **knobs), monkeypatch)
 
 
 @pytest.mark.full
-def test_tensor_parallelism_needs_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_parallelism_needs_a_plan_from_the_user_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (EXAMPLES / "own_model.py").read_text()
     (tmp_path / "uncut.py").write_text(source + "\n\ndef uncut():\n    return Halving(), loss\n")
     monkeypatch.chdir(tmp_path)
@@ -131,7 +133,7 @@ def test_tensor_parallelism_needs_a_plan(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("build", "--model-code build: names no function; write MODULE:FUNCTION"),
         ("nowhere.at_all:build", "there is no module nowhere; run it from the folder of the module"),
@@ -139,13 +141,13 @@ def test_tensor_parallelism_needs_a_plan(tmp_path: Path, monkeypatch: pytest.Mon
         ("math:pi", "math has no function pi"),
     ],
 )
-def test_a_function_that_is_not_there_is_said_in_one_line(reference: str, said: str) -> None:
+def test_a_missing_model_function_raises_a_one_line_error(reference: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         find_model_function(reference)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_imported_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needs_more.py").write_text("import this_is_installed_nowhere\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"raised ModuleNotFoundError: No module named .*\(needs_more.py:1\); correct it"):
@@ -154,20 +156,20 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (3, "returned int, not an nn.Module"),
         ((torch.nn.Linear(1, 1), 3), "returned (Linear, int), not"),
         ((torch.nn.Linear(1, 1), None, None, None), "returned (Linear, NoneType, NoneType, NoneType), not"),
     ],
 )
-def test_what_it_returns_is_looked_at(given: object, said: str) -> None:
+def test_an_invalid_return_value_of_the_model_function_is_refused(given: object, message: str) -> None:
     with pytest.raises(InputError) as error:
         UserModel(reference="a:b", function=lambda: given).made()
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_what_it_raises_is_said_in_one_line() -> None:
+def test_an_exception_of_the_model_function_is_reported_in_one_line() -> None:
     def build() -> None:
         os.path.join(3)  # type: ignore[call-overload]
 
@@ -177,7 +179,7 @@ def test_what_it_raises_is_said_in_one_line() -> None:
     assert str(user_error("a:b", ValueError())) == "--model-code a:b: raised ValueError: ; correct it"
 
 
-def test_without_a_loss_it_is_cross_entropy() -> None:
+def test_a_model_function_may_return_the_module_alone() -> None:
     model, loss, styles = UserModel(reference="a:b", function=lambda: torch.nn.Linear(1, 1)).made()
     assert isinstance(model, torch.nn.Linear)
     assert (loss, styles) == (None, {})

@@ -1,4 +1,4 @@
-"""A training that was interrupted goes on as if it had not been, whatever plan it goes on with."""
+"""An interrupted training resumes as if uninterrupted, with any plan."""
 
 import json
 import os
@@ -36,14 +36,14 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 EXACT = 1e-5
 SETTINGS = TrialSettings(total_steps=12, learning_rate_warmup_steps=3, save_every=2)
 DEEP = replace(TINY, name="qwen deep", layers=5, qk_norm=True, tied_embeddings=True)
-"""One weight lies at both ends of a pipeline."""
+"""Embedding and head share one weight, on the first and the last stage of a pipeline."""
 
 EXPERTS = MODELS["experts"]
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Losses and norms of twelve steps of one process that saves nothing."""
+    """Losses and norms of twelve steps of one process without checkpoints."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     code, record, errors = run_alone(plan(model=DEEP), folder, SETTINGS)
     assert code == 0, errors
@@ -51,12 +51,12 @@ def uninterrupted(tmp_path_factory):
 
 
 SEQUENCE = {"micro_batch": 2, "sequence_parallel": True}
-HANDED_ON = {
+SESSIONS = {
     "deep": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
         (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
     ),
-    "deep, with tensors cut": (
+    "deep, tensor parallel": (
         (3, DEEP, Layout(dp_shard=4), {}, {"checkpoint": "sync"}),
         (6, DEEP, Layout(dp_shard=2, tp=2), SEQUENCE, {"checkpoint": "async", "shard_placement": "largest"}),
         (8, DEEP, Layout(pp=2, dp_shard=2), {"no_sync": True}, {"checkpoint": "async_pinned"}),
@@ -68,19 +68,19 @@ HANDED_ON = {
         (8, EXPERTS, Layout(dp_shard=2, tp=2), {"micro_batch": 2, "offload": "optimizer"}, {}),
     ),
 }
-"""Trainings as the plans that hand them on, each until its step."""
+"""Sessions of each training: last step, model, layout, knobs and options."""
 
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """``interrupted(training)``: the folder of its checkpoints, and its losses."""
+    """``interrupted(training)`` returns the folder of its checkpoints, and its losses."""
 
     @cache
     def run(training):
         folder = tmp_path_factory.mktemp("interrupted")
         codec.save(SETTINGS, folder / "settings.json")
         sessions = []
-        for last, model, layout, knobs, options in HANDED_ON[training]:
+        for last, model, layout, knobs, options in SESSIONS[training]:
             path = folder / f"{training}-{last}.json"
             codec.save(plan(model=model, layout=layout, knobs=Knobs(**knobs), options=Options(**options)), path)
             sessions.append(f"{training}={last}={path}")
@@ -91,22 +91,22 @@ def interrupted(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("training", ["deep", pytest.param("deep, with tensors cut", marks=pytest.mark.full)])
-def test_plans_one_after_the_other_have_the_loss_of_one_process(interrupted, uninterrupted, training):
+@pytest.mark.parametrize("training", ["deep", pytest.param("deep, tensor parallel", marks=pytest.mark.full)])
+def test_sessions_with_different_plans_have_the_losses_of_one_process(interrupted, uninterrupted, training):
     folder, losses = interrupted(training)
     np.testing.assert_allclose(losses, uninterrupted[0][:8], rtol=EXACT)
     assert [path.name for path in checkpoint.complete_checkpoints(folder)] == ["step-00000006", "step-00000008"]
 
 
 @pytest.mark.full
-def test_so_do_plans_of_experts_and_optimizers_on_the_host(interrupted, tmp_path):
+def test_moe_and_host_optimizer_sessions_have_the_losses_of_one_process(interrupted, tmp_path):
     code, record, errors = run_alone(plan(model=EXPERTS), tmp_path, replace(SETTINGS, total_steps=8))
     assert code == 0, errors
     np.testing.assert_allclose(interrupted("experts")[1], record.losses, rtol=EXACT)
 
 
-def test_two_ranks_go_on_from_four(interrupted, uninterrupted, tmp_path):
-    knobs = Knobs(micro_batch=2, pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)  # both ends on one rank
+def test_two_ranks_resume_a_training_of_four(interrupted, uninterrupted, tmp_path):
+    knobs = Knobs(micro_batch=2, pp_schedule="zbv_zero_bubble", pp_virtual_stages=2)  # first and last stage on one rank
     pipeline = plan(model=DEEP, layout=Layout(pp=2), knobs=knobs)
     settings = replace(SETTINGS, resume=str(interrupted("deep")[0]), save=str(tmp_path / "save"))
     done = forked(2, trial_arguments(pipeline, tmp_path, settings))
@@ -114,16 +114,16 @@ def test_two_ranks_go_on_from_four(interrupted, uninterrupted, tmp_path):
     record = next(record for record in records(tmp_path) if record.losses)
     np.testing.assert_allclose(record.losses, uninterrupted[0][8:], rtol=EXACT)
     np.testing.assert_allclose(record.grad_norms, uninterrupted[1][8:], rtol=EXACT)
-    assert len(record.step_seconds) == 1  # two warm up, the last one is profiled
+    assert len(record.step_seconds) == 1  # two warm-up steps, and the last one is profiled
     last = checkpoint.read(checkpoint.find(tmp_path / "save"))
     assert (last.step, last.samples, last.ranks) == (12, 96, 2)
 
 
-def test_what_was_killed_while_it_saved_goes_on_from_the_one_before(uninterrupted, tmp_path):
+def test_a_training_killed_during_a_save_resumes_from_the_previous_checkpoint(uninterrupted, tmp_path):
     save = tmp_path / "save"
     wide = plan(model=replace(DEEP, vocab_size=8000, hidden_size=64), options=Options(checkpoint="async"))
     process = start_alone(trial_arguments(wide, tmp_path, replace(SETTINGS, save=str(save))))
-    step = stopped_while_it_saves(process, save)
+    step = stop_during_save(process, save)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert checkpoint.read(checkpoint.find(save)).step == step - 2
@@ -133,18 +133,18 @@ def test_what_was_killed_while_it_saved_goes_on_from_the_one_before(uninterrupte
     assert not list(save.glob(f"*{checkpoint.PARTIAL}"))
 
 
-def stopped_while_it_saves(process: subprocess.Popen[str], save: Path) -> int:
-    """Stops the process between the begin and the end of a save that is not its first; the step of that one."""
+def stop_during_save(process: subprocess.Popen[str], save: Path) -> int:
+    """Stops the process during a save other than its first, and returns the step of that save."""
     while True:
         assert process.poll() is None
-        begun = [step for step in (4, 6, 8, 10, 12) if unfinished(save, step)]
-        if not begun:
+        saving = [step for step in (4, 6, 8, 10, 12) if unfinished(save, step)]
+        if not saving:
             time.sleep(0.001)
             continue
         os.kill(process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads have
-        if unfinished(save, begun[-1]):
-            return begun[-1]
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads have stopped
+        if unfinished(save, saving[-1]):
+            return saving[-1]
         os.kill(process.pid, signal.SIGCONT)
 
 
@@ -153,7 +153,7 @@ def unfinished(save: Path, step: int) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
-def test_a_damaged_file_is_refused_in_one_line(interrupted, tmp_path, name):
+def test_a_damaged_checkpoint_file_is_refused_in_one_line(interrupted, tmp_path, name):
     newest = checkpoint.find(interrupted("deep")[0])
     copy = tmp_path / newest.name
     shutil.copytree(newest, copy)
@@ -165,14 +165,14 @@ def test_a_damaged_file_is_refused_in_one_line(interrupted, tmp_path, name):
     assert "\n" not in record.message
 
 
-def test_a_training_that_is_done_says_so(interrupted, tmp_path):
+def test_resuming_a_finished_training_is_refused(interrupted, tmp_path):
     settings = replace(SETTINGS, total_steps=8, resume=str(interrupted("deep")[0]))
     code, record, _ = run_alone(plan(model=DEEP), tmp_path, settings)
     assert (code, record.outcome) == (79, Outcome.REFUSED)
     assert "is at step 8 already" in record.message
 
 
-def test_a_checkpoint_is_exported_as_it_is_where_no_step_is_left(interrupted, tmp_path):
+def test_a_finished_checkpoint_can_be_exported(interrupted, tmp_path):
     source, model = checkpoint.find(interrupted("deep")[0]), tmp_path / "model"
     settings = replace(SETTINGS, total_steps=8, resume=str(source), export=str(model))
     code, record, errors = run_alone(plan(model=DEEP), tmp_path, settings)
@@ -183,15 +183,15 @@ def test_a_checkpoint_is_exported_as_it_is_where_no_step_is_left(interrupted, tm
     assert torch.equal(exported, saved["model.embedding.weight"])
 
 
-def test_ranks_that_begin_again_when_all_is_saved_end_well(interrupted, tmp_path):
+def test_restarted_ranks_of_a_finished_training_succeed(interrupted, tmp_path):
     shutil.copytree(checkpoint.find(interrupted("deep")[0]), tmp_path / "save" / checkpoint.name_of(8))
     code, record, _ = run_alone(plan(model=DEEP), tmp_path, replace(SETTINGS, total_steps=8, save=str(tmp_path / "save")))
     assert (code, record.outcome, record.step_seconds) == (0, Outcome.OK, ()), record.message
     assert "all 8 steps were done and saved before" in record.notes
 
 
-def test_the_count_of_steps_lies_where_fused_kernels_read_it():
-    """With the parameters, which offloading keeps on the host, whatever device the rank has."""
+def test_fused_optimizer_step_counters_are_on_the_parameters_device():
+    """Offloaded parameters are on the host, whatever the rank's device."""
     trainer = make_trainer(plan(options=Options(optimizer_kernel="fused")), SETTINGS, Meshes(), torch.device("cpu"))
     name, parameter = next(iter(plain_names(trainer.parts)))
     step = TensorStorageMetadata(properties=TensorProperties(dtype=torch.float32), size=torch.Size(()), chunks=[])

@@ -1,4 +1,4 @@
-"""Many saves of real ranks, on a disk that fails, with ranks that are killed: what was saved can be read, and a session goes on."""
+"""Many saves of real ranks on a failing disk, with killed ranks: saved checkpoints stay readable, and sessions resume."""
 
 import json
 import subprocess
@@ -34,39 +34,39 @@ LAYOUTS = {
 KINDS = ("sync", "async", "async_pinned")
 SESSION_SAVES = 40
 SAVE_SECONDS = 0.08
-"""About what one takes; a death comes at any time of a session."""
+"""Approximate time of a save; ranks are killed at any time of a session."""
 
 
-def within(place: Path) -> tuple[str, ...]:
-    """Runs a command where ``place`` is a small disk of its own."""
+def with_own_disk(place: Path) -> tuple[str, ...]:
+    """A command prefix that makes ``place`` a small separate disk."""
     return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=8m none {place} && exec "$@"', "sh")
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
-    """Each layout in each way of saving."""
+    """Each layout with each kind of saving."""
     for name, given in LAYOUTS.items():
         for kind in KINDS:
             options = replace(given.candidate.options, checkpoint=kind)
             yield f"{name}, {kind}", replace(given, candidate=replace(given.candidate, options=options)).identified()
 
 
-class Saves:
-    """The sessions of one training, and what its owner was told."""
+class TrainingSessions:
+    """The sessions of one training, and the reported results of its saves."""
 
     def __init__(self, folder: Path, given: Plan) -> None:
         self.folder, self.place, self.ranks, self.deaths = folder, folder / "disk", given.candidate.layout.world_size, 0
         self.place.mkdir(parents=True)
         codec.save(given, folder / "plan.json")
-        own = subprocess.run([*within(self.place), "true"], check=False, capture_output=True).returncode == 0
-        self.pool = Pool(within(self.place) if own else ())
+        own = subprocess.run([*with_own_disk(self.place), "true"], check=False, capture_output=True).returncode == 0
+        self.pool = Pool(with_own_disk(self.place) if own else ())
         self.faults = (*ON_ONE_RANK, *(ON_THE_DISK if own else ()))
 
-    def told(self) -> list[dict[str, object]]:
-        path = self.folder / "told"
+    def results(self) -> list[dict[str, object]]:
+        path = self.folder / "results"
         return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
 
     def session(self, saves: int, seed: int, faults: tuple[str, ...], victim: int | None = None, seconds: float = 0.0) -> None:
-        saved = max((int(str(line["step"])) for line in self.told() if line["saved"]), default=0)
+        saved = max((int(str(line["step"])) for line in self.results() if line["saved"]), default=0)
         order = Order(
             plan=str(self.folder / "plan.json"), place=str(self.place), saves=saves, seed=seed, saved=saved, faults=faults,
             victim=victim, death_seconds=seconds,
@@ -79,41 +79,43 @@ class Saves:
 
 
 @pytest.mark.timeout(120)
-def test_a_save_that_fails_is_said_and_the_next_one_is_read(tmp_path: Path) -> None:
-    training = Saves(tmp_path / "training", dict(plans())["dp_shard 2, async"])
+def test_a_failed_save_is_reported_and_a_later_one_succeeds(tmp_path: Path) -> None:
+    training = TrainingSessions(tmp_path / "training", dict(plans())["dp_shard 2, async"])
     training.session(10, 4, ("broken",))
-    told = training.told()
-    failed = [line for line in told if not line["saved"]]
-    assert 0 < len(failed) < len(told) == 10
+    results = training.results()
+    failed = [line for line in results if not line["saved"]]
+    assert 0 < len(failed) < len(results) == 10
     assert all(line["kind"] == "broken" for line in failed)
     for line in failed:
-        (said,) = line["said"]
-        assert said.startswith(f"step-{line['step']:08} could not be saved, the training goes on: rank ")
-        assert "Input/output error" in said
-        assert "\n" not in said
+        (message,) = line["messages"]
+        assert message.startswith(f"step-{line['step']:08} could not be saved, the training goes on: rank ")
+        assert "Input/output error" in message
+        assert "\n" not in message
     training.session(1, 5, ())
-    assert training.told()[-1]["saved"]
+    assert training.results()[-1]["saved"]
     training.pool.end()
 
 
 @pytest.mark.full
 @pytest.mark.timeout(7200)
-@pytest.mark.chaos("Checkpoints", "saves of real ranks with SIGKILL of any rank and of all, and failing disks")
-def test_what_was_saved_is_read_whatever_dies_or_fails(tmp_path: Path, chaos: Chaos) -> None:
+@pytest.mark.chaos("Checkpoints", "saves of real ranks with SIGKILL of any rank or of all, and failing disks")
+def test_saved_checkpoints_are_readable_after_kills_and_disk_faults(tmp_path: Path, chaos: Chaos) -> None:
     chances, wanted = chaos.random(), chaos.size(90, 10_000)
     chosen = chances.sample([given for _, given in plans()], chaos.size(3, len(KINDS) * len(LAYOUTS)))
-    told, deaths = [], 0
+    results, deaths = [], 0
     for number, given in enumerate(chosen):
-        training = Saves(tmp_path / f"{number}", given)
-        while len(training.told()) < wanted / len(chosen) and (chaos.more((number + 1) / len(chosen)) or not training.told()):
+        training = TrainingSessions(tmp_path / f"{number}", given)
+        while len(training.results()) < wanted / len(chosen) and (chaos.more((number + 1) / len(chosen)) or not training.results()):
             victim = chances.choice([None, -1, *range(training.ranks)])
             seconds = chances.random() * SESSION_SAVES * SAVE_SECONDS
             training.session(SESSION_SAVES, chances.randrange(10**6), training.faults, victim, seconds)
         training.pool.end()
-        told += training.told()
+        results += training.results()
         deaths += training.deaths
-    failed = [line for line in told if not line["saved"]]
-    assert all(line["kind"] and len(line["said"]) == 1 and "\n" not in line["said"][0] for line in failed)
+    failed = [line for line in results if not line["saved"]]
+    assert all(line["kind"] and len(line["messages"]) == 1 and "\n" not in line["messages"][0] for line in failed)
     kinds = sorted({str(line["kind"]) for line in failed})
-    chaos.found(f"{len(told):,} saves in {len(chosen)} layouts and ways of saving, {deaths} sessions killed")
-    chaos.found(f"{len(failed):,} failed ({', '.join(kinds)}), each said in one line; 0 saved ones lost, 0 torn or mixed ones read")
+    chaos.found(f"{len(results):,} saves in {len(chosen)} combinations of layout and kind of saving, {deaths} sessions killed")
+    chaos.found(
+        f"{len(failed):,} failed ({', '.join(kinds)}), each reported in one line; 0 saved ones lost, 0 torn or mixed ones read"
+    )

@@ -1,4 +1,4 @@
-"""Curves of a run: a row for each step, whatever was interrupted, in every file."""
+"""Training curves: one row per step in every file, even after interruptions."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ class Run:
 def init(*, project, id, resume, dir, config):
     return Run(dir, {"project": project, "id": id, "resume": resume, "plan": config["plan"]})
 """
-"""A module that writes down what it is sent."""
+"""A fake module that records its calls."""
 
 
 def rows(folder):
@@ -52,7 +52,7 @@ def add(curves, step):
     curves.add(replace(ROW, step=step, loss=4.0 - step, evaluation_loss=2.0 if step == 1 else None))
 
 
-def test_each_step_of_a_training_has_a_row_and_a_point(tmp_path):
+def test_each_step_has_a_row_and_a_tensorboard_point(tmp_path):
     folder = tmp_path / "curves"
     settings = replace(SETTINGS, log=str(folder), save=str(tmp_path / "save"), save_every=4)
     code, record, errors = run_alone(plan(), tmp_path, settings)
@@ -71,13 +71,13 @@ def test_each_step_of_a_training_has_a_row_and_a_point(tmp_path):
     assert [point.value for point in board.Scalars("loss")] == pytest.approx(record.losses)
 
 
-def test_a_session_that_goes_on_takes_back_what_is_done_again(tmp_path):
+def test_a_resumed_session_replaces_rows_of_repeated_steps(tmp_path):
     first = Curves(tmp_path, 0)
     for step in range(4):
         add(first, step)
     first.close()
     with (tmp_path / "curves.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"step": 1, "lo')  # of a rank that was killed
+        file.write('{"step": 1, "lo')  # by a rank that was killed
     second = Curves(tmp_path, 2)
     for step in range(2, 5):
         add(second, step)
@@ -87,7 +87,7 @@ def test_a_session_that_goes_on_takes_back_what_is_done_again(tmp_path):
     assert [point.step for point in EventAccumulator(str(tmp_path)).Reload().Scalars("loss")] == list(range(5))
 
 
-def test_the_table_has_a_column_for_each_figure_and_leaves_missing_ones_empty(tmp_path):
+def test_the_csv_table_has_a_column_per_figure_and_empty_cells_for_missing_ones(tmp_path):
     curves = Curves(tmp_path, 0)
     add(curves, 0)
     add(curves, 1)
@@ -97,7 +97,7 @@ def test_the_table_has_a_column_for_each_figure_and_leaves_missing_ones_empty(tm
     assert [row["evaluation_loss"] for row in rows(tmp_path)] == [None, 2.0]
 
 
-def test_weights_and_biases_gets_every_step_under_one_id(tmp_path, monkeypatch):
+def test_wandb_logs_every_step_under_one_run_id(tmp_path, monkeypatch):
     (tmp_path / "wandb.py").write_text(WANDB, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     for first in (0, 1):
@@ -105,19 +105,19 @@ def test_weights_and_biases_gets_every_step_under_one_id(tmp_path, monkeypatch):
         add(curves, first)
         curves.close()
     monkeypatch.delitem(sys.modules, "wandb")
-    begun, sent, again, more = map(json.loads, (tmp_path / "log" / "sent.jsonl").read_text().splitlines())
-    assert begun == again
-    assert (begun["project"], begun["resume"], begun["plan"], len(begun["id"])) == ("project", "allow", "p", 8)
+    started, sent, again, more = map(json.loads, (tmp_path / "log" / "sent.jsonl").read_text().splitlines())
+    assert started == again
+    assert (started["project"], started["resume"], started["plan"], len(started["id"])) == ("project", "allow", "p", 8)
     assert (sent["step"], sent["loss"], more["evaluation_loss"]) == (0, 4.0, 2.0)
 
 
-def test_weights_and_biases_must_be_installed(tmp_path, monkeypatch):
+def test_a_missing_wandb_package_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("strategist_runtime.training.curves.find_spec", lambda name: None)
     with pytest.raises(InputError, match="--wandb project: needs wandb, which is not installed; pip install"):
         Curves(tmp_path, 0, wandb="project")
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
+def test_an_unwritable_folder_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         Curves(tmp_path / "file", 0)

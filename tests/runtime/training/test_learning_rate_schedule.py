@@ -1,4 +1,4 @@
-"""The learning rate of each step, beside torch's and transformers' own schedules."""
+"""Learning rate schedules, compared with those of torch and transformers."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def ours(**settings):
 
 
 def theirs(scheduler):
-    """What a scheduler multiplies the rate by, step by step; ``scheduler`` makes one of an optimizer."""
+    """The factors of a scheduler, step by step; ``scheduler`` builds it from an optimizer."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     chosen, found = scheduler(optimizer), []
     for _ in range(STEPS + 1):
@@ -46,12 +46,12 @@ DECAYS = {
         {"num_decay_steps": 10, "decay_type": "linear", "min_lr_ratio": LEAST},
     ),
 }
-"""Our settings beside the first word, and the same in transformers."""
+"""Our settings besides the schedule in the name, and the same schedule in transformers."""
 
 
 @pytest.mark.parametrize("name", DECAYS)
-def test_each_schedule_is_that_of_transformers(name):
-    """But for the warm-up, which ends one step earlier, since the first step does not have a rate of 0, and begins at 0."""
+def test_schedules_equal_those_of_transformers(name):
+    """Except for the warm-up, which ends one step earlier: our first step has a rate above 0."""
     settings, kind, more = DECAYS[name]
 
     def scheduler(optimizer):
@@ -59,12 +59,12 @@ def test_each_schedule_is_that_of_transformers(name):
         return transformers.get_scheduler(kind, optimizer, **arguments, scheduler_specific_kwargs=more or None)
 
     found, expected = ours(learning_rate_schedule=name.split()[0], **settings), theirs(scheduler)
-    if "min_lr_ratio" not in more:  # from which theirs warms up
+    if "min_lr_ratio" not in more:  # their warm-up starts at the minimum
         assert found[:WARMUP] == pytest.approx(expected[1 : WARMUP + 1])
     assert found[WARMUP:] == pytest.approx(expected[WARMUP:STEPS])
 
 
-def test_the_warm_up_and_a_linear_decay_are_those_of_torch():
+def test_warm_up_and_linear_decay_equal_those_of_torch():
     def scheduler(optimizer):
         rise = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / WARMUP, total_iters=WARMUP - 1)
         fall = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1.0, end_factor=LEAST, total_iters=STEPS - WARMUP)
@@ -79,11 +79,11 @@ def test_wsd_decays_in_the_last_tenth_by_default():
     assert found[-3:] == pytest.approx([0.75, 0.5, 0.25])
 
 
-def test_a_rate_stays_where_nothing_is_asked():
+def test_the_default_schedule_is_constant():
     assert [learning_rate_share(TrialSettings(), step) for step in (0, 5, 10**9)] == [1.0, 1.0, 1.0]
 
 
-def test_groups_with_rates_of_their_own_keep_their_ratio():
+def test_parameter_groups_with_own_rates_keep_their_ratio():
     weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": [weights[0]]}, {"params": [weights[1]], "lr": 0.001}], lr=0.01)
     chosen = TrialSettings(**SETTINGS, learning_rate_schedule="cosine")

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the newest, and the best by their evaluation loss."""
+"""Checkpoint retention: the newest, and the best by evaluation loss."""
 
 import pytest
 from strategist_runtime.training.retention import best, checkpoints_to_remove
@@ -13,7 +13,7 @@ from ..plans import TINY
 pytestmark = pytest.mark.torch
 
 LOSSES = {2: 3.0, 4: 1.0, 6: None, 8: 1.0, 10: 2.0, 12: 5.0}
-"""By step; one was not evaluated."""
+"""Evaluation losses by step; one checkpoint was not evaluated."""
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def steps(paths):
 
 
 @pytest.mark.parametrize(
-    ("keep", "keep_best", "goes"),
+    ("keep", "keep_best", "removed"),
     [(2, 0, [2, 4, 6, 8]), (2, 1, [2, 6, 8]), (1, 2, [2, 6, 10]), (1, 9, [6]), (6, 0, []), (9, 1, [])],
 )
-def test_what_is_neither_new_nor_good_goes(folder, keep, keep_best, goes):
-    assert steps(checkpoints_to_remove(folder, 12, keep, keep_best)) == goes
+def test_checkpoints_that_are_neither_newest_nor_best_are_removed(folder, keep, keep_best, removed):
+    assert steps(checkpoints_to_remove(folder, 12, keep, keep_best)) == removed
 
 
-def test_the_older_of_equals_is_the_best_and_a_damaged_one_is_none(folder):
+def test_among_equal_losses_the_older_checkpoint_is_best_and_damaged_ones_are_ignored(folder):
     assert steps(best(folder, 3)) == [4, 8, 10]
     (folder / checkpoint.name_of(4) / checkpoint.DESCRIPTION).write_text("{", encoding="utf-8")
     assert steps(best(folder, 1)) == [8]
     assert steps(checkpoints_to_remove(folder, 12, 2, 1)) == [2, 4, 6]
 
 
-def test_a_later_checkpoint_is_not_this_session_s_to_remove(folder):
+def test_later_checkpoints_are_not_removed(folder):
     assert steps(checkpoints_to_remove(folder, 8, 1)) == [2, 4, 6]

@@ -1,4 +1,4 @@
-"""Steps of a training: which samples they read, and what a step that is not finite leaves."""
+"""Training steps: the samples that they read, and the effect of a non-finite step."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.torch
 
 
-def test_a_batch_begins_behind_the_samples_of_earlier_trainings():
+def test_batches_start_after_the_samples_of_earlier_trainings():
     trainer = make_trainer(plan(), TrialSettings(), Meshes(), CPU)
     later = replace(trainer, first_sample=2 * WORKLOAD.global_batch)
     assert torch.equal(later.batch(1).tokens, trainer.batch(3).tokens)
@@ -26,7 +26,7 @@ def test_a_batch_begins_behind_the_samples_of_earlier_trainings():
 
 
 @pytest.mark.parametrize("offload", ["none", "streamed"])
-def test_a_step_that_is_not_finite_updates_nothing(offload):
+def test_a_non_finite_step_updates_no_parameter(offload):
     knobs = Knobs(offload=offload, recompute="full" if offload == "streamed" else "none", micro_batch=2)
     trainer = make_trainer(plan(knobs=knobs), TrialSettings(learning_rate=0.1), Meshes(), CPU)
     with torch.no_grad():

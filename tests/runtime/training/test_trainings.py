@@ -1,4 +1,4 @@
-"""Trainings with masked and mixed data, groups without weight decay, a schedule and an evaluation: the same under every layout."""
+"""Trainings with masked and mixed data, groups without weight decay, a schedule and an evaluation: equal with every layout."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ from strategist.contract.options import Options
 
 from ..cases import MODELS
 from ..cases_experts import MODELS as EXPERTS
-from ..data.test_examples import tokenizer, written  # noqa: F401 - a fixture
+from ..data.test_examples import tokenizer, write_lines  # noqa: F401 - a fixture
 from ..launch import forked
 from ..plans import TINY, WORKLOAD, plan
 from ..training_rank import figures
@@ -40,7 +40,7 @@ PAIRS = {
     "tensor": plan(layout=Layout(tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True, loss_parallel=True)),
     "pipeline": plan(model=DEEP, layout=Layout(pp=2), knobs=Knobs(micro_batch=2, **V_SHAPED)),
 }
-"""Plans of two ranks."""
+"""Plans on two ranks."""
 
 FOURS = {
     "context": plan(layout=Layout(cp=2, dp_shard=2), knobs=Knobs(micro_batch=2), options=FLEX),
@@ -58,12 +58,12 @@ FOURS = {
 
 
 def settings_of(folder, tokens):
-    """Token ids and masked examples, three to one; as many of each are held out, which fill no whole batch."""
+    """Token ids and masked examples, three to one; the evaluation data do not fill a whole batch."""
     generator = numpy.random.default_rng(0)
     numpy.save(folder / "tokens.npy", generator.integers(0, 64, 1000).astype("uint16"))
     numpy.save(folder / "held-out.npy", generator.integers(0, 64, 16 * 10 + 1).astype("uint16"))
     letters = ["".join(generator.choice(list("abcdefghij"), 5)) for _ in range(60)]
-    examples = written(
+    examples = write_lines(
         folder / "examples.jsonl", *({"prompt": text[:2], "response": text[: 1 + n % 5]} for n, text in enumerate(letters))
     )
     return TrialSettings(
@@ -74,14 +74,14 @@ def settings_of(folder, tokens):
     )  # fmt: skip
 
 
-def alone(run):
-    """The plan of one process that trains the same."""
+def single_process_plan(run):
+    """The plan of one process for the same training."""
     return plan(model=run.model, workload=run.workload, knobs=Knobs(micro_batch=8))
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory, tokenizer):  # noqa: F811
-    """``compared(plans, ranks)``: what each plan showed, and what one process did."""
+    """``compared(plans, ranks)`` returns the figures of each plan, and those of one process."""
 
     def run(plans, ranks):
         folder = tmp_path_factory.mktemp("trainings")
@@ -92,13 +92,13 @@ def compared(tmp_path_factory, tokenizer):  # noqa: F811
         done = forked(ranks, ["runtime.training_rank", str(folder), *plans], timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
         found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
-        return {name: (found[name], figures(alone(chosen), settings, Meshes())) for name, chosen in plans.items()}
+        return {name: (found[name], figures(single_process_plan(chosen), settings, Meshes())) for name, chosen in plans.items()}
 
     return run
 
 
 @pytest.mark.parametrize(("plans", "ranks"), [(PAIRS, 2), pytest.param(FOURS, 4, marks=pytest.mark.full)])
-def test_every_layout_trains_and_evaluates_as_one_process(compared, plans, ranks):
+def test_every_layout_trains_and_evaluates_like_one_process(compared, plans, ranks):
     wrong = []
     for name, (found, expected) in compared(plans, ranks).items():
         for figure, values in expected.items():
@@ -108,16 +108,16 @@ def test_every_layout_trains_and_evaluates_as_one_process(compared, plans, ranks
     assert wrong == []
 
 
-def test_one_process_trains_as_a_loop_of_plain_torch(tmp_path, tokenizer):  # noqa: F811
-    """Which knows the masks, the mixture, the groups, the betas, the schedule, and evaluates token by token."""
+def test_one_process_trains_like_a_plain_torch_loop(tmp_path, tokenizer):  # noqa: F811
+    """The loop has the masks, the mixture, parameter groups, betas and the schedule, and evaluates sample by sample."""
     settings = settings_of(tmp_path, tokenizer)
-    run = alone(PAIRS["tensor"])
+    run = single_process_plan(PAIRS["tensor"])
     ours = figures(run, settings, Meshes())
     trainer = make_trainer(run, settings, Meshes(), CPU)
     (model,) = trainer.parts
-    spared = [p for name, p in model.named_parameters() if "norm" in name or name in ("embedding.weight", "head.weight")]
-    decays = [p for p in model.parameters() if not any(p is other for other in spared)]
-    groups = [{"params": decays, "weight_decay": 0.5}, {"params": spared, "weight_decay": 0.0}]
+    without_decay = [p for name, p in model.named_parameters() if "norm" in name or name in ("embedding.weight", "head.weight")]
+    decays = [p for p in model.parameters() if not any(p is other for other in without_decay)]
+    groups = [{"params": decays, "weight_decay": 0.5}, {"params": without_decay, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9))
     rates = [0.5, 1.0, 1.0, 0.5 * (1 + numpy.cos(numpy.pi / 6))]
     for index, loss in enumerate(ours["losses"]):
@@ -137,7 +137,7 @@ def test_one_process_trains_as_a_loop_of_plain_torch(tmp_path, tokenizer):  # no
 
 
 def evaluated(model, settings, run):
-    """The mean over all held-out targets, one sample after the other."""
+    """The mean loss over all held-out targets, sample by sample."""
     from strategist_runtime.data.sources import SourceOpener
 
     text = SourceOpener(plan=run, settings=settings).evaluation_text()
@@ -154,7 +154,7 @@ def evaluated(model, settings, run):
 
 
 @pytest.mark.parametrize("model", ["gpt", "qwen", "tiny"])
-def test_groups_without_decay_are_found_by_what_they_are(model):
+def test_no_decay_groups_contain_norms_biases_and_embeddings(model):
     trainer = make_trainer(plan(model=MODELS[model]), TrialSettings(), Meshes(), CPU)
     names = {name for name, _ in plain_names(trainer.parts)}
     norms, biases, embeddings = ({name for name in no_decay_parameters(trainer.parts, [group]) if name in names} for group in (
@@ -166,8 +166,8 @@ def test_groups_without_decay_are_found_by_what_they_are(model):
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw_bf16", "adamw8bit", "muon", "sgd"])
-def test_every_optimizer_leaves_the_groups_alone(name):
-    """With a gradient of 0 nothing but decay changes a weight."""
+def test_every_optimizer_excludes_no_decay_groups_from_weight_decay(name):
+    """With zero gradients only weight decay changes a weight."""
     settings = TrialSettings(weight_decay=0.5, no_decay=("norms",), learning_rate=0.1, clip_norm=None)
     trainer = make_trainer(plan(workload=replace(WORKLOAD, optimizer=name)), settings, Meshes(), CPU)
     before = {key: parameter.detach().clone() for key, parameter in plain_names(trainer.parts)}
@@ -180,7 +180,7 @@ def test_every_optimizer_leaves_the_groups_alone(name):
 
 
 @pytest.mark.parametrize("choice", ["skip", "stop"])
-def test_a_step_that_is_not_finite_updates_nothing(choice):
+def test_a_non_finite_step_updates_no_parameter(choice):
     trainer = make_trainer(plan(), TrialSettings(non_finite=choice), Meshes(), CPU)
     (model,) = trainer.parts
     trainer.step(trainer.batch(0))

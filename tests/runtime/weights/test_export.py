@@ -1,4 +1,4 @@
-"""Whole models as folders: transformers reads them, and has the loss that the trial had."""
+"""Exported models: transformers loads them and has the loss of the trial."""
 
 import json
 from dataclasses import replace
@@ -26,39 +26,39 @@ from strategist.profiles.huggingface import read_config
 
 from ..cases import MODELS
 from ..export_rank import STEPS
-from ..hugging_face import SIZES, written
+from ..hugging_face import SIZES, save_model
 from ..launch import forked, run_alone
 from ..plans import TINY, WORKLOAD, plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 
-BEGAN = {
+FROM_FOLDERS = {
     "llama": plan(layout=Layout(dp_shard=2), knobs=Knobs(micro_batch=2)),
     "qwen2": plan(layout=Layout(pp=2), knobs=Knobs(micro_batch=2)),
     "deepseek_v3": plan(layout=Layout(dp_shard=2, ep=2), knobs=Knobs(micro_batch=4)),
     "qwen3": plan(layout=Layout(tp=2), knobs=Knobs(micro_batch=4), workload=replace(WORKLOAD, train="lora", lora_rank=2)),
 }
-"""Plans that begin with a folder of that model."""
+"""Plans that start from the weights of a folder."""
 
-OWN = {"gpt2": plan(model=MODELS["gpt"], layout=Layout(tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True))}
-"""Plans that begin with weights by the seed."""
+FROM_SEED = {"gpt2": plan(model=MODELS["gpt"], layout=Layout(tp=2), knobs=Knobs(micro_batch=4, sequence_parallel=True))}
+"""Plans that start from seeded weights."""
 
 IN_EVERY_RUN = ("llama", "qwen3", "gpt2")
 
 
 @pytest.fixture(scope="module")
 def exported(request, tmp_path_factory):
-    """The folder of each chosen plan, with what was read and what was written."""
-    items = [item for item in request.session.items if item.function is test_transformers_reads_what_was_trained]
+    """The folder of each chosen plan, with the loaded and the exported model."""
+    items = [item for item in request.session.items if item.function is test_transformers_loads_exported_models_with_the_same_loss]
     chosen = {"llama", *(item.callspec.params["name"] for item in items)}
-    places = {name: tmp_path_factory.mktemp(name) for name in (*BEGAN, *OWN) if name in chosen}
+    places = {name: tmp_path_factory.mktemp(name) for name in (*FROM_FOLDERS, *FROM_SEED) if name in chosen}
     for name, place in places.items():
-        (place / "export").mkdir()  # an empty folder may be there
-        settings, run = TrialSettings(total_steps=STEPS, export=str(place / "export"), learning_rate=1e-2), OWN.get(name)
+        (place / "export").mkdir()  # an empty folder may exist
+        settings, run = TrialSettings(total_steps=STEPS, export=str(place / "export"), learning_rate=1e-2), FROM_SEED.get(name)
         if run is None:
-            written(name, place / "origin")
+            save_model(name, place / "origin")
             (place / "origin" / "tokenizer.json").write_text("{}", encoding="utf-8")
-            run = replace(BEGAN[name], model=read_config(place / "origin")).identified()
+            run = replace(FROM_FOLDERS[name], model=read_config(place / "origin")).identified()
             settings = replace(settings, weights=str(place / "origin"))
         codec.save(run, place / "plan.json")
         codec.save(settings, place / "settings.json")
@@ -68,9 +68,9 @@ def exported(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in (*BEGAN, *OWN)]
+    "name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in (*FROM_FOLDERS, *FROM_SEED)]
 )
-def test_transformers_reads_what_was_trained(name, exported):
+def test_transformers_loads_exported_models_with_the_same_loss(name, exported):
     run, settings = codec.load(Plan, exported[name] / "plan.json"), codec.load(TrialSettings, exported[name] / "settings.json")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(settings.export, attn_implementation="eager").eval()
     rows = make_reader(run, settings, Meshes()).read(STEPS * run.workload.global_batch, run.workload.global_batch)
@@ -79,12 +79,12 @@ def test_transformers_reads_what_was_trained(name, exported):
     assert json.loads((exported[name] / "loss.json").read_text()) == pytest.approx(loss, rel=1e-5)
 
 
-def test_a_tokenizer_comes_along(exported):
+def test_the_tokenizer_is_copied_to_the_export(exported):
     assert (exported["llama"] / "export" / "tokenizer.json").exists()
 
 
-def test_a_trial_begins_with_a_folder_and_ends_with_one(tmp_path):
-    theirs = written("llama", tmp_path / "origin")
+def test_exported_weights_equal_the_loaded_ones_without_training(tmp_path):
+    theirs = save_model("llama", tmp_path / "origin")
     settings = TrialSettings(total_steps=1, learning_rate=0.0)
     settings = replace(settings, weights=str(tmp_path / "origin"), export=str(tmp_path / "new" / "export"))
     code, record, errors = run_alone(plan(model=read_config(tmp_path / "origin")), tmp_path, settings)
@@ -94,7 +94,7 @@ def test_a_trial_begins_with_a_folder_and_ends_with_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in SIZES if name != "phi3"])
-def test_a_configuration_says_what_a_shape_does(name, tmp_path):
+def test_the_exported_configuration_describes_the_same_shape(name, tmp_path):
     transformers.AutoConfig.for_model(name.split()[0], **SIZES[name]).save_pretrained(tmp_path / "theirs")
     shape = read_config(tmp_path / "theirs")
     ours = config_of(shape, 64, "float32")
@@ -102,28 +102,28 @@ def test_a_configuration_says_what_a_shape_does(name, tmp_path):
     assert replace(read_config(tmp_path / "ours"), name=shape.name) == shape
 
 
-def test_a_model_that_transformers_lacks_is_refused_before_it_is_trained(tmp_path):
+def test_exporting_an_unsupported_model_is_refused_before_training(tmp_path):
     run = plan(model=replace(TINY, norm="layer"))
     code, record, _ = run_alone(run, tmp_path, TrialSettings(total_steps=1, export=str(tmp_path / "export")))
     assert (code, record.outcome, record.phase) == (79, Outcome.REFUSED, "build")
     assert "model tiny with layer norm: is none of Hugging Face's architectures" in record.message
 
 
-def test_weights_in_4_bits_are_not_written():
+def test_4_bit_weights_are_not_exported():
     with pytest.raises(InputError, match="kept in 4 bits only"):
         checked_config(plan(workload=replace(WORKLOAD, train="qlora")))
 
 
-def test_files_are_written_when_they_are_whole(tmp_path, monkeypatch):
+def test_export_writes_each_file_as_soon_as_it_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "FILE_BYTES", 20_000)
     origin = tmp_path / "origin"
-    theirs = written("gpt2", origin)
+    theirs = save_model("gpt2", origin)
     shape = read_config(origin)
     with torch.device("meta"):
-        whole = {name: tuple(value.shape) for name, value in Decoder(shape).named_parameters() if name != "head.weight"}
-    files = shards.Shards(PARAMETER_NAMES["gpt2"], shape, whole, torch.float32)
+        shapes = {name: tuple(value.shape) for name, value in Decoder(shape).named_parameters() if name != "head.weight"}
+    files = shards.Shards(PARAMETER_NAMES["gpt2"], shape, shapes, torch.float32)
     source = load_values(origin, shape)
-    for name in whole:
+    for name in shapes:
         files.add(name, source[name].detach(), tmp_path)
     assert files.tensors == {}
     files.finish(tmp_path)

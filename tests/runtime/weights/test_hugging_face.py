@@ -1,4 +1,4 @@
-"""Weights in Hugging Face's layout: the same loss as transformers has with them, and refusals of what does not fit."""
+"""Weights in Hugging Face's layout: the loss equals that of transformers, and invalid weights are refused."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from strategist_runtime.weights import seeded, source
 from strategist.errors import FileError, InputError
 from strategist.profiles.huggingface import read_config
 
-from ..hugging_face import SIZES, loss, written
+from ..hugging_face import SIZES, loss, save_model
 
 CPU = torch.device("cpu")
 TOKENS = 24
@@ -35,22 +35,22 @@ def own_loss(model, tokens):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_decoder_computes_what_transformers_does(name, tmp_path):
-    theirs = written(name, tmp_path)
+def test_the_decoder_has_the_loss_of_transformers(name, tmp_path):
+    theirs = save_model(name, tmp_path)
     tokens = torch.randint(64, (2, TOKENS))
     assert own_loss(decoder(tmp_path), tokens) == pytest.approx(loss(theirs, tokens), rel=1e-5)
 
 
-def test_files_with_an_index(tmp_path):
-    theirs = written("llama", tmp_path, max_shard_size="20KB")
+def test_weights_in_several_files_are_loaded(tmp_path):
+    theirs = save_model("llama", tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     tokens = torch.randint(64, (2, TOKENS))
     assert own_loss(decoder(tmp_path), tokens) == pytest.approx(loss(theirs, tokens), rel=1e-5)
 
 
-def test_rows_are_read_block_by_block(tmp_path, monkeypatch):
+def test_rows_are_read_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "BLOCK_ROWS", 5)
-    written("gpt2", tmp_path)
+    save_model("gpt2", tmp_path)
     shape, name = read_config(tmp_path), "layers.1.attention.key.weight"  # the second of three in one tensor
     whole = dict(decoder(tmp_path).named_parameters())[name]
     blocks = list(source.rows_of(str(tmp_path), shape)(name, 32, range(3, 20)))
@@ -65,22 +65,22 @@ def changed(folder, change):
     save_file(tensors, file, metadata={"format": "pt"})
 
 
-def test_a_missing_tensor_is_named(tmp_path):
-    written("llama", tmp_path)
+def test_a_missing_tensor_is_reported(tmp_path):
+    save_model("llama", tmp_path)
     changed(tmp_path, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
     with pytest.raises(FileError, match=r"no tensor model\.layers\.1\.mlp\.up_proj\.weight"):
         decoder(tmp_path)
 
 
-def test_a_tensor_of_another_shape_is_named(tmp_path):
-    written("gpt2", tmp_path)
+def test_a_tensor_with_another_shape_is_reported(tmp_path):
+    save_model("gpt2", tmp_path)
     shape = replace(read_config(tmp_path), ffn_size=100)
     with pytest.raises(FileError, match=r"mlp\.c_fc\.weight has the shape \[32, 128\], .* needs \[32, 100\]"):
         decoder(tmp_path, shape)
 
 
-def test_weights_of_a_kind_that_cannot_be_read_are_named(tmp_path):
-    written("llama", tmp_path)
+def test_unsupported_model_types_and_dtypes_are_reported(tmp_path):
+    save_model("llama", tmp_path)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "gemma"}))
     with pytest.raises(InputError, match=r"model_type 'gemma'.*llama"):
@@ -91,8 +91,8 @@ def test_weights_of_a_kind_that_cannot_be_read_are_named(tmp_path):
         decoder(tmp_path)
 
 
-def test_what_is_no_folder_of_weights_is_one_line(tmp_path):
-    written("llama", tmp_path)
+def test_a_folder_without_valid_weights_is_an_error(tmp_path):
+    save_model("llama", tmp_path)
     shape = read_config(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"no")
     with pytest.raises(FileError, match="cannot be read"):

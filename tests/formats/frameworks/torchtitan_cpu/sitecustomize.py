@@ -1,6 +1,6 @@
-"""What TorchTitan 0.3.0 needs beside torch 2.13 to train on CPUs with gloo: it is written for a GPU and for torch's nightly builds.
+"""Patches for training with TorchTitan 0.3.0 on CPUs with gloo and torch 2.13: TorchTitan expects a GPU and torch's nightly builds.
 
-Python imports this file by itself where its folder is on PYTHONPATH.
+Python imports this file automatically if its folder is on PYTHONPATH.
 """
 
 import importlib.abc
@@ -14,7 +14,7 @@ KERNELS = ("torchtitan.distributed.minimal_async_ep.kernels", "torchtitan.models
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """An empty module for kernels that are triton's."""
+    """Import hook that provides an empty module for triton kernels."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.ModuleSpec(name, self) if name in KERNELS else None
@@ -29,7 +29,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def device() -> None:
-    """The CPU as the only kind of device, with figures that a GPU would have."""
+    """Makes the CPU the only device type, with figures that a GPU would report."""
     import torch
     import torch._utils
 
@@ -46,7 +46,7 @@ def device() -> None:
 
 
 def attention() -> None:
-    """Scaled dot product attention in the place of FlexAttention, which has no backward pass on CPUs."""
+    """Replaces FlexAttention, which has no backward pass on CPUs, by scaled dot product attention."""
     import torch.nn.attention.flex_attention as flex
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -60,8 +60,9 @@ def attention() -> None:
 
 
 def collectives() -> None:
-    """gloo has no barrier of a device and no scaled sum; torch 2.13 cannot change a group's timeout, and may abort or wait for ever
-    while it frees gloo's groups, so a rank that has trained ends at once."""
+    """Replaces what gloo lacks: a barrier with devices and scaled sums. torch 2.13 cannot change a group's timeout and may hang
+    while it destroys gloo's groups, so a rank exits right after training.
+    """
     import torch.distributed as dist
     from torch.distributed.fsdp import FSDPModule
 
@@ -82,7 +83,7 @@ def collectives() -> None:
     FSDPModule.set_gradient_divide_factor = summed
 
 
-if "LOCAL_RANK" in os.environ:  # a rank, not what starts it
+if "LOCAL_RANK" in os.environ:  # a rank, not the launcher
     sys.meta_path.insert(0, Absent())
     device()
     attention()
