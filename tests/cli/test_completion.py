@@ -34,7 +34,7 @@ def test_every_command_is_offered(completed) -> None:
 
 
 def test_options_of_a_command_and_of_one_below_it_are_offered(completed) -> None:
-    assert completed("plan", "--node") == {"--node-failures"}
+    assert completed("plan", "--node") == {"--node-failures", "--node-label"}
     assert {"--diff", "--json"} <= completed("cards", "lint", "--")
 
 
