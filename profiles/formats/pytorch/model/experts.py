@@ -20,7 +20,7 @@ class Experts(nn.Module):
         # end: ep
         # if: grouped
         # if: not fsdp
-        rows, *weights = (part.to(DTYPES[PRECISION]) for part in (rows, *weights))
+        rows, *weights = (part.to(getattr(torch, PRECISION)) for part in (rows, *weights))
         # end: not fsdp
         gate, up, down = (weight.transpose(1, 2) for weight in weights)
         padded = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # zero rows between

@@ -21,7 +21,7 @@ def apply_lora(part):
     """Freezes the model in the type of computing, and adapts the linears of attention and feed-forwards."""
     for parameter in part.parameters():
         parameter.requires_grad_(False)
-        parameter.data = parameter.data.to(DTYPES[PRECISION])
+        parameter.data = parameter.data.to(getattr(torch, PRECISION))
     # if: feed_forward
     for block in [module for module in part.modules() if isinstance(module, Attention | FeedForward)]:
     # end: feed_forward
