@@ -98,15 +98,13 @@ CASES: dict[str, Case] = {
         {"grouped_gemm": True, "token_alignment": 8}, EXPERTS,
     ),
     "replicated experts": ({"dp_replicate": 2}, {}, {"grouped_gemm": True}, {"model": MIXTRAL}),
-    "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {}, EXPERTS | ADAMW),
-    "ep, all ranks": (
-        {"dp_shard": 4, "ep": 4}, {"no_sync": True}, {"grouped_gemm": True, "optimizer_kernel": "fused"}, EXPERTS | ADAMW,
-    ),
+    "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {"optimizer_kernel": "fused"}, EXPERTS | ADAMW),
+    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"no_sync": True}, {"grouped_gemm": True}, EXPERTS),
     "replicas x cp x ep": ({"dp_replicate": 2, "cp": 2, "ep": 2}, {"micro_batch": 2}, GATHERED, EXPERTS),
     "tp x ep": (
         {"dp_shard": 2, "tp": 2, "ep": 2}, {"sequence_parallel": True, "recompute": "full", "micro_batch": 2}, {}, EXPERTS,
     ),
-    "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, {"model": QWEN_MOE}),
+    "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, {"model": QWEN_MOE} | ADAMW),
     "pp x ep": ({"pp": 2, "dp_shard": 2, "ep": 2}, PIPELINE, {}, EXPERTS),
     "ep, selective": (
         {"dp_shard": 4, "ep": 2}, {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}, {},
@@ -115,7 +113,7 @@ CASES: dict[str, Case] = {
     "lora x fsdp": ({"dp_shard": 2}, {"recompute": "selective"}, {}, LORA | ADAMW),
     "lora x ddp": ({"dp_replicate": 2}, {}, {}, LORA),
     "lora x pp x cp": ({"pp": 2, "cp": 2}, {**PIPELINE, "micro_batch": 2}, GATHERED, LORA),
-    "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | EXPERTS),
+    "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | {"model": STEERED}),
     "lora x experts": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | {"model": MIXTRAL}),
     "compiled ddp": ({"dp_replicate": 2}, {"compile": True, "micro_batch": 2}, WHOLE),
     "compiled fsdp": ({"dp_shard": 2}, {"compile": True, "recompute": "full", "micro_batch": 2}, WHOLE),

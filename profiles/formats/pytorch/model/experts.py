@@ -14,9 +14,11 @@ class Experts(nn.Module):
 
     def forward(self, rows, counts):
         """``rows`` [M, HIDDEN_SIZE] of the first expert, the second, ...; ``counts`` of each."""
+        # if: not ep
         weights = (self.gate, self.up, self.down)
+        # end: not ep
         # if: ep
-        weights = (weight.to_local() for weight in weights)
+        weights = (weight.to_local() for weight in (self.gate, self.up, self.down))
         # end: ep
         # if: grouped
         # if: not fsdp

@@ -31,7 +31,12 @@ def build(device):
     apply_expert_parallel(part, expert_mesh(device)["ep"])
     # end: ep
     # if: shared_sequences
+    # if: listed
     for mixture in mixtures(part):
+    # end: listed
+    # if: not listed
+    for mixture in [layer.feed_forward for layer in part.layers.values()]:
+    # end: not listed
         mixture.sequence_groups = [meshes[name].get_group() for name in ("cp", "tp") if name in MESH]
     # end: shared_sequences
     # if: gathers
@@ -96,9 +101,11 @@ def build(device):
     # if: not hsdp
     own = {**how, "mesh": expert_mesh(device)["experts"], "shard_placement_fn": lambda parameter: Shard(1)}
     # end: not hsdp
+    # end: apart
+    # if: apart and listed
     for mixture in mixtures(part):  # each rank holds a part of each of its experts
         fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    # end: apart
+    # end: apart and listed
     # if: not units
     for layer in part.layers.values():
         # if: recompute and not every_second_layer
@@ -110,6 +117,9 @@ def build(device):
         # if: compile and moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: compile and moe
+        # if: apart and not listed
+        fully_shard(layer.feed_forward.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)  # a part of each expert
+        # end: apart and not listed
         fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
     # end: not units
     # if: units
@@ -132,7 +142,12 @@ def build(device):
     part.head.weight = part.embedding.weight
     # end: tied
     # if: balance_bias
+    # if: listed
     for mixture in mixtures(part):
+    # end: listed
+    # if: not listed
+    for mixture in [layer.feed_forward for layer in part.layers.values()]:
+    # end: not listed
         mixture.balance_bias.zero_()
     # end: balance_bias
     # if: fills
