@@ -121,7 +121,9 @@ CASES: dict[str, Case] = {
     "compiled tp": ({"tp": 2}, {"compile": True, "micro_batch": 2, **BOTH}, WHOLE),
     "compiled experts": ({"dp_shard": 2}, {"compile": True, "micro_batch": 2}, {}, EXPERTS),
     "fp16 ddp": ({"dp_replicate": 2}, {}, {}, {"precision": "fp16"}),
-    "fp16 fsdp": ({"dp_shard": 2}, {"recompute": "full", "micro_batch": 4}, {"optimizer_kernel": "for_loop"}, {"precision": "fp16"}),
+    "fp16 fsdp": (
+        {"dp_shard": 2}, {"recompute": "full", "micro_batch": 4}, {"optimizer_kernel": "for_loop"}, {"precision": "fp16"},
+    ),
     "fp16 tp": ({"tp": 2}, {"micro_batch": 4, **BOTH}, {}, {"precision": "fp16"}),
     "fp16 interleaved": (
         {"pp": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}, {}, {"precision": "fp16"},
