@@ -26,7 +26,7 @@ INPUTS = ("weights", "data", "tokenizer")
 COMMANDS_OF_OPTION = {**dict.fromkeys(REQUEST, (("plan",), ("tune",))), **dict.fromkeys(INPUTS, (("plan",), ("export",)))}
 SHARED_OPTIONS = (
     *REQUEST, "cards", "without", "calibration", "lang", "engine", "hosts", "remote_shell", "slurm", "ray", "ledger", "image",
-    "volume", "env", "resource", "workdir", *INPUTS,
+    "volume", "env", "resource", "node_label", "workdir", *INPUTS,
 )  # fmt: skip
 """Options that are set once for every command that has them. All other options belong under the name of their command."""
 COMMAND_TOO = ("cards",)

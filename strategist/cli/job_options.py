@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from strategist.api import JobOptions
 
 INPUTS = ("weights", "data", "tokenizer")
-TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm")
-PAIRS = {"volume": "volumes", "env": "environment", "secret": "secrets", "resource": "resources"}
+TEXTS = ("image", "workdir", "hosts", "remote_shell", "slurm", "arguments")
+PAIRS = {
+    "volume": "volumes", "env": "environment", "secret": "secrets", "resource": "resources", "node_label": "node_labels",
+}  # fmt: skip
 """Repeatable options, and the fields of a job that they fill."""
 
 
@@ -47,11 +49,18 @@ def add(parser: Parser, kinds: str) -> None:
     )
     group.add_argument(
         "--resource", action="append", default=[], metavar="NAME=COUNT",
-        help="what a node's container gets beside GPUs, e.g. vpc.amazonaws.com/efa=32; may be repeated",
+        help="what a node's container gets beside GPUs, e.g. memory=900Gi or vpc.amazonaws.com/efa=32; may be repeated",
+    )  # fmt: skip
+    group.add_argument(
+        "--node-label", action="append", default=[], metavar="NAME=VALUE",
+        help="run on nodes of Kubernetes with this label only, e.g. nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3; may be repeated",
     )  # fmt: skip
     group.add_argument("--hosts", default="", metavar="NAMES", help="of --job hosts, with addresses, e.g. node1,node2=10.0.0.2")
     group.add_argument("--remote-shell", default="", metavar="WORDS", help="how a command gets to a host (default: ssh)")
     group.add_argument("--slurm", default="", metavar="OPTIONS", help="more options of sbatch, as in --slurm=--partition=gpu")
+    group.add_argument(
+        "--arguments", default="", metavar="WORDS", help="arguments of the start script, as in --arguments='--steps 1000'"
+    )
 
 
 def inputs(options: argparse.Namespace) -> dict[str, str]:
@@ -66,7 +75,7 @@ def given(options: argparse.Namespace) -> "JobOptions":
         InputError, FileError: an option is invalid, or a file cannot be shipped.
     """
     texts: dict[str, Any] = {name: value for name in TEXTS if (value := getattr(options, name))}
-    pairs: dict[str, Any] = {field: _pairs(f"--{name}", getattr(options, name)) for name, field in PAIRS.items()}
+    pairs: dict[str, Any] = {field: _pairs(f"--{_option(field)}", getattr(options, name)) for name, field in PAIRS.items()}
     made = api.JobOptions(files=tuple(map(api.job_file, options.file)), **texts, **pairs)
     typed = {word.partition("=")[0] for word in options.typed}
     for field in api.unused_job_options(options.job, made) if options.job else ():

@@ -88,6 +88,9 @@ def shell_words(words: Sequence[str]) -> str:
     return " ".join(word if isinstance(word, Shell) else shlex.quote(word) for word in words)
 
 
+OWN_FOLDER = 'cd -- "$(dirname -- "${BASH_SOURCE[0]}")"'
+"""Changes into the folder of the script, where the other files are."""
+
 REMAINING_ARGUMENTS = Shell('"$@"')
 """The arguments that a script is called with."""
 
@@ -100,7 +103,8 @@ def script(
     environment: Mapping[str, str] | None = None,
     first: Sequence[str] = (),
 ) -> str:
-    """A shell script that runs ``command`` with ``arguments``, each a line of words with its remark; every word is quoted.
+    """A shell script that runs ``command`` with ``arguments``, each a line of words with its remark, in the script's own folder;
+    every word is quoted.
 
     The arguments that the script is called with follow, unless the command has them already. ``first``: shell lines before all
     others.
@@ -109,7 +113,7 @@ def script(
     lines = [_with_remark("  " + shell_words(words), note) for words, note in arguments]
     rest = () if REMAINING_ARGUMENTS in command else (REMAINING_ARGUMENTS,)
     held, given = (["arguments=(", *lines, ")"], (Shell('"${arguments[@]}"'),)) if lines else ([], ())
-    body = ["set -euo pipefail", *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
+    body = ["set -euo pipefail", OWN_FOLDER, *first, *exports, *held, f"exec {shell_words((*command, *given, *rest))}"]
     return "#!/usr/bin/env bash\n" + heading(about) + "\n".join(body) + "\n"
 
 

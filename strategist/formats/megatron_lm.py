@@ -271,7 +271,7 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
 
 
 NEEDS = (
-    "pretrain_gpt.py: start train.sh in a checkout of Megatron-LM",
+    "pretrain_gpt.py: copy train.sh into a checkout of Megatron-LM and start it there",
     "data: --data-path in the place of --mock-data",
     "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
     "weights: --load of a checkpoint; without it they are random",

@@ -157,7 +157,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
-        f"{SCRIPT}: start it in a checkout of Nanotron",
+        f"{SCRIPT}: copy the files into a checkout of Nanotron and start them there",
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",

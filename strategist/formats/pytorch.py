@@ -34,6 +34,9 @@ from strategist.formats.pytorch_blocks import FILES, assemble
 from strategist.formats.source import Source, load
 
 TITLE = "A training script in plain PyTorch"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""torch's names."""
+
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B"}
 SETTINGS = (
     "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "micro_batch", "optimizer_kernel", "reshard_after_forward", "reshard_root",
@@ -106,6 +109,9 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that a script's constants state."""
     constants = _constants(entries.source)
     settings: dict[str, KnobValue] = {name: constants[name.upper()] for name in SETTINGS if name.upper() in constants}
+    precisions = {theirs: ours for ours, theirs in DTYPES.items()}
+    if "reduce_dtype" in settings:
+        settings["reduce_dtype"] = precisions[str(settings["reduce_dtype"])]
     if "pp_schedule" in settings:
         settings["pp_schedule"] = {theirs: ours for ours, theirs in SCHEDULES.items()}[str(settings["pp_schedule"])]
     if not isinstance(size := settings.get("reshard_after_forward", True), bool):
@@ -116,6 +122,7 @@ def read(entries: Entries) -> ParsedConfig:
     if shape.get("rope_scaling") is not None:
         shape["rope_scaling"] = RopeScaling(**shape["rope_scaling"])
     workload = {name: constants[name.upper()] for name in WORKLOAD if name.upper() in constants}
+    workload["precision"] = precisions[workload["precision"]]
     if "EXPERTS" in constants:
         moe = {name: constants[name.upper()] for name in EXPERTS if name.upper() in constants}
         shape["moe"] = MoEShape(**moe)
@@ -173,13 +180,14 @@ def conditions(plan: Plan) -> frozenset[str]:
     """Names of the conditions that hold for a plan; they select blocks and lines of the script."""
     layout, knobs, workload = plan.candidate.layout, plan.candidate.knobs, plan.workload
     fsdp = layout.fsdp_ranks > 1 or layout.tp > 1 or (layout.pp > 1 and layout.dp_replicate > 1) or knobs.offload == "all"
+    mixed = layout.ep > 1 or (layout.tp > 1 and (plan.model.moe is not None or not knobs.sequence_parallel))
     units = fsdp and plan.candidate.options.layers_per_unit > 1
     gathers = layout.cp > 1 and plan.candidate.options.cp_attention == "flex"
     known = {
         "pp": layout.pp > 1, "tp": layout.tp > 1, "cp": layout.cp > 1, "gathers": gathers, "ring": layout.cp > 1 and not gathers,
         "fsdp": fsdp, "ddp": not fsdp and layout.dp_replicate > 1, "meshes": fsdp or layout.pp > 1,
-        "more_meshes": layout.cp > 1, "hsdp": fsdp and layout.dp_replicate > 1, "mixed": fsdp and layout.tp * layout.ep > 1,
-        "once": layout.pp * layout.tp * layout.ep == 1 and workload.precision != "fp16",
+        "hsdp": fsdp and layout.dp_replicate > 1, "mixed": mixed,
+        "once": layout.pp == 1 and not mixed and workload.precision != "fp16",
         "sequence_parallel": knobs.sequence_parallel, "virtual": layout.pp > 1 and knobs.pp_virtual_stages > 1,
         "loss_parallel": knobs.loss_parallel, "within": knobs.loss_parallel or (layout.cp > 1 and not gathers),
         "fp32": workload.precision == "fp32", "fp16": workload.precision == "fp16", "sgd": workload.optimizer == "sgd",
@@ -187,8 +195,9 @@ def conditions(plan: Plan) -> frozenset[str]:
         "gpipe": knobs.pp_schedule == "gpipe", "qkv_bias": plan.model.qkv_bias,
         "zeros": plan.model.qkv_bias or plan.model.moe is not None,
         "fills": plan.model.tied_embeddings or (plan.model.moe is not None and plan.model.moe.router_balance_bias),
-        "accumulates": plan.accumulation > 1 and (fsdp or layout.dp_replicate > 1), "compile": knobs.compile,
-        "units": units, "compiles_first": knobs.compile and (not fsdp or units),
+        "accumulates": plan.accumulation > 1 and knobs.no_sync and (fsdp or layout.dp_replicate > 1), "compile": knobs.compile,
+        "single": layout.pp == 1 and plan.accumulation == 1, "units": units, "sharded": fsdp and not units,
+        "compiles_first": knobs.compile and (not fsdp or units),
         "lora": workload.train == "lora", "tied": plan.model.tied_embeddings, "qk_norm": plan.model.qk_norm,
         "rope_scaling": plan.model.rope_scaling is not None, "cuda": plan.cluster.device.kind == "cuda", "feed_forward": True,
         "async": plan.candidate.options.checkpoint != "sync",
@@ -218,10 +227,10 @@ def _expert_conditions(plan: Plan) -> dict[str, bool]:
     return {
         "moe": True, "ep": layout.ep > 1, "apart": layout.ep * layout.tp > 1,
         "rescaled": layout.ep * layout.tp > 1 and plan.workload.train == "full",
-        "more_meshes": layout.cp * layout.ep * layout.tp > 1,
         "grouped": plan.candidate.options.grouped_gemm,
-        "balance": balance, "shared_sequences": shared_sequences, "dealt": layout.ep > 1 or shared_sequences,
-        "dense_first": moe.first_dense_layers > 0, "shared": moe.shared_experts > 0,
+        "balance": balance, "shared_sequences": shared_sequences,
+        "dense_first": moe.first_dense_layers > 0,
+        "listed": moe.first_dense_layers > 0 or plan.candidate.options.layers_per_unit > 1, "shared": moe.shared_experts > 0,
         "feed_forward": moe.shared_experts + moe.first_dense_layers > 0, "groups": moe.router_groups > 1,
         "balance_bias": moe.router_balance_bias, "chooses": moe.router_balance_bias or moe.router_groups > 1,
         "sigmoid": moe.router_score == "sigmoid", "normalised": moe.router_normalised,
@@ -251,22 +260,32 @@ def _values(plan: Plan) -> dict[str, Any]:
     if knobs.reshard_after_forward == "subgroup":
         values["reshard_after_forward"] = knobs.reshard_group_size
     values["pp_schedule"] = SCHEDULES.get(knobs.pp_schedule, "Interleaved1F1B" if knobs.pp_virtual_stages > 1 else "1F1B")
+    values["reduce_dtype"], workload["precision"] = DTYPES[knobs.reduce_dtype], DTYPES[plan.workload.precision]
     run = {"learning_rate": usual.learning_rate, "weight_decay": WEIGHT_DECAY, "clip_norm": usual.clip_norm}
     run |= {"lora_alpha": usual.lora_alpha, "seed": usual.seed}
     own = {
         "global_batch": plan.workload.global_batch,
         "accumulation": plan.accumulation,
         "mesh": _mesh(plan),
+        "expert_mesh": _expert_mesh(plan),
         "pp_layers": plan.stage_layers,
     }
     return {"model": plan.model.name, **shape, **workload, **run, **values, **own}
 
 
 def _mesh(plan: Plan) -> dict[str, int]:
-    """Sizes of the mesh axes, slowest links first; context ranks shard parameters as well."""
+    """Sizes of the mesh axes, slowest links first."""
     layout, fsdp = plan.candidate.layout, "fsdp" in conditions(plan)
-    axes = {"pp": layout.pp, "dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard * layout.cp, "tp": layout.tp}
+    axes = {name: getattr(layout, name) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
     return {name: size for name, size in axes.items() if size > 1 or (fsdp and name == "dp_shard")}
+
+
+def _expert_mesh(plan: Plan) -> dict[str, int]:
+    """Sizes of the axes of the experts' mesh: ``experts`` are ranks that hold shards of the same ones."""
+    layout = plan.candidate.layout
+    experts = layout.dp_shard * layout.cp * layout.tp // layout.ep
+    axes = {"pp": layout.pp, "dp_replicate": layout.dp_replicate, "experts": experts, "ep": layout.ep}
+    return {name: size for name, size in axes.items() if size > 1 or name == "experts"}
 
 
 def _plan_text(plan: Plan, values: Mapping[str, Any], used: set[str], reasons: Mapping[str, str]) -> str:

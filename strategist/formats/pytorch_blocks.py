@@ -15,12 +15,12 @@ from functools import cache
 
 from strategist.paths import data_dir
 
-WIDTH = 120
+WIDTH = 132
 FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "model": (
         "A decoder like Llama's (arXiv 2302.13971), whole or a pipeline stage of it.",
         {
-            "dtypes": "", "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe",
+            "loss_scale": "fp16", "attention": "", "feed_forward": "feed_forward", "experts": "moe", "router": "moe",
             "decoder": "",
         },
     ),
@@ -32,7 +32,7 @@ FILES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train": (
         "Trains the model of model.py with the parallelism of plan.py; train.sh starts it.",
         {
-            "meshes": "more_meshes", "tensor_parallel": "tp", "expert_parallel": "dealt", "context_parallel": "cp", "lora": "lora",
+            "tensor_parallel": "tp", "expert_parallel": "apart", "context_parallel": "gathers", "lora": "lora",
             "recompute": "selective", "build": "", "loss": "pp", "pipeline": "pp",
             "optimizer": "", "step": "", "main": "",
         },

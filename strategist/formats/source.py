@@ -224,10 +224,11 @@ _SETTING = re.compile(r"(\w[\w.]*)=(.*)", re.DOTALL)
 def _commands(text: str, path: str) -> tuple[list[shell.Command], dict[int, dict[str, Entry]]]:
     """The commands of a script that count, and by line the flags of the others.
 
-    Of several commands that start the same program, only the last counts, because a plan describes one training.
+    Of several commands that start the same program, only the last counts, because a plan describes one training. ``cd`` starts
+    none.
     """
     try:
-        every = list(shell.commands(text))
+        every = [command for command in shell.commands(text) if command.words[0].text != "cd"]
     except RecursionError:
         raise FileError(path, "is nested too deeply; name another file") from None
     programs = [shell.program(command) for command in every]

@@ -17,6 +17,7 @@ START_COMMANDS = {"slurm": ("sbatch",), "hosts": ("bash",)}
 
 KINDS_OF_OPTION = {
     "image": CONTAINERS, "volumes": CONTAINERS, "secrets": CONTAINERS, "resources": CONTAINERS,
+    "node_labels": CONTAINERS, "arguments": tuple(kind for kind in JOBS if kind != "raycluster"),
     "hosts": ("hosts",), "remote_shell": ("hosts",),
     "slurm": ("slurm",),
 }  # fmt: skip

@@ -20,7 +20,14 @@ RESERVED_VOLUMES = ("plan", "memory", "work")
 NOTHING: Texts = MappingProxyType({})
 
 _NAME, _VARIABLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
-_RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}", re.ASCII)
+_DEVICE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}", re.ASCII)
+"""Resources that plugins of Kubernetes add, such as network adapters; also names of labels."""
+
+_STANDARD = re.compile(r"cpu|memory|ephemeral-storage|hugepages-[0-9]{1,4}[KMG]i")
+_QUANTITY = re.compile(r"[1-9][0-9]{0,8}([kMGT]i?)?", re.ASCII)
+_LABEL = re.compile(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+"""Values of labels, and their names without a prefix."""
+
 _SECRET = re.compile(rf"{_NAME.pattern}/[\w.-]{{1,253}}", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,254}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,252}", re.ASCII)
@@ -37,12 +44,14 @@ class JobOptions:
     volumes: claims of Kubernetes, with the folder where each is mounted.
     environment: variables of the command.
     secrets: variables whose value is in a Secret of Kubernetes, with its name and key, as in ``hub/token``.
-    resources: what a node's container gets beside GPUs, such as network adapters, with how many.
+    resources: what a node's container gets beside GPUs, such as memory and network adapters, with how much.
+    node_labels: labels of the nodes that ranks may run on, with their values.
     files: of the user's, shipped with the exported ones: a training script, a model's code.
     workdir: the folder on each node in which the command runs; the exported files are copied into it.
     hosts: names, separated by commas, each with its address behind ``=`` where that is another.
     remote_shell: how a command gets to a host: words with {host} and {command}.
     slurm: more options of sbatch, as words of a shell.
+    arguments: further arguments of the exported start script, as words of a shell.
     """
 
     image: str = ""
@@ -50,11 +59,13 @@ class JobOptions:
     environment: Texts = field(default_factory=dict)
     secrets: Texts = field(default_factory=dict)
     resources: Texts = field(default_factory=dict)
+    node_labels: Texts = field(default_factory=dict)
     files: tuple[File, ...] = ()
     workdir: str = ""
     hosts: str = ""
     remote_shell: str = SSH
     slurm: str = ""
+    arguments: str = ""
 
     def __post_init__(self) -> None:
         if self.image and not _IMAGE.fullmatch(self.image):
@@ -76,32 +87,42 @@ class JobOptions:
             if name in self.environment:
                 raise InputError(f"--secret {name}={place}", "is set by --env, too", "leave one of the two out")
         for name, count in self.resources.items():
-            if not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[1-9][0-9]{0,3}", count, re.ASCII):
-                law = "is not a resource of Kubernetes and its count"
-                raise InputError(f"--resource {name}={count}", law, "write e.g. --resource vpc.amazonaws.com/efa=32")
+            if not (_DEVICE.fullmatch(name) or _STANDARD.fullmatch(name)) or not _QUANTITY.fullmatch(count):
+                law = "is not a resource of Kubernetes and its quantity"
+                do = "write e.g. --resource vpc.amazonaws.com/efa=32 or --resource memory=900Gi"
+                raise InputError(f"--resource {name}={count}", law, do)
+        for name, value in self.node_labels.items():
+            if not (_DEVICE.fullmatch(name) or _LABEL.fullmatch(name)) or not _LABEL.fullmatch(value):
+                do = "write e.g. --node-label nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"
+                raise InputError(f"--node-label {name}={value}", "is not a label and its value", do)
         for file in self.files:
             if not _FILE.fullmatch(file.name):
                 law = "has a name with other characters than letters, digits, dots, dashes and underscores"
                 raise InputError(f"--file {file.name!r}", law, "name it otherwise")
         check_name("--workdir", self.workdir)
-        _words("--slurm", self.slurm)
+        if odd := next((word for word in self.slurm_words if not word.startswith("-")), ""):
+            do = "write e.g. --slurm='--partition=gpu --time=60'"
+            raise InputError(f"--slurm {self.slurm}", f"{odd} is not an option", do)
+        _words("--arguments", self.arguments)
 
     @property
     def slurm_words(self) -> tuple[str, ...]:
         """Further options of sbatch."""
         return _words("--slurm", self.slurm)
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Resources that are devices of plugins."""
+        return tuple(name for name in self.resources if not _STANDARD.fullmatch(name))
+
 
 def _words(option: str, text: str) -> tuple[str, ...]:
     """Words of a shell command, without line breaks."""
     check_name(option, text)
     try:
-        words = tuple(shlex.split(text))
+        return tuple(shlex.split(text))
     except ValueError as error:
         raise InputError(f"{option} {text}", f"cannot be parsed: {error}", "write words as for a shell") from None
-    if odd := next((word for word in words if not word.startswith("-")), ""):
-        raise InputError(f"{option} {text}", f"{odd} is not an option", f"write e.g. {option}='--partition=gpu --time=60'")
-    return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +143,7 @@ class Job:
 
 
 def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
-    """The job of an exported plan, with the user's files.
+    """The job of an exported plan, with the user's files and arguments.
 
     Raises:
         InputError: a file has the name of an exported one.
@@ -130,9 +151,10 @@ def job(plan: Plan, written: ExportedFiles, options: JobOptions) -> Job:
     own = {file.name for file in written.files}
     if twice := next((file.name for file in options.files if file.name in own), ""):
         raise InputError(f"--file {twice}", "is the name of an exported file", "name it otherwise")
+    command = (*written.command, *_words("--arguments", options.arguments))
     return Job(
         name=f"strategist-{re.sub('[^a-z0-9]', '-', plan.id.lower())}",
-        written=replace(written, files=(*written.files, *options.files)),
+        written=replace(written, files=(*written.files, *options.files), command=command),
         nodes=plan.cluster.nodes, devices_per_node=plan.cluster.gpus_per_node,
         kind=plan.cluster.device.kind, restarts=plan.candidate.options.max_restarts, options=options,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from strategist.launch.kubernetes import (
     files_as_config_map,
     granted,
     metadata,
+    placement,
     plan_volume,
     variables,
 )
@@ -82,7 +83,7 @@ def entrypoint(job: Job) -> str:
 
 def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
     """A head node that runs no ranks, and a worker per node. Workers of a plan for CPUs declare their number; Ray counts GPUs
-    itself.
+    itself, on the head also those that an image of CUDA shows to a container without a limit.
     """
     started = {} if job.kind == "cuda" else {"num-cpus": str(job.devices_per_node)}
     workers = {
@@ -90,7 +91,7 @@ def _cluster_spec(job: Job, *, carries: bool) -> Manifest:
         "template": {"spec": _pod(job, "ray-worker", carries=carries, ranks=True)},
     }  # fmt: skip
     head = {
-        "rayStartParams": {"num-cpus": "0"},
+        "rayStartParams": {"num-cpus": "0", "num-gpus": "0"},
         "template": {"spec": _pod(job, "ray-head", carries=carries, ranks=False)},
     }
     return {"headGroupSpec": head, "workerGroupSpecs": [workers]}
@@ -107,4 +108,4 @@ def _pod(job: Job, name: str, *, carries: bool, ranks: bool) -> Manifest:
     if ranks:
         container |= granted(job)
     volumes = [*([plan_volume(job), WORK_VOLUME] if carries else []), MEMORY_VOLUME, *claims(job)]
-    return {"containers": [container], "volumes": volumes}
+    return {**(placement(job) if ranks else {}), "containers": [container], "volumes": volumes}

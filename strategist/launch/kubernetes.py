@@ -60,8 +60,9 @@ def _job(job: Job) -> list[Manifest]:
 
 
 def _job_set(job: Job) -> list[Manifest]:
+    """A JobSet: when a node fails, all of them start again together, because ranks cannot rejoin those that are left."""
     pod = _pod(job, f"{job.name}-node-0-0.{job.name}", "$JOB_COMPLETION_INDEX")
-    template = {"spec": {**_indexed(job), "template": {"spec": pod}}}
+    template = {"spec": {**_indexed(job), "backoffLimit": 0, "template": {"spec": pod}}}
     spec = {
         "network": {"enableDNSHostnames": True, "subdomain": job.name},
         "failurePolicy": {"maxRestarts": job.restarts},
@@ -71,13 +72,14 @@ def _job_set(job: Job) -> list[Manifest]:
 
 
 def _pytorch_job(job: Job) -> list[Manifest]:
-    """A PyTorchJob; its operator sets the master's address."""
+    """A PyTorchJob; its operator sets the master's address. When it fails, pods that still run would keep their GPUs."""
     pod = {"spec": _pod(job, "$MASTER_ADDR", "$RANK", policy=None)}
     policy = "OnFailure" if job.restarts else "Never"
     replicas = {"Master": {"replicas": 1, "restartPolicy": policy, "template": pod}}
     if job.nodes > 1:
         replicas["Worker"] = {"replicas": job.nodes - 1, "restartPolicy": policy, "template": pod}
-    spec = {"runPolicy": {"backoffLimit": job.restarts}, "pytorchReplicaSpecs": replicas}
+    run_policy = {"backoffLimit": job.restarts, "cleanPodPolicy": "Running"}
+    spec = {"runPolicy": run_policy, "pytorchReplicaSpecs": replicas}
     return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata(job), "spec": spec}]
 
 
@@ -92,7 +94,7 @@ def _train_job(job: Job) -> list[Manifest]:
     if "resources" in container:
         trainer["resourcesPerNode"] = container["resources"]
     patched = {key: container[key] for key in ("volumeMounts", "securityContext") if key in container}
-    pod_patch = {"volumes": pod["volumes"], "containers": [{"name": "node", **patched}]}
+    pod_patch = {**placement(job), "volumes": pod["volumes"], "containers": [{"name": "node", **patched}]}
     node_patch = {"name": "node", "template": {"spec": {"template": {"spec": pod_patch}}}}
     patch = {"manager": "strategist.dev/export", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node_patch]}}}}
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "runtimePatches": [patch]}
@@ -130,7 +132,14 @@ def _pod(job: Job, master: str, number: str, policy: str | None = "Never") -> Ma
     }
     container |= granted(job)
     volumes = [plan_volume(job), MEMORY_VOLUME, WORK_VOLUME, *claims(job)]
-    return {**({"restartPolicy": policy} if policy else {}), "containers": [container], "volumes": volumes}
+    return {**({"restartPolicy": policy} if policy else {}), **placement(job), "containers": [container], "volumes": volumes}
+
+
+def placement(job: Job) -> Manifest:
+    """Which nodes a pod of ranks may run on; nodes with GPUs are often tainted by the name of the resource."""
+    tainted = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}] if job.kind == "cuda" else []
+    labels = dict(job.options.node_labels)
+    return {**({"nodeSelector": labels} if labels else {}), **({"tolerations": tainted} if tainted else {})}
 
 
 def variables(job: Job) -> list[Manifest]:
@@ -153,9 +162,8 @@ def _script(job: Job, master: str, number: str) -> str:
 
 def granted(job: Job) -> Manifest:
     """Resource limits of a node's container. Adapters for RDMA need locked memory."""
-    resources = job.options.resources
-    limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **resources}
-    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if resources else {}
+    limits = {**({GPU: str(job.devices_per_node)} if job.kind == "cuda" else {}), **job.options.resources}
+    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if job.options.adapters else {}
     return {**({"resources": {"limits": limits}} if limits else {}), **pinned}
 
 

@@ -14,10 +14,11 @@ def files(job: Job) -> tuple[File, ...]:
     """The script, for ``sbatch`` in the folder of the exported files, which all nodes share.
 
     The job gets whole nodes, with all cores and all memory: by default a task would get one core. Ranks meet at the address by
-    which Slurm reaches the first node, because on many systems a node's own name resolves to its loopback.
+    which Slurm reaches the first node, because on many systems a node's own name resolves to its loopback. A requeued job adds to
+    its log, which otherwise would lose what the node that failed wrote.
     """
     wanted = [f"--job-name={job.name}", f"--nodes={job.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
-    wanted += ["--requeue", "--output=%x-%j.log"]
+    wanted += ["--requeue", "--output=%x-%j.log", "--open-mode=append"]
     if job.kind == "cuda":
         wanted.append(f"--gpus-per-node={job.devices_per_node}")
     on_node = f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(job.written.command)} " + '"$@"'

@@ -34,7 +34,7 @@ def test_every_command_is_completed(completed) -> None:
 
 
 def test_options_of_commands_and_subcommands_are_completed(completed) -> None:
-    assert completed("plan", "--node") == {"--node-failures"}
+    assert completed("plan", "--node") == {"--node-failures", "--node-label"}
     assert {"--diff", "--json"} <= completed("cards", "lint", "--")
 
 

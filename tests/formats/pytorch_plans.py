@@ -89,19 +89,22 @@ CASES: dict[str, Case] = {
     ),
     "cp, gathered in order": ({"cp": 2}, {"recompute": "full", "micro_batch": 4}, {**GATHERED, "cp_load_balance": "none"}),
     "pp x cp, ring": ({"pp": 2, "cp": 2}, PIPELINE, RING),
-    "cp x tp, ring": ({"cp": 2, "tp": 2}, {**BOTH, "recompute": "selective", "micro_batch": 4}, RING),
+    "cp x tp, ring": ({"cp": 2, "tp": 2}, {**BOTH, "recompute": "selective", "micro_batch": 8}, RING),
     "cp x replicas, ring": (
         {"cp": 2, "dp_replicate": 2}, {"recompute": "full", "micro_batch": 2}, {**RING, "cp_rotate": "alltoall"},
     ),
-    "experts": ({"dp_shard": 4}, {"recompute": "selective"}, {"grouped_gemm": True, "token_alignment": 8}, EXPERTS),
+    "experts": (
+        {"dp_shard": 4}, {"recompute": "selective", "saved_operations": "every_second_matmul+attention"},
+        {"grouped_gemm": True, "token_alignment": 8}, EXPERTS,
+    ),
     "replicated experts": ({"dp_replicate": 2}, {}, {"grouped_gemm": True}, {"model": MIXTRAL}),
-    "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {}, EXPERTS),
-    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"no_sync": True}, {"grouped_gemm": True}, EXPERTS | ADAMW),
+    "ep": ({"dp_shard": 4, "ep": 2}, {"recompute": "full"}, {"optimizer_kernel": "fused"}, EXPERTS | ADAMW),
+    "ep, all ranks": ({"dp_shard": 4, "ep": 4}, {"no_sync": True}, {"grouped_gemm": True}, EXPERTS),
     "replicas x cp x ep": ({"dp_replicate": 2, "cp": 2, "ep": 2}, {"micro_batch": 2}, GATHERED, EXPERTS),
     "tp x ep": (
         {"dp_shard": 2, "tp": 2, "ep": 2}, {"sequence_parallel": True, "recompute": "full", "micro_batch": 2}, {}, EXPERTS,
     ),
-    "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, {"model": QWEN_MOE}),
+    "tp with experts": ({"tp": 2}, {"micro_batch": 4}, {}, {"model": QWEN_MOE} | ADAMW),
     "pp x ep": ({"pp": 2, "dp_shard": 2, "ep": 2}, PIPELINE, {}, EXPERTS),
     "ep, selective": (
         {"dp_shard": 4, "ep": 2}, {"recompute": "selective", "saved_operations": "matmul+attention+collectives"}, {},
@@ -110,7 +113,7 @@ CASES: dict[str, Case] = {
     "lora x fsdp": ({"dp_shard": 2}, {"recompute": "selective"}, {}, LORA | ADAMW),
     "lora x ddp": ({"dp_replicate": 2}, {}, {}, LORA),
     "lora x pp x cp": ({"pp": 2, "cp": 2}, {**PIPELINE, "micro_batch": 2}, GATHERED, LORA),
-    "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | EXPERTS),
+    "lora x ep": ({"dp_shard": 2, "ep": 2}, {"micro_batch": 2}, {}, LORA | {"model": STEERED}),
     "lora x experts": ({"dp_shard": 2}, {"micro_batch": 2}, {}, LORA | {"model": MIXTRAL}),
     "compiled ddp": ({"dp_replicate": 2}, {"compile": True, "micro_batch": 2}, FULLGRAPH),
     "compiled fsdp": ({"dp_shard": 2}, {"compile": True, "recompute": "full", "micro_batch": 2}, FULLGRAPH),
@@ -118,7 +121,9 @@ CASES: dict[str, Case] = {
     "compiled tp": ({"tp": 2}, {"compile": True, "micro_batch": 2, **BOTH}, FULLGRAPH),
     "compiled experts": ({"dp_shard": 2}, {"compile": True, "micro_batch": 2}, {}, EXPERTS),
     "fp16 ddp": ({"dp_replicate": 2}, {}, {}, {"precision": "fp16"}),
-    "fp16 fsdp": ({"dp_shard": 2}, {"recompute": "full"}, {"optimizer_kernel": "for_loop"}, {"precision": "fp16"}),
+    "fp16 fsdp": (
+        {"dp_shard": 2}, {"recompute": "full", "micro_batch": 4}, {"optimizer_kernel": "for_loop"}, {"precision": "fp16"},
+    ),
     "fp16 tp": ({"tp": 2}, {"micro_batch": 4, **BOTH}, {}, {"precision": "fp16"}),
     "fp16 interleaved": (
         {"pp": 2}, {**PIPELINE, "pp_schedule": "interleaved_1f1b", "pp_virtual_stages": 2}, {}, {"precision": "fp16"},

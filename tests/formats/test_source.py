@@ -71,6 +71,7 @@ torchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --lr $LR --swiglu
         ("if [ $X ]; then run --tp 8 --a 1; else run --tp 4 --a 1; fi", {"tp": "${condition:+4}", "a": "1"}),
         ("A=(--tp 8)\nif [ $X ]; then A+=(--bf16 --tp 4); fi\nrun ${A[@]}", {"tp": MAYBE.format(4), "bf16": MAYBE.format(True)}),
         ("run --tp $(nproc) $(cat args)", {"tp": "$(nproc)", "$(cat args)": "$(cat args)"}),
+        ('cd -- "$(dirname "$0")"\nrun --tp 8', {"tp": "8"}),
     ],
 )  # fmt: skip
 def test_scripts_are_parsed_like_a_shell_does(script: str, expected: dict[str, object]) -> None:

@@ -37,7 +37,7 @@ GIVEN = "a value; with $signs"
 """A variable that every job passes to its ranks."""
 
 PASS_ON = ("bash", "hosts", "slurm")
-"""Kinds of jobs with arguments."""
+"""Kinds whose start takes arguments; those of the others are written into the job."""
 
 
 @cache
@@ -96,6 +96,7 @@ class Start:
             return replace(found, files=(*found.files, *own))
         options = JobOptions(
             image="none:1", environment={"GIVEN": self.given},
+            arguments="" if self.kind in PASS_ON else shlex.join(self.arguments),
             files=tuple(File(name=name, text="pass\n") for name in found.user_files),
             hosts=self.nodes.hosts, remote_shell=self.nodes.remote_shell,
             workdir=str(self.folder / "work") if self.kind == "rayjob" else "",
@@ -126,7 +127,7 @@ class Start:
             lacking = {file.name for file in written.files if not file.name.endswith((".sbatch", "job.yaml"))} - set(note["files"])
             assert self.kind not in ("bash", "hosts", "slurm") or not lacking, lacking
             assert self.kind == "bash" or "train.sh" in note["files"]
-            assert self.kind not in PASS_ON or set(self.arguments) <= set(note["arguments"]), note
+            assert set(self.arguments) <= set(note["arguments"]), note
             by_node.setdefault(rank // self.each, set()).add(note["host"])
             if "PROBE_GLOO" in self.environment:
                 assert note["sum"] == world * (world - 1) // 2, note
@@ -141,9 +142,10 @@ class Start:
 
 
 def bash(start: Start, written: ExportedFiles) -> None:
-    """Runs the start script on a node."""
-    words = start.nodes.nodes[0].command(*written.command, *start.arguments)
-    run_in_parallel([words], {**start.environment, "PROBE": str(start.notes)}, start.exported)
+    """Runs the start script on a node, from another folder."""
+    *command, script = written.command
+    words = start.nodes.nodes[0].command(*command, f"{start.exported.name}/{script}", *start.arguments)
+    run_in_parallel([words], {**start.environment, "PROBE": str(start.notes)}, start.folder)
 
 
 def hosts(start: Start, written: ExportedFiles) -> None:

@@ -61,7 +61,9 @@ def test_a_cluster_has_a_worker_for_each_node_of_the_plan() -> None:
                 volume["name"] for volume in pod["volumes"]
             }
         assert "resources" not in spec["headGroupSpec"]["template"]["spec"]["containers"][0]
-        assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
+        assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0", "num-gpus": "0"}
+        assert "tolerations" in workers["template"]["spec"]
+        assert "tolerations" not in spec["headGroupSpec"]["template"]["spec"]
 
 
 def test_a_cpu_plan_limits_the_cpus_of_ray_workers() -> None:

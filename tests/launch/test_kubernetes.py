@@ -23,7 +23,8 @@ MORE: dict[str, Any] = {
     "volumes": {"datasets": "/data"},
     "environment": {"HF_HOME": "/data/hf"},
     "secrets": {"HF_TOKEN": "hub/token"},
-    "resources": {"rdma/hca_shared_devices_a": "8"},
+    "resources": {"rdma/hca_shared_devices_a": "8", "memory": "900Gi"},
+    "node_labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
 }
 IMAGE = "pytorch/pytorch:2.13.0-cuda12.8-cudnn9-runtime"
 
@@ -115,6 +116,24 @@ def test_fabric_adapters_are_requested_with_locked_memory(kind: str, large: Plan
     text = manifest(large, kind, **MORE)
     assert "rdma/hca_shared_devices_a: '8'" in text or 'rdma/hca_shared_devices_a: "8"' in text
     assert find(list(yaml.safe_load_all(text))[-1], "add") == ["IPC_LOCK"]
+    assert not find(list(yaml.safe_load_all(manifest(large, kind, resources={"memory": "900Gi"})))[-1], "add")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "rayjob"])
+def test_ranks_run_on_the_nodes_that_have_the_label_though_these_are_tainted(kind: str, large: Plan) -> None:
+    last = list(yaml.safe_load_all(manifest(large, kind, **MORE)))[-1]
+    assert find(last, "tolerations") == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert str(last).count("{'nvidia.com/gpu.product': 'NVIDIA-H100-80GB-HBM3'}") == str(last).count("tolerations") > 0
+
+
+def test_a_failed_job_starts_all_nodes_again_or_frees_them(large: Plan) -> None:
+    """Ranks cannot join those of other nodes that go on; the operator of PyTorchJob leaves pods that run unless the job says so."""
+    again = replace(large, candidate=replace(large.candidate, options=replace(large.candidate.options, max_restarts=3)))
+    policies = {kind: list(yaml.safe_load_all(manifest(again, kind)))[-1]["spec"] for kind in ("job", "jobset", "pytorchjob")}
+    assert policies["job"]["backoffLimit"] == 3 * large.cluster.nodes
+    assert policies["jobset"]["failurePolicy"] == {"maxRestarts": 3}
+    assert policies["jobset"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 0
+    assert policies["pytorchjob"]["runPolicy"] == {"backoffLimit": 3, "cleanPodPolicy": "Running"}
 
 
 def test_a_preempted_node_does_not_count_as_a_failure(large: Plan) -> None:
@@ -134,6 +153,8 @@ def test_a_preempted_node_does_not_count_as_a_failure(large: Plan) -> None:
         ({"environment": {"A": "1"}, "secrets": {"A": "b/c"}}, "is set by --env, too"),
         ({"resources": {"efa": "1"}}, "--resource efa=1: is not a resource"),
         ({"resources": {"rdma/hca": "many"}}, "--resource rdma/hca=many: is not a resource"),
+        ({"node_labels": {"pool": "a b"}}, "--node-label pool=a b: is not a label and its value"),
+        ({"arguments": "--steps '1"}, "--arguments --steps '1: cannot be parsed"),
     ],
 )
 def test_an_invalid_claim_or_variable_is_refused(more: dict[str, Any], words: str, large: Plan) -> None:

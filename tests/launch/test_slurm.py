@@ -53,6 +53,7 @@ def test_slurm_accepts_the_batch_script(slurm: SlurmCluster, tmp_path: Path) -> 
     plan = price_candidate(asked, Candidate(layout=Layout(dp_shard=16), knobs=Knobs()), deck=deck())
     text = with_job(plan, write(plan, {}), "slurm", JobOptions(slurm="--partition=all --time=60")).files[-1].text
     assert "#SBATCH --gpus-per-node=8\n" in text
+    assert "#SBATCH --open-mode=append\n" in text  # a requeued job keeps the log of its first run
     assert "#SBATCH --partition=all\n#SBATCH --time=60\n" in text
     (tmp_path / "job.sbatch").write_text(text.replace("#SBATCH --gpus-per-node=8\n", ""))  # the test's nodes have no GPUs
     environment = {**os.environ, **slurm.environment}

@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import distribute_tensor
 
-from model import DTYPES
 from plan import LAYERS, PRECISION, SEED
 
 HUGGING_FACE = {  # each word of a parameter's name, as it is called there
@@ -25,24 +24,22 @@ HUGGING_FACE = {  # each word of a parameter's name, as it is called there
 def draw_weights(parameters):
     """First values that depend on SEED and a parameter's name, not on the layout: all plans begin with the same model."""
     for name, parameter in parameters.items():
-        sizes, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-        piece, window = parameter.to_local(), [slice(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         deviation = 0.02 * (2 * LAYERS) ** -0.5 if name.endswith(("output.weight", "down.weight")) else 0.02  # as in GPT-2
         if parameter.dim() == 1:
             parameter.fill_(1.0)
         else:
-            draw(piece, window, parameter.shape[1], deviation, f"{SEED}/{name}")
+            whole = torch.empty(parameter.shape, device=parameter.device)
+            draw(whole, deviation, f"{SEED}/{name}")
+            parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None))
 
 
-def draw(piece, window, columns, deviation, name):
-    """Fills a window of a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
-    rows, place = max(1, 2**18 // columns), window[0]
-    for block in range(place.start // rows, -(-place.stop // rows)):
+def draw(matrix, deviation, name):
+    """Fills a matrix with normal values, block of rows by block of rows, each block from a seed of its own."""
+    rows, columns = max(1, 2**18 // matrix.shape[1]), matrix.shape[1]
+    for block, part in enumerate(matrix.split(rows)):
         digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
-        generator = torch.Generator(piece.device).manual_seed(int.from_bytes(digest, "big") >> 1)
-        values = torch.empty(rows, columns, device=piece.device).normal_(std=deviation, generator=generator)
-        first, last = max(place.start, block * rows), min(place.stop, (block + 1) * rows)
-        piece[first - place.start : last - place.start] = values[first - block * rows : last - block * rows, window[1]]
+        generator = torch.Generator(part.device).manual_seed(int.from_bytes(digest, "big") >> 1)
+        part.copy_(torch.empty(rows, columns, device=part.device).normal_(std=deviation, generator=generator)[: len(part)])
 
 
 def hugging_face_state(parameters):
@@ -54,12 +51,12 @@ def hugging_face_state(parameters):
 @torch.no_grad()
 def export_weights(folder, parameters, begun_with):
     """Writes a folder of Hugging Face's in the type of computing, with the tokenizer of the one that the training began with."""
-    state = {name: values.to(DTYPES[PRECISION]) for name, values in hugging_face_state(parameters).items()}
+    state = {name: values.to(getattr(torch, PRECISION)) for name, values in hugging_face_state(parameters).items()}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True, enable_consolidation=True))
     if dist.get_rank() == 0:
         shutil.rmtree(Path(folder, "sharded"))
         source = Path(begun_with or Path(__file__).parent)
-        config = {**json.loads((source / "config.json").read_text()), "dtype": str(DTYPES[PRECISION]).removeprefix("torch.")}
+        config = {**json.loads((source / "config.json").read_text()), "dtype": PRECISION}
         Path(folder, "config.json").write_text(json.dumps(config, indent=2))
         for pattern in ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json"):
             for path in source.glob(pattern):
@@ -75,10 +72,8 @@ def state_of(parameters, optimizer, counts):
 
 
 def save(folder, keep, state):
-    """Writes a checkpoint into a folder of its own, which gets its name when it is whole; the newest ``keep`` stay."""
-    final = folder / f"step-{int(state['training.counts'][0]):08}"
-    dcp.save(state, checkpoint_id=f"{final}.partial")
+    """Writes a checkpoint, which is whole once torch has written its .metadata; the newest ``keep`` stay."""
+    dcp.save(state, checkpoint_id=folder / f"step-{int(state['training.counts'][0]):08}")
     if dist.get_rank() == 0:
-        Path(f"{final}.partial").rename(final)
-        for old in sorted(folder.glob("step-????????"))[:-keep]:
-            shutil.rmtree(old)
+        for old in sorted(folder.glob("step-*/.metadata"))[:-keep]:
+            shutil.rmtree(old.parent)

@@ -6,8 +6,6 @@ from torch import nn
 
 from plan import FFN_SIZE, HEADS, HEAD_SIZE, HIDDEN_SIZE, KV_HEADS, LAYERS, NORM_EPSILON, ROPE_THETA, VOCAB_SIZE
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 def rotate(x):
     """``x`` [B, T, heads, HEAD_SIZE] with pairs (i, i + HEAD_SIZE / 2) rotated by angles of their positions (arXiv 2104.09864)."""

@@ -14,7 +14,7 @@ VOCAB_SIZE = 512
 ROPE_THETA = 10000.0
 NORM_EPSILON = 1e-05
 SEQ_LEN = 128
-PRECISION = "fp32"
+PRECISION = "float32"
 LEARNING_RATE = 0.001
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
@@ -23,10 +23,9 @@ TP = 2
 MICRO_BATCH = 8
 RESHARD_AFTER_FORWARD = False  # FSDP-002: All links are equal, so a subgroup holds more memory and saves little traffic.
 RESHARD_ROOT = False
-REDUCE_DTYPE = "fp32"
+REDUCE_DTYPE = "float32"
 CHECKPOINT_INTERVAL = 1000
 GLOBAL_BATCH = 16
-ACCUMULATION = 1
 MESH = {'dp_shard': 2, 'tp': 2}
 
 # What the code of the other files does; for other values plan and export again.

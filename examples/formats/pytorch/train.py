@@ -18,26 +18,24 @@ from torch.distributed.tensor.parallel import (
 
 from checkpoint import draw_weights, export_weights, hugging_face_state, save, state_of
 from data import open_tokens, sample
-from model import DTYPES, Decoder
+from model import Decoder
 from plan import (
-    ACCUMULATION, CHECKPOINT_INTERVAL, CLIP_NORM, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PRECISION,
-    REDUCE_DTYPE, RESHARD_AFTER_FORWARD, RESHARD_ROOT, SEQ_LEN, TP, WEIGHT_DECAY,
+    CHECKPOINT_INTERVAL, CLIP_NORM, GLOBAL_BATCH, LEARNING_RATE, MESH, MICRO_BATCH, PRECISION, REDUCE_DTYPE,
+    RESHARD_AFTER_FORWARD, RESHARD_ROOT, SEQ_LEN, TP, WEIGHT_DECAY,
 )
 
 
 def apply_tensor_parallel(part, mesh):
     """Matrices in pairs, the first cut by columns, the second by rows (arXiv 1909.08053)."""
     between = Shard(1)  # activations between the pairs are cut by tokens (arXiv 2205.05198)
-    styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between)}
+    styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between), "norm": SequenceParallel()}
     styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
-    styles["norm"] = SequenceParallel()
     parallelize_module(part, mesh, styles)
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     for layer in part.layers.values():
-        styles = {"attention": whole, "attention.output": RowwiseParallel(output_layouts=between)}
-        styles |= {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
-        styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
-        styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
+        columns = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
+        styles = {"attention": whole, "feed_forward": whole, **{name: ColwiseParallel() for name in columns}}
+        styles |= {name: RowwiseParallel(output_layouts=between) for name in ("attention.output", "feed_forward.down")}
         styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         parallelize_module(layer, mesh, styles)
 
@@ -47,7 +45,8 @@ def build(meshes, device):
     with torch.device("meta"):
         part = Decoder()
     apply_tensor_parallel(part, meshes["tp"])
-    how = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
+    policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
+    how = {"mesh": meshes["dp_shard"], "mp_policy": policy}
     for layer in part.layers.values():
         fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
     fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
@@ -55,12 +54,7 @@ def build(meshes, device):
 
 
 def make_optimizer(parameters):
-    """Over the parameters that are trained; those on different meshes cannot share a kernel, so they are groups."""
-    by_mesh = {}
-    for parameter in parameters.values():
-        by_mesh.setdefault(parameter.device_mesh, []).append(parameter)
-    groups = [{"params": members} for members in by_mesh.values()]
-    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
     for parameter in parameters.values():  # states from the beginning on, so that a checkpoint can be read into them
         moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
         optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
@@ -68,27 +62,21 @@ def make_optimizer(parameters):
 
 
 def train_step(model, optimizer, tokens, targets):
-    """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
-    total = torch.zeros((), device=tokens.device)
-    pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
-    for micro_batch, target in pairs:
-        loss = F.cross_entropy(model(micro_batch).flatten(0, 1).float(), target.flatten(0, 1)) / ACCUMULATION
-        loss.backward()
-        total += loss.detach().to_local()
-    gradients = [[parameter.grad for parameter in group["params"]] for group in optimizer.param_groups]
-    norm = torch.linalg.vector_norm(torch.stack([torch.nn.utils.get_total_norm(part).full_tensor() for part in gradients]))
+    """A pass, and an update by its gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten(0, 1))
+    loss.backward()
+    total = loss.detach().to_local()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM).full_tensor()
     dist.all_reduce(total)
     loss, norm = total.item() / dist.get_world_size(), norm.item()
     if not math.isfinite(loss + norm):
         raise SystemExit(f"training diverged: loss {loss}, gradient norm {norm}")
-    for part in gradients:
-        torch._foreach_mul_(part, min(1.0, CLIP_NORM / (norm + 1e-6)))
     optimizer.step()
     optimizer.zero_grad()
     return loss, norm
 
 
-def arguments():
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
     parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
@@ -99,11 +87,7 @@ def arguments():
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
-    return parser.parse_args()
-
-
-def main():
-    options = arguments()
+    options = parser.parse_args()
     device = torch.device("cpu")
     dist.init_process_group("gloo")
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
@@ -114,10 +98,11 @@ def main():
         dcp.load(hugging_face_state(parameters), storage_reader=dcp.HuggingFaceStorageReader(options.weights))
     optimizer = make_optimizer(parameters)
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    if begin := max(options.save.glob("step-????????") if options.save else (), default=options.resume):
+    whole = options.save.glob("step-*/.metadata") if options.save else ()
+    if begin := max((path.parent for path in whole), default=options.resume):
         dcp.load(state_of(parameters, optimizer, counts), checkpoint_id=begin)
     tokens = open_tokens(options.data, options.data_type) if options.data else None
-    own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
+    own = MICRO_BATCH  # samples of this rank in a step
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
         first = int(counts[1]) + dist.get_rank() // TP * own % GLOBAL_BATCH

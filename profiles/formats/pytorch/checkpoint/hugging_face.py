@@ -63,12 +63,12 @@ def export_weights(folder, parameters, begun_with):
     # if: not lora
     """Writes a folder of Hugging Face's in the type of computing, with the tokenizer of the one that the training began with."""
     # end: not lora
-    state = {name: values.to(DTYPES[PRECISION]) for name, values in hugging_face_state(parameters).items()}
+    state = {name: values.to(getattr(torch, PRECISION)) for name, values in hugging_face_state(parameters).items()}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True, enable_consolidation=True))
     if dist.get_rank() == 0:
         shutil.rmtree(Path(folder, "sharded"))
         source = Path(begun_with or Path(__file__).parent)
-        config = {**json.loads((source / "config.json").read_text()), "dtype": str(DTYPES[PRECISION]).removeprefix("torch.")}
+        config = {**json.loads((source / "config.json").read_text()), "dtype": PRECISION}
         Path(folder, "config.json").write_text(json.dumps(config, indent=2))
         for pattern in ("tokenizer*", "special_tokens_map.json", "vocab*", "merges.txt", "generation_config.json"):
             for path in source.glob(pattern):

@@ -25,15 +25,13 @@ def save(folder, keep, state, group):
 # if: not async
 def save(folder, keep, state):
 # end: not async
-    """Writes a checkpoint into a folder of its own, which gets its name when it is whole; the newest ``keep`` stay."""
-    final = folder / f"step-{int(state['training.counts'][0]):08}"
+    """Writes a checkpoint, which is whole once torch has written its .metadata; the newest ``keep`` stay."""
     # if: async
-    dcp.save(state, checkpoint_id=f"{final}.partial", process_group=group)
+    dcp.save(state, checkpoint_id=folder / f"step-{int(state['training.counts'][0]):08}", process_group=group)
     # end: async
     # if: not async
-    dcp.save(state, checkpoint_id=f"{final}.partial")
+    dcp.save(state, checkpoint_id=folder / f"step-{int(state['training.counts'][0]):08}")
     # end: not async
     if dist.get_rank() == 0:
-        Path(f"{final}.partial").rename(final)
-        for old in sorted(folder.glob("step-????????"))[:-keep]:
-            shutil.rmtree(old)
+        for old in sorted(folder.glob("step-*/.metadata"))[:-keep]:
+            shutil.rmtree(old.parent)

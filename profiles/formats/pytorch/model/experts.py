@@ -14,13 +14,15 @@ class Experts(nn.Module):
 
     def forward(self, rows, counts):
         """``rows`` [M, HIDDEN_SIZE] of the first expert, the second, ...; ``counts`` of each."""
+        # if: not ep
         weights = (self.gate, self.up, self.down)
+        # end: not ep
         # if: ep
-        weights = (weight.to_local() for weight in weights)
+        weights = (weight.to_local() for weight in (self.gate, self.up, self.down))
         # end: ep
         # if: grouped
         # if: not fsdp
-        rows, *weights = (part.to(DTYPES[PRECISION]) for part in (rows, *weights))
+        rows, *weights = (part.to(getattr(torch, PRECISION)) for part in (rows, *weights))
         # end: not fsdp
         gate, up, down = (weight.transpose(1, 2) for weight in weights)
         padded = (counts.clamp(min=1) + TOKEN_ALIGNMENT - 1) // TOKEN_ALIGNMENT * TOKEN_ALIGNMENT  # zero rows between

@@ -54,12 +54,11 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x):
         tokens = x.flatten(0, 1)
-        scores = self.router(tokens).float().unflatten(0, x.shape[:2])
         # if: sigmoid
-        scores = scores.sigmoid()
+        scores = self.router(tokens).float().sigmoid().unflatten(0, x.shape[:2])
         # end: sigmoid
         # if: not sigmoid
-        scores = scores.softmax(-1)
+        scores = self.router(tokens).float().softmax(-1).unflatten(0, x.shape[:2])
         # end: not sigmoid
         # if: balance_bias
         choice = scores + self.balance_bias.to(x.device)
@@ -121,7 +120,9 @@ class MixtureOfExperts(nn.Module):
         likely = (scores / scores.sum(-1, keepdim=True)).mean(1)
         return (visits * EXPERTS / (EXPERTS_PER_TOKEN * SEQ_LEN) * likely).sum(-1).mean()
     # end: balance
+# if: listed
 
 
 def mixtures(part):
-    return [module for module in part.modules() if isinstance(module, MixtureOfExperts)]
+    return [layer.feed_forward for layer in part.layers.values() if isinstance(layer.feed_forward, MixtureOfExperts)]
+# end: listed

@@ -1,7 +1,9 @@
+from functools import partial
+
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 
 # if: pp
@@ -25,30 +27,44 @@ def build(device):
     # if: tp
     apply_tensor_parallel(part, meshes["tp"])
     # end: tp
-    # if: dealt
-    apply_expert_parallel(part, meshes)
-    # end: dealt
-    # if: cp
+    # if: ep
+    apply_expert_parallel(part, expert_mesh(device)["ep"])
+    # end: ep
+    # if: shared_sequences
+    # if: listed
+    for mixture in mixtures(part):
+    # end: listed
+    # if: not listed
+    for mixture in [layer.feed_forward for layer in part.layers.values()]:
+    # end: not listed
+        mixture.sequence_groups = [meshes[name].get_group() for name in ("cp", "tp") if name in MESH]
+    # end: shared_sequences
+    # if: gathers
     apply_context_parallel(part, meshes["cp"], device)
-    # end: cp
+    # end: gathers
     # if: lora
     apply_lora(part)
     # end: lora
     # if: recompute
-    # if: selective
+    # if: every_second_matmul
     again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": selective}
-    # end: selective
+    # end: every_second_matmul
+    # if: selective and not every_second_matmul
+    kept = partial(create_selective_checkpoint_contexts, SAVED)
+    again = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": kept}
+    # end: selective and not every_second_matmul
     # if: not selective
     again = {"use_reentrant": False, "preserve_rng_state": False}
     # end: not selective
+    # end: recompute
     # if: every_second_layer
     for layer in [layer for index, layer in part.layers.items() if int(index) % 2 == 0]:
-    # end: every_second_layer
-    # if: not every_second_layer
-    for layer in part.layers.values():
-    # end: not every_second_layer
         layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
-    # end: recompute
+    # end: every_second_layer
+    # if: recompute and not every_second_layer and not sharded
+    for layer in part.layers.values():
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
+    # end: recompute and not every_second_layer and not sharded
     # if: compiles_first
     for layer in part.layers.values():
         # if: not moe
@@ -59,12 +75,19 @@ def build(device):
         # end: moe
     # end: compiles_first
     # if: fsdp
-    # if: hsdp
-    how = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
-    # end: hsdp
-    # if: not hsdp
-    how = {"mesh": meshes["dp_shard"], "mp_policy": MixedPrecisionPolicy(DTYPES[PRECISION], DTYPES[REDUCE_DTYPE])}
-    # end: not hsdp
+    policy = MixedPrecisionPolicy(getattr(torch, PRECISION), getattr(torch, REDUCE_DTYPE))
+    # if: hsdp and not cp
+    how = {"mesh": meshes["dp_replicate", "dp_shard"], "mp_policy": policy}
+    # end: hsdp and not cp
+    # if: hsdp and cp
+    how = {"mesh": meshes["dp_replicate", "shards"], "mp_policy": policy}
+    # end: hsdp and cp
+    # if: cp and not hsdp
+    how = {"mesh": meshes["shards"], "mp_policy": policy}
+    # end: cp and not hsdp
+    # if: not hsdp and not cp
+    how = {"mesh": meshes["dp_shard"], "mp_policy": policy}
+    # end: not hsdp and not cp
     # if: offload and cuda
     how["offload_policy"] = CPUOffloadPolicy(pin_memory=PIN_MEMORY)
     # end: offload and cuda
@@ -72,18 +95,31 @@ def build(device):
     how["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     # end: offload and not cuda
     # if: apart
-    own = {**how, "mesh": meshes["experts"], "shard_placement_fn": lambda parameter: Shard(1)}  # a part of each expert
-    for mixture in mixtures(part):
-        fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # if: hsdp
+    own = {**how, "mesh": expert_mesh(device)["dp_replicate", "experts"], "shard_placement_fn": lambda parameter: Shard(1)}
+    # end: hsdp
+    # if: not hsdp
+    own = {**how, "mesh": expert_mesh(device)["experts"], "shard_placement_fn": lambda parameter: Shard(1)}
+    # end: not hsdp
     # end: apart
+    # if: apart and listed
+    for mixture in mixtures(part):  # each rank holds a part of each of its experts
+        fully_shard(mixture.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)
+    # end: apart and listed
     # if: not units
     for layer in part.layers.values():
+        # if: recompute and not every_second_layer
+        layer.forward = lambda x, forward=layer.forward: checkpoint(forward, x, **again)  # again in backward (arXiv 1604.06174)
+        # end: recompute and not every_second_layer
         # if: compile and not moe
         layer.compile(fullgraph=FULLGRAPH)
         # end: compile and not moe
         # if: compile and moe
         layer.attention.compile(fullgraph=FULLGRAPH)  # the number of rows of an expert is not known to a graph
         # end: compile and moe
+        # if: apart and not listed
+        fully_shard(layer.feed_forward.experts, **own, reshard_after_forward=RESHARD_AFTER_FORWARD)  # a part of each expert
+        # end: apart and not listed
         fully_shard(layer, **how, reshard_after_forward=RESHARD_AFTER_FORWARD)
     # end: not units
     # if: units
@@ -94,7 +130,7 @@ def build(device):
     fully_shard(part, **how, reshard_after_forward=RESHARD_ROOT)  # embedding, last norm and head (FSDP2, arXiv 2304.11277)
     # end: fsdp
     # if: not fsdp and not lora and not fp32
-    part.forward = torch.autocast(device.type, dtype=DTYPES[PRECISION])(part.forward)
+    part.forward = torch.autocast(device.type, dtype=getattr(torch, PRECISION))(part.forward)
     # end: not fsdp and not lora and not fp32
     # if: offload
     device = "cpu"  # from which FSDP2 takes each layer as it is used
@@ -106,7 +142,12 @@ def build(device):
     part.head.weight = part.embedding.weight
     # end: tied
     # if: balance_bias
+    # if: listed
     for mixture in mixtures(part):
+    # end: listed
+    # if: not listed
+    for mixture in [layer.feed_forward for layer in part.layers.values()]:
+    # end: not listed
         mixture.balance_bias.zero_()
     # end: balance_bias
     # if: fills

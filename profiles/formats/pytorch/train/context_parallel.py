@@ -12,7 +12,6 @@ def slices_of_context(device):
     return [torch.cat((slices[rank], slices[-1 - rank])) for rank in range(CP)]
 
 
-# if: gathers
 # if: cuda
 FLEX_ATTENTION = torch.compile(flex_attention, dynamic=False)
 
@@ -46,15 +45,10 @@ class GatheredAttention:
         # end: not cuda
 
 
-# end: gathers
 def apply_context_parallel(part, mesh, device):
     """Each rank has slices of every sequence."""
     slices = slices_of_context(device)
-    # if: gathers
     attend = GatheredAttention(slices, mesh)
-    # end: gathers
     for layer in part.layers.values():
         layer.attention.positions = slices[mesh.get_local_rank()]
-        # if: gathers
         layer.attention.attend = attend
-        # end: gathers

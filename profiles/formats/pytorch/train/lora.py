@@ -19,9 +19,14 @@ class Adapted(nn.Module):
 
 def apply_lora(part):
     """Freezes the model in the type of computing, and adapts the linears of attention and feed-forwards."""
+    # if: balance_bias
     for parameter in part.parameters():
         parameter.requires_grad_(False)
-        parameter.data = parameter.data.to(DTYPES[PRECISION])
+        parameter.data = parameter.data.to(getattr(torch, PRECISION))
+    # end: balance_bias
+    # if: not balance_bias
+    part.requires_grad_(False).to(getattr(torch, PRECISION))
+    # end: not balance_bias
     # if: feed_forward
     for block in [module for module in part.modules() if isinstance(module, Attention | FeedForward)]:
     # end: feed_forward

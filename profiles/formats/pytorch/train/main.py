@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 
-def arguments():
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10, help="steps of the whole training (default %(default)s)")
     parser.add_argument("--data", type=Path, help="token ids: .bin, .npy, or a folder of Dataset.save_to_disk (default: synthetic)")
@@ -27,11 +27,7 @@ def arguments():
     parser.add_argument("--save-every", type=int, default=CHECKPOINT_INTERVAL, help="steps between them (default %(default)s)")
     parser.add_argument("--keep", type=int, default=2, help="number of the newest that stay (default %(default)s)")
     parser.add_argument("--resume", help="begin with this checkpoint, of any plan of this model, where --save has none")
-    return parser.parse_args()
-
-
-def main():
-    options = arguments()
+    options = parser.parse_args()
     # if: cuda
     device = torch.device("cuda", dist.get_node_local_rank())
     torch.cuda.set_device(device)
@@ -49,12 +45,12 @@ def main():
     # if: ring
     set_rotate_method(CP_ROTATE)
     # end: ring
-    # if: more_meshes
-    meshes = make_meshes(device)
-    # end: more_meshes
-    # if: meshes and not more_meshes
+    # if: meshes
     meshes = dist.init_device_mesh(device.type, tuple(MESH.values()), mesh_dim_names=tuple(MESH))
-    # end: meshes and not more_meshes
+    # end: meshes
+    # if: cp
+    meshes["dp_shard", "cp"]._flatten("shards")  # context ranks hold shards of parameters, too
+    # end: cp
     # if: pp
     parts, schedule = make_stages(meshes, device)
     parameters = {name: parameter for part in parts for name, parameter in part.named_parameters()}
@@ -83,7 +79,8 @@ def main():
     # end: not pp
     # end: balance_bias
     counts = torch.zeros(2, dtype=torch.int64)  # steps and samples so far
-    if begin := max(options.save.glob("step-????????") if options.save else (), default=options.resume):
+    whole = options.save.glob("step-*/.metadata") if options.save else ()
+    if begin := max((path.parent for path in whole), default=options.resume):
         # if: fp16
         state = state_of(parameters, optimizer, counts)
         if "training.loss_scale" not in dcp.FileSystemReader(begin).read_metadata().state_dict_metadata:
@@ -111,10 +108,25 @@ def main():
     # if: async and not pinned
     stager = BlockingAsyncStager()
     # end: async and not pinned
+    # if: single
+    own = MICRO_BATCH  # samples of this rank in a step
+    # end: single
+    # if: not single
     own = MICRO_BATCH * ACCUMULATION  # samples of this rank in a step
+    # end: not single
     # if: gathers
     positions = slices_of_context(device)[meshes["cp"].get_local_rank()]
     # end: gathers
+    # if: ring
+    positions = torch.arange(SEQ_LEN, device=device)
+    # if: pp
+    for layer in [layer for part in parts for layer in part.layers.values()]:
+    # end: pp
+    # if: not pp
+    for layer in model.layers.values():
+    # end: not pp
+        layer.attention.positions = positions
+    # end: ring
     for step in range(int(counts[0]), options.steps):
         started = time.perf_counter()
         # if: cp and tp
@@ -137,8 +149,8 @@ def main():
         inputs, targets = rows[:, :-1][:, positions], rows[:, 1:][:, positions]
         # end: gathers
         # if: ring
-        inputs, targets = rows[:, :-1].clone(), rows[:, 1:].clone()  # torch cuts them in place
-        cut = {"buffers": [inputs, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {inputs, targets}}
+        inputs, targets = rows[:, :-1].clone(), rows[:, 1:].clone()  # torch cuts them in place, with positions
+        cut = {"buffers": [inputs, targets, positions], "buffer_seq_dims": [1, 1, 0], "no_restore_buffers": {inputs, targets}}
         # end: ring
         # if: ring and loss_parallel
         with context_parallel(meshes["cp"], **cut), loss_parallel():
@@ -186,8 +198,7 @@ def main():
         if options.save and ((step + 1) % options.save_every == 0 or step + 1 == options.steps):
             # if: async
             saving.result()
-            state = stager.stage(state_of(parameters, optimizer, counts))
-            saving = writer.submit(save, options.save, options.keep, state, group)
+            saving = writer.submit(save, options.save, options.keep, stager.stage(state_of(parameters, optimizer, counts)), group)
     saving.result()
             # end: async
             # if: not async

@@ -3,13 +3,19 @@ from collections import Counter
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-# if: saves_matmuls
-MATMULS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default}
-# if: moe
-MATMULS |= {torch.ops.aten._grouped_mm.default}
-# end: moe
-# end: saves_matmuls
-SAVED = {
+# if: every_second_matmul
+MATMULS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default]
+# end: every_second_matmul
+# if: every_second_matmul and moe
+MATMULS += [torch.ops.aten._grouped_mm.default]
+# end: every_second_matmul and moe
+SAVED = [  # operations whose outputs are kept; all else is computed again (arXiv 2205.05198)
+    # if: saves_matmuls and not every_second_matmul
+    torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default,
+    # end: saves_matmuls and not every_second_matmul
+    # if: saves_matmuls and not every_second_matmul and moe
+    torch.ops.aten._grouped_mm.default,
+    # end: saves_matmuls and not every_second_matmul and moe
     # if: cuda
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -28,20 +34,12 @@ SAVED = {
     # if: moe
     torch.ops.aten.topk.default,  # the choice of experts
     # end: moe
-}
+]
+# if: every_second_matmul
 
 
 def selective():
-    # if: not saves_matmuls
-    """Contexts in which the outputs of SAVED are kept, and all else is computed again (arXiv 2205.05198)."""
-    return create_selective_checkpoint_contexts([*SAVED])
-    # end: not saves_matmuls
-    # if: saves_matmuls and not every_second_matmul
-    """Contexts in which the outputs of SAVED and MATMULS are kept, and all else is computed again (arXiv 2205.05198)."""
-    return create_selective_checkpoint_contexts([*SAVED, *MATMULS])
-    # end: saves_matmuls and not every_second_matmul
-    # if: every_second_matmul
-    """Contexts in which the outputs of SAVED and of every second matmul are kept, and all else is computed again."""
+    """Contexts in which the outputs of SAVED and of every second matmul are kept."""
     matmuls = Counter()
 
     def policy(context, operation, *args, **kwargs):
@@ -50,4 +48,4 @@ def selective():
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
-    # end: every_second_matmul
+# end: every_second_matmul

@@ -17,22 +17,38 @@ def train_step(schedule, optimizer, tokens, targets):
 # end: pp
 # if: not pp
 def train_step(model, optimizer, tokens, targets):
+    # if: single
+    """A pass, and an update by its gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
+    loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten(0, 1))
+    # if: fp16
+    (loss * LossScale.value()).backward()
+    # end: fp16
+    # if: not fp16
+    loss.backward()
+    # end: not fp16
+    # if: loss_parallel
+    total = loss.detach().to_local()
+    # end: loss_parallel
+    # if: not loss_parallel
+    total = loss.detach()
+    # end: not loss_parallel
+    # end: single
+    # if: not single
     """Passes of all micro-batches, and an update by their gradient, clipped to CLIP_NORM; the mean loss, and the norm before."""
     total = torch.zeros((), device=tokens.device)
-    pairs = zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)
     # if: accumulates
-    for index, (micro_batch, target) in enumerate(pairs):
+    for index, (micro_batch, target) in enumerate(zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True)):
     # end: accumulates
     # if: not accumulates
-    for micro_batch, target in pairs:
+    for micro_batch, target in zip(tokens.split(MICRO_BATCH), targets.split(MICRO_BATCH), strict=True):
     # end: not accumulates
         # if: fsdp and accumulates
-        sync = index == ACCUMULATION - 1 or not NO_SYNC
-        model.set_requires_gradient_sync(sync)
-        model.set_reshard_after_backward(sync or RESHARD_AFTER_FORWARD is not False)
+        last = index == ACCUMULATION - 1
+        model.set_requires_gradient_sync(last)
+        model.set_reshard_after_backward(last or RESHARD_AFTER_FORWARD is not False)
         # end: fsdp and accumulates
         # if: ddp and accumulates
-        model.require_backward_grad_sync = index == ACCUMULATION - 1 or not NO_SYNC
+        model.require_backward_grad_sync = index == ACCUMULATION - 1
         # end: ddp and accumulates
         loss = F.cross_entropy(model(micro_batch).flatten(0, 1).float(), target.flatten(0, 1)) / ACCUMULATION
         # if: fp16
@@ -47,6 +63,7 @@ def train_step(model, optimizer, tokens, targets):
         # if: not loss_parallel
         total += loss.detach()
         # end: not loss_parallel
+    # end: not single
 # end: not pp
     # if: once and fsdp
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM).full_tensor()

@@ -17,16 +17,18 @@ def apply_tensor_parallel(part, mesh):
     # if: not sequence_parallel
     between = Replicate()
     # end: not sequence_parallel
+    # if: sequence_parallel
+    styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between), "norm": SequenceParallel()}
+    # end: sequence_parallel
+    # if: not sequence_parallel
     styles = {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between)}
+    # end: not sequence_parallel
     # if: loss_parallel
     styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
     # end: loss_parallel
     # if: not loss_parallel
     styles["head"] = ColwiseParallel(input_layouts=between, output_layouts=Replicate())
     # end: not loss_parallel
-    # if: sequence_parallel
-    styles["norm"] = SequenceParallel()
-    # end: sequence_parallel
     # if: pp
     parallelize_module(part, mesh, {name: style for name, style in styles.items() if getattr(part, name) is not None})
     # end: pp
@@ -35,8 +37,15 @@ def apply_tensor_parallel(part, mesh):
     # end: not pp
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     for layer in part.layers.values():
+        # if: moe
         styles = {"attention": whole, "attention.output": RowwiseParallel(output_layouts=between)}
         styles |= {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+        # end: moe
+        # if: not moe
+        columns = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
+        styles = {"attention": whole, "feed_forward": whole, **{name: ColwiseParallel() for name in columns}}
+        styles |= {name: RowwiseParallel(output_layouts=between) for name in ("attention.output", "feed_forward.down")}
+        # end: not moe
         # if: qk_norm
         heads = SequenceParallel(sequence_dim=2, use_local_output=True)  # each rank's heads, with the same weights
         styles |= {"attention.query_norm": heads, "attention.key_norm": heads}
@@ -56,10 +65,6 @@ def apply_tensor_parallel(part, mesh):
             styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
             styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
         # end: dense_first
-        # if: not moe
-        styles |= {"feed_forward": whole, "feed_forward.down": RowwiseParallel(output_layouts=between)}
-        styles |= {"feed_forward.gate": ColwiseParallel(), "feed_forward.up": ColwiseParallel()}
-        # end: not moe
         # if: sequence_parallel
         styles |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
         # end: sequence_parallel
