@@ -60,7 +60,8 @@ def test_tables_say_what_the_page_draws() -> None:
 def test_a_study_shows_its_trials_and_what_had_influence(tmp_path: Path) -> None:
     report = api.study_report(tuned(tmp_path / "study", 4))
     text = look(study_charts(report), 80)
-    (best,) = (trial for trial in report.trials if trial.best)
+    best = report.study.best_trial
+    assert best is not None
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
-    assert "Influence" not in look(study_charts(replace(report, trials=(), influences=())))
+    assert "Influence" not in look(study_charts(replace(report, study=replace(report.study, trials=(), best=None), influences=())))
