@@ -175,8 +175,6 @@ def _factor(name: str, value: float | tuple[float, float]) -> str:
 def _evidence(evidence: Sequence[PolicyEvidence]) -> RenderableType:
     if not evidence:
         return Text("no pair of trials differed in nothing but what a card asks for, so nothing was confirmed or contradicted")
-    return bullets(f"{item.card}/{item.policy}: {_count(item)}" for item in evidence)
-
-
-def _count(item: PolicyEvidence) -> str:
-    return f"pairs of trials for it: {item.confirmed}, against it: {item.contradicted}"
+    return bullets(
+        f"{item.card}/{item.policy}: pairs of trials for it: {item.confirmed}, against it: {item.contradicted}" for item in evidence
+    )
