@@ -4,14 +4,14 @@ import json
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from strategist.contract import codec
 from strategist.contract.checkpoint import STOP_FILE
-from strategist.contract.measurement import Outcome, RankRecord
-from strategist.contract.rank_observation import Moment, Traffic
+from strategist.contract.measurement import Outcome, ProfiledStep, RankRecord
+from strategist.contract.rank_observation import Traffic
 
 MAX_REMARKS = 5
 """Number of latest remarks in the record."""
@@ -49,17 +49,9 @@ class Figures:
     grad_norms: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
     peak_memory_bytes: int | None = None
-    profiled_step_seconds: float | None = None
-    communication_seconds: float | None = None
-    exposed_communication_seconds: float | None = None
-    exposed_seconds_by_axis: dict[str, float] | None = None
-    pipeline_waits: tuple[float, ...] | None = None
-    shortest_transfer_seconds: float | None = None
-    compute_seconds: float | None = None
-    time: dict[str, float] | None = None
+    profiled: ProfiledStep = field(default_factory=ProfiledStep)
     traffic: tuple[Traffic, ...] = ()
     peak_reserved_bytes: int | None = None
-    peak_moment: Moment | None = None
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -114,7 +106,8 @@ class Recorder:
             self._ended = True
 
     def _record(self, outcome: Outcome, message: str) -> RankRecord:
-        seen: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in vars(self.figures).items()
-        }
+        values = dict(vars(self.figures))
+        profiled = values.pop("profiled")
+        seen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        seen |= {each.name: getattr(profiled, each.name) for each in fields(ProfiledStep)}
         return RankRecord(rank=self.rank, outcome=outcome, phase=self.phase, message=message, plan_id=self.plan_id, **seen)

@@ -14,8 +14,7 @@ from strategist.agent.problem import RefusedError
 from strategist.agent.schema import Arguments, text
 from strategist.agent.session import AgentSession
 from strategist.agent.shared_arguments import Cards, Language, OwnCards, decks
-from strategist.agent.tool import tool
-from strategist.contract.diagnostic import Diagnostic
+from strategist.agent.tool import Finding, finding, tool
 from strategist.contract.evidence import PolicyEvidence
 from strategist.files.yaml_file import MAX_BYTES
 
@@ -99,18 +98,6 @@ class LintAnswer:
     findings: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LintFinding:
-    """A finding; ``code`` has a page in the reference. ``file`` is empty if the card was given as text."""
-
-    code: str
-    level: str
-    file: str
-    line: int | None
-    message: str
-    do: str
-
-
 class ListArguments(Cards, Language):
     module: Annotated[str, text("Module of cards.", "fsdp2")] = ""
 
@@ -139,7 +126,10 @@ def list_cards(session: AgentSession, arguments: ListArguments) -> PagedAnswer[C
     for card in deck.cards:
         modules[card.module] = modules.get(card.module, 0) + 1
     chosen = [card for card in deck.cards if arguments.module in ("", card.module)]
-    return PagedAnswer(head=CardsAnswer(cards=len(deck.cards), modules=modules), items=tuple(map(_listed, chosen)))
+    items = tuple(
+        ListedCard(id=card.id, module=card.module, title=str(card.title or card.intent), acts=card.acts) for card in chosen
+    )
+    return PagedAnswer(head=CardsAnswer(cards=len(deck.cards), modules=modules), items=items)
 
 
 @tool({"query": "recompute when memory is short"})
@@ -171,7 +161,7 @@ def read_card(session: AgentSession, arguments: ReadArguments) -> PagedAnswer[Ca
 
 
 @tool({"text": "StrategyCard:\n  id: TP-101\n  module: tp\n  intent: Nothing yet.\n"})
-def lint_card(session: AgentSession, arguments: LintArguments) -> PagedAnswer[LintAnswer, LintFinding]:
+def lint_card(session: AgentSession, arguments: LintArguments) -> PagedAnswer[LintAnswer, Finding]:
     """What is wrong with a card: give its YAML as text, or its file or folder in the workspace. Its examples are not run."""
     if bool(arguments.text) == bool(arguments.path):
         raise RefusedError("invalid_arguments", "one of text and path is needed", "give the card's YAML, or its path")
@@ -179,15 +169,11 @@ def lint_card(session: AgentSession, arguments: LintArguments) -> PagedAnswer[Li
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "card.yaml"
             path.write_bytes(arguments.text.encode("utf-8", "replace")[: MAX_BYTES + 1])
-            items = tuple(_linted(item, "") for item in api.lint([path]))
+            items = tuple(map(finding, api.lint([path])))
     else:
         path = session.workspace.inside(arguments.path)
-        items = tuple(_linted(item, session.workspace.show(item.path)) for item in api.lint([path]))
+        items = tuple(finding(item, session.workspace.show(item.path)) for item in api.lint([path]))
     return PagedAnswer(head=LintAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)
-
-
-def _linted(item: Diagnostic, file: str) -> LintFinding:
-    return LintFinding(code=item.code, level=item.level.value, file=file, line=item.line, message=item.message, do=item.do)
 
 
 def _deck(session: AgentSession, arguments: Cards) -> api.Deck:
@@ -199,10 +185,6 @@ def _deck(session: AgentSession, arguments: Cards) -> api.Deck:
 def shipped_evidence() -> tuple[PolicyEvidence, ...]:
     """Evidence of shipped measurements on shipped cards; takes seconds to compute."""
     return api.evidence().evidence
-
-
-def _listed(card: api.Card) -> ListedCard:
-    return ListedCard(id=card.id, module=card.module, title=str(card.title or card.intent), acts=card.acts)
 
 
 def _policies(card: api.Card) -> Iterator[PolicySummary]:

@@ -3,7 +3,7 @@
 import csv
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +23,7 @@ from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.request import Request
 from strategist.contract.settings import with_settings
+from strategist.contract.study import ImportResult
 from strategist.errors import FileError, InputError
 from strategist.units import GIB, show_bytes, show_seconds
 
@@ -95,15 +96,6 @@ class ShownProposal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordAnswer:
-    """Trials ``imported`` into the study, and ``duplicates`` that it had already. Items: evidence for cards."""
-
-    study: str
-    imported: int
-    duplicates: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class CardEvidence:
     """Pairs of trials for and against a policy."""
 
@@ -133,7 +125,7 @@ def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[Adv
 
 
 @tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
-def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedAnswer[RecordAnswer, CardEvidence]:
+def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedAnswer[ImportResult, CardEvidence]:
     """Takes what was measured into a study of the workspace: a plan with its figures, or a file of measured candidates. Says what
     the study's trials now say of cards."""
     study, request = session.workspace.inside(arguments.study), None
@@ -150,7 +142,7 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
                 raise (InputError.parsed(error.message, "correct it") if error.path == str(table) else error) from None
     else:
         result = api.import_trials(session.workspace.inside(arguments.file), study)
-    head = RecordAnswer(study=session.workspace.show(study), imported=result.imported, duplicates=result.duplicates)
+    head = replace(result, study=session.workspace.show(study))
     heard = api.evidence(studies=[study]).evidence
     items = tuple(
         CardEvidence(

@@ -11,7 +11,7 @@ from strategist.agent.plan_summary import ShownPlan, rounded, shown
 from strategist.agent.problem import RefusedError
 from strategist.agent.schema import Arguments, OneOf, text
 from strategist.agent.session import AgentSession
-from strategist.agent.tool import tool
+from strategist.agent.tool import Finding, finding, tool
 from strategist.contract import codec
 from strategist.contract.knobs import KnobValue
 from strategist.contract.request import Request
@@ -42,17 +42,6 @@ class ShownChange:
     text: str
     cards: tuple[str, ...]
     changes_convergence: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One finding of a file."""
-
-    code: str
-    level: str
-    message: str
-    do: str
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,10 +134,6 @@ def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswe
         plan=None if review.plan is None else shown(review.plan),
         best=None if review.best is None else shown(review.best),
     )  # fmt: skip
-    findings = tuple(
-        Finding(code=item.code, level=item.level.value, message=item.message, do=item.do, line=item.line)
-        for item in review.findings
-    )
     changes = tuple(
         ShownChange(
             setting=item.setting, value=item.value, speedup=rounded(item.speedup), fits=item.fits, text=item.text,
@@ -156,7 +141,7 @@ def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswe
         )
         for item in review.changes
     )  # fmt: skip
-    return PagedAnswer(head=head, items=(*findings, *changes))
+    return PagedAnswer(head=head, items=(*map(finding, review.findings), *changes))
 
 
 @tool({"plan": "58698c070e9c", "format": "pytorch", "folder": "train"}, changes=True)
@@ -168,8 +153,10 @@ def export(session: AgentSession, arguments: ExportArguments) -> PagedAnswer[Exp
         **shared_arguments.decks(session, arguments),
     )  # fmt: skip
     files = tuple(session.workspace.show(path) for path in api.write_files(written, folder))
-    items = tuple(Finding(code=item.code, level=item.level.value, message=item.message, do=item.do) for item in written.findings)
-    return PagedAnswer(head=ExportAnswer(format=arguments.format, files=files, command=written.command), items=items)
+    return PagedAnswer(
+        head=ExportAnswer(format=arguments.format, files=files, command=written.command),
+        items=tuple(map(finding, written.findings)),
+    )
 
 
 @tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)

@@ -9,7 +9,7 @@ from strategist.agent.plan_summary import rounded
 from strategist.agent.schema import Arguments
 from strategist.agent.session import AgentSession
 from strategist.agent.shared_arguments import WaitArguments
-from strategist.agent.tool import tool
+from strategist.agent.tool import Finding, finding, tool
 from strategist.units import GIB
 
 NEEDS_NETWORK = ("ports", "port-taken")
@@ -39,16 +39,6 @@ class DiagnosisAnswer:
     findings: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineFinding:
-    """What is wrong with the machine or the installation, and what to do."""
-
-    code: str
-    level: str
-    message: str
-    do: str
-
-
 class NoArguments(Arguments):
     pass
 
@@ -70,11 +60,7 @@ def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnsw
 
 
 @tool({}, long=True)
-def diagnose(session: AgentSession, arguments: WaitArguments) -> PagedAnswer[DiagnosisAnswer, MachineFinding]:
+def diagnose(session: AgentSession, arguments: WaitArguments) -> PagedAnswer[DiagnosisAnswer, Finding]:
     """What is wrong with this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
-    items = tuple(
-        MachineFinding(code=item.code, level=item.level.value, message=item.message, do=item.do)
-        for item in api.doctor(session.workspace.root)
-        if item.code not in NEEDS_NETWORK
-    )
+    items = tuple(finding(item) for item in api.doctor(session.workspace.root) if item.code not in NEEDS_NETWORK)
     return PagedAnswer(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

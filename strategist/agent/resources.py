@@ -46,33 +46,9 @@ def _cards(session: AgentSession, name: str) -> object:
     ]
 
 
-def _card(session: AgentSession, name: str) -> object:
-    return api.load_cards().card(name).document.text
-
-
-def _vocabulary(session: AgentSession, name: str) -> object:
-    return [{**asdict(entry), "choices": list(entry.choices)} for entry in api.VOCABULARY.values()]
-
-
-def _schema(session: AgentSession, name: str) -> object:
-    return api.schema(name)
-
-
-def _profiles(session: AgentSession, name: str) -> object:
-    return {**api.profiles(), "programs": api.programs()}
-
-
 def _studies(session: AgentSession, name: str) -> object:
     found = api.list_studies([session.workspace.root])
     return [{**codec.encode(item), "study": session.workspace.show(Path(item.study))} for item in found]
-
-
-def _study(session: AgentSession, name: str) -> object:
-    return [api.trial_row(trial) for trial in api.study(session.workspace.inside(name)).trials]
-
-
-def _problems(session: AgentSession, name: str) -> object:
-    return PROBLEM_CODES
 
 
 RESOURCES = (
@@ -80,27 +56,31 @@ RESOURCES = (
         address="strategist://cards", name="cards", description="All shipped cards: id, module, status, title.", read=_cards
     ),
     Resource(
-        address="strategist://cards/{name}", name="card", description="A shipped card's file, whole.", read=_card, kind=YAML
+        address="strategist://cards/{name}", name="card", description="A shipped card's file, whole.", kind=YAML,
+        read=lambda _, name: api.load_cards().card(name).document.text,
     ),
     Resource(
-        address="strategist://vocabulary", name="vocabulary", read=_vocabulary,
+        address="strategist://vocabulary", name="vocabulary",
+        read=lambda *_: [{**asdict(entry), "choices": list(entry.choices)} for entry in api.VOCABULARY.values()],
         description="Every name that a card may use: kind, unit, from when on it is known, meaning, choices.",
     ),
     Resource(
-        address="strategist://schemas/{name}", name="schema", description="JSON Schema of a card or a flow file.", read=_schema
+        address="strategist://schemas/{name}", name="schema", description="JSON Schema of a card or a flow file.",
+        read=lambda _, name: api.schema(name),
     ),
     Resource(
-        address="strategist://profiles", name="profiles", read=_profiles,
+        address="strategist://profiles", name="profiles", read=lambda *_: {**api.profiles(), "programs": api.programs()},
         description="Names of models, devices, back ends, formats and programs that requests may use.",
     ),
     Resource(
         address="strategist://studies", name="studies", description="The studies of the workspace, each in a line.", read=_studies
     ),
     Resource(
-        address="strategist://studies/{+name}", name="study", description="A study's trials as flat rows.", read=_study
+        address="strategist://studies/{+name}", name="study", description="A study's trials as flat rows.",
+        read=lambda session, name: [api.trial_row(trial) for trial in api.study(session.workspace.inside(name)).trials],
     ),
     Resource(
         address="strategist://problems", name="problems", description="Every code of a problem, with what it means.",
-        read=_problems,
+        read=lambda *_: PROBLEM_CODES,
     ),
 )  # fmt: skip

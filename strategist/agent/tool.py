@@ -13,6 +13,7 @@ from strategist.agent.pagination import Answer, PagedAnswer, StartedJob, dumps
 from strategist.agent.problem import Problem, RefusedError
 from strategist.agent.schema import Arguments, Schema, argument_schema
 from strategist.contract import codec
+from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.schema import type_schema
 
 
@@ -110,3 +111,22 @@ def _page(head: Any, item: Any, types: dict[str, Schema]) -> Schema:
     items = {"type": "array", "items": type_schema(item, types)} if item is not typing.Never else {"type": "array", "maxItems": 0}
     more = {"items": items, "left": {"type": "integer"}, "handle": {"type": "string"}}
     return {**about, "properties": {**about["properties"], **more}, "required": [*about["required"], "items"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One finding on a file, a card or the machine. ``file`` is empty where the answer names the file, or a card was given as text;
+    the codes of cards have pages in the reference.
+    """
+
+    code: str
+    level: str
+    message: str
+    do: str
+    file: str = ""
+    line: int | None = None
+
+
+def finding(found: Diagnostic, file: str = "") -> Finding:
+    """A finding as agents see it."""
+    return Finding(code=found.code, level=found.level.value, message=found.message, do=found.do, file=file, line=found.line)

@@ -27,7 +27,6 @@ from strategist.contract.report import (
     Spent,
     StudyReport,
     Timeline,
-    TriedPlan,
 )
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.cost.calibration import Calibration, load_calibration
@@ -39,7 +38,7 @@ from strategist.profiles.situation import Situation, situation
 from strategist.profiles.stacks import stack_of_plan
 
 if TYPE_CHECKING:
-    from strategist.contract.study import Study, StudyTrial
+    from strategist.contract.study import Study
     from strategist.ledger.rows import TrialRow
 
 NOT_CALIBRATED, FITTED_TO_ALL, LEFT_OUT = "nothing learned", "fitted to all trials", "each trial by what the others taught"
@@ -166,27 +165,19 @@ def study_report(place: str | Path) -> StudyReport:
         FileError, InputError: there is no such study, or its ledger or its result cannot be read.
     """
     from strategist.ledger.ledger import Ledger
-    from strategist.report.goals import goal_words
     from strategist.search.setting_importance import influences
     from strategist.tuner.study import seen
 
     with Ledger.open(place) as ledger:
         study, rows, folder = seen(ledger), ledger.trials(), ledger.folder
-    trials = tuple(_tried(trial, best=trial.number == study.best) for trial in study.trials)
     ran = [
         (trial.plan.candidate, trial.measurement.step_seconds)
-        for trial in trials
+        for trial in study.trials
         if trial.measurement and trial.measurement.outcome is Outcome.OK and trial.measurement.step_seconds
     ]
-    cluster = trials[0].plan.cluster if trials else None
+    cluster = study.trials[0].plan.cluster if study.trials else None
     return StudyReport(
-        study=study.study,
-        status=study.status.value,
-        kind=study.kind.value,
-        request=study.request,
-        goals=goal_words(study.goals),
-        objectives=study.goals.objectives,
-        trials=trials,
+        study=study,
         influences=influences(ran),
         spent=tuple(_spent(rows, cluster.devices)) if cluster else (),
         price_per_device_hour=cluster.device.price_per_hour if cluster and study.kind is Kind.REAL else None,
@@ -255,13 +246,6 @@ def _commands(study: "Study", folder: Path) -> Iterator[tuple[str, ...]]:
         yield further
     if (best := folder / BEST).exists():
         yield ("strategist", "report", str(best), "-o", "report.html")
-
-
-def _tried(trial: "StudyTrial", *, best: bool) -> TriedPlan:
-    return TriedPlan(
-        number=trial.number, proposed_by=trial.proposed_by, ended=trial.outcome.value if trial.outcome else trial.state,
-        plan=trial.plan, measurement=trial.measurement, misses=trial.misses, best=best, front=bool(trial.front),
-    )  # fmt: skip
 
 
 def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:

@@ -113,7 +113,11 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
         help="synthetic documents of so many tokens, mean, packed into sequences (default: the plan's)",
     )  # fmt: skip
     group.add_argument(
-        "--eval-data", metavar="PATH", action="append", type=_held_out, help="held-out data, as --data; its loss is measured"
+        "--eval-data",
+        metavar="PATH",
+        action="append",
+        type=lambda path: DataSource(path=path),
+        help="held-out data, as --data; its loss is measured",
     )
     group.add_argument(
         "--eval-every",
@@ -214,10 +218,6 @@ def _source(text: str) -> DataSource:
     path, sign, weight = text.rpartition("=")
     if sign and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", weight, re.ASCII) and not Path(text).exists():
         return DataSource(path=path, weight=float(weight))
-    return DataSource(path=text)
-
-
-def _held_out(text: str) -> DataSource:
     return DataSource(path=text)
 
 

@@ -106,13 +106,31 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRecord:
+class ProfiledStep:
+    """Figures of a rank's profiled step, which is a step of its own, because profiling slows it; None where not measured.
+
+    pipeline_waits: seconds of each send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline.
+    time: seconds by part; the bubble still counts as pp communication.
+    peak_moment: pass and module of the peak of memory.
+    """
+
+    profiled_step_seconds: float | None = None
+    communication_seconds: float | None = None
+    exposed_communication_seconds: float | None = None
+    exposed_seconds_by_axis: dict[str, float] | None = None
+    pipeline_waits: tuple[float, ...] | None = None
+    shortest_transfer_seconds: float | None = None
+    compute_seconds: float | None = None
+    time: dict[str, float] | None = None
+    peak_moment: Moment | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord(ProfiledStep):
     """What one rank of a trial wrote before it ended; the parent process derives the outcome of the trial from all ranks.
 
     phase: last section entered: spawn, init, build, warm-up, measure, profile, evaluate, save, STOPPED or done.
-    step_seconds: steps after warm-up. The profiled figures are of a separate step, because profiling slows it.
-    pipeline_waits: seconds of each send, receive and reduction over all ranks in which nothing else ran; empty without a pipeline.
-    time: seconds of the profiled step by part; the bubble still counts as pp communication.
+    step_seconds: steps after warm-up.
     plan_id: empty where the rank ended before it had read the plan.
     notes: messages for users, such as a failed save.
     """
@@ -123,17 +141,8 @@ class RankRecord:
     message: str = ""
     step_seconds: tuple[float, ...] = ()
     peak_memory_bytes: int | None = None
-    profiled_step_seconds: float | None = None
-    communication_seconds: float | None = None
-    exposed_communication_seconds: float | None = None
-    exposed_seconds_by_axis: dict[str, float] | None = None
-    pipeline_waits: tuple[float, ...] | None = None
-    shortest_transfer_seconds: float | None = None
-    compute_seconds: float | None = None
-    time: dict[str, float] | None = None
     traffic: tuple[Traffic, ...] = ()
     peak_reserved_bytes: int | None = None
-    peak_moment: Moment | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)

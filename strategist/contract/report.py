@@ -9,7 +9,7 @@ from strategist.contract.knobs import Candidate
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
-from strategist.contract.request import Request
+from strategist.contract.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,22 +139,6 @@ class PlanReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriedPlan:
-    """A trial of a study. ``ended`` is its outcome or its state, ``misses`` are the constraints that it violates. ``best``: the
-    objective ranks it first; ``front``: it is on the Pareto front.
-    """
-
-    number: int
-    proposed_by: str
-    ended: str
-    plan: Plan
-    measurement: Measurement | None = None
-    misses: tuple[str, ...] = ()
-    best: bool = False
-    front: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Influence:
     """Importance of one setting: its share of the variance of log step seconds over all trials, corrected for chance; 0 to 1.
 
@@ -190,17 +174,11 @@ class Spent:
 class StudyReport:
     """A study with everything that its report shows.
 
-    ``goals`` describes goals in words. ``price_per_device_hour`` is None where devices have no price, or did not run. ``learned``
+    ``price_per_device_hour`` is None where devices have no price, or did not run. ``learned``
     is None until a tuning has ended. ``commands`` resume the study and show its best plan, as far as options can express that.
     """
 
-    study: str
-    status: str
-    kind: str
-    request: Request
-    goals: str
-    objectives: tuple[str, ...]
-    trials: tuple[TriedPlan, ...]
+    study: Study
     influences: tuple[Influence, ...]
     spent: tuple[Spent, ...]
     price_per_device_hour: float | None = None

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 
 from strategist.contract.measurement import Outcome
 
-SCALINGS = ("strong", "weak")
-"""``strong``: the same global batch on every number of devices. ``weak``: a global batch that grows with it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
@@ -34,7 +31,10 @@ class ScalingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """Measurements by number of devices, smallest first. ``notes`` help to interpret them."""
+    """Measurements by number of devices, smallest first. ``notes`` help to interpret them.
+
+    scaling: ``strong``, with the same global batch on every number of devices, or ``weak``, with one that grows with the number.
+    """
 
     plan_id: str
     scaling: str

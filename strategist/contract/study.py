@@ -40,8 +40,25 @@ class StudyStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyTrial:
-    """One trial.
+class TrialResult:
+    """A trial: its plan with the prediction made when it was proposed, and its measurement; None before it has ended, and if it was
+    lost.
+    """
+
+    number: int
+    proposed_by: str
+    plan: Plan
+    measurement: Measurement | None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it was only simulated: the simulation showed that it must not start."""
+        return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTrial(TrialResult):
+    """A trial of a study, whether it has ended or not.
 
     owner: the tuner that runs it, or ran it last.
     started, ended: seconds since 1970, of the last attempt; None before it.
@@ -49,23 +66,19 @@ class StudyTrial:
     front: whether it is on the Pareto front; None with a single objective.
     """
 
-    number: int
-    proposed_by: str
     state: str
     outcome: Outcome | None
     attempts: int
     owner: str | None
     started: float | None
     ended: float | None
-    plan: Plan
-    measurement: Measurement | None
     misses: tuple[str, ...] = ()
     front: bool | None = None
 
     @property
-    def simulated(self) -> bool:
-        """Whether it was only simulated: the simulation showed that it must not start."""
-        return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
+    def end(self) -> str:
+        """Its outcome, or its state before it has one."""
+        return self.outcome.value if self.outcome else self.state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,15 +38,6 @@ def resolve_cluster(text: str, host_memory_bytes: int | None = None) -> Cluster:
     return cluster if host_memory_bytes is None else replace(cluster, host_memory_bytes=host_memory_bytes)
 
 
-def typical_node(device: str) -> Cluster:
-    """One typical node of a shipped device."""
-    stem = hardware.find_device(device)
-    if stem is None:
-        raise hardware.unknown_device(device, device)
-    found, box = hardware.load_device(stem)
-    return _assemble(found.name, 1, box.gpus_per_node, found, box, ())
-
-
 def scaled(cluster: Cluster, nodes: int, gpus_per_node: int) -> Cluster:
     """The cluster in another size; all nodes are like the slowest if they differ."""
     return replace(

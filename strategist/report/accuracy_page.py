@@ -47,7 +47,11 @@ def _sections(found: Accuracy) -> Iterator[Section]:
     for figure, title, size, unit in PLOTS:
         lead = f"The line is equality, the band {BAND:.0%} to either side; point at a dot for its row."
         yield Section(title=title, lead=lead, body=_plots(found, figure, title, size, unit))
-    yield Section(title="Out of memory", lead="Lines say what happened, columns what was predicted.", body=_matrices(found.sources))
+    yield Section(
+        title="Out of memory",
+        lead="Lines say what happened, columns what was predicted.",
+        body=element("div", *map(_matrix, with_verdicts(found.sources)), class_="matrices"),
+    )
     for name, title in others:
         rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
         yield Section(title=title, lead="", body=table(f"Figures by {title.lower()}", ("", *TITLES), rows))
@@ -61,11 +65,6 @@ def _sources(found: Accuracy) -> Html:
     rows = ((source.name, *cells(source)) for source in found.sources)
     together = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
     return join([pairs(LEGEND), table("Figures by source, and of all", ("", *TITLES), (*rows, *together))])
-
-
-def _matrices(sources: Sequence[Figures]) -> Html:
-    """Predicted against actual out-of-memory, for each source with such rows."""
-    return element("div", *map(_matrix, with_verdicts(sources)), class_="matrices")
 
 
 def _matrix(figures: Figures) -> Html:

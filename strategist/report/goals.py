@@ -1,16 +1,15 @@
 """Goals of a study and its Pareto front, as text and as a table."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from strategist.contract.goals import Goals, cost, energy, peak_bytes
-from strategist.contract.measurement import Measurement, Outcome
-from strategist.contract.plan import Plan
-from strategist.report.setting_text import change_words, percent, tokens
+from strategist.contract.measurement import Outcome
+from strategist.contract.study import Study, TrialResult
+from strategist.report.setting_text import change_words, counted, percent, tokens
 from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes, show_energy, show_money
 
@@ -21,17 +20,6 @@ FRONT_TRIALS = 5
 
 TITLES = {"throughput": "tokens/s", "memory": "peak memory", "cost": "$ a million tokens", "energy": "energy, a million tokens"}
 """Description of each objective."""
-
-
-class Tried(Protocol):
-    """Common fields of the different views of a trial."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def measurement(self) -> Measurement | None: ...
 
 
 def goal_words(goals: Goals) -> str:
@@ -45,6 +33,11 @@ def goal_words(goals: Goals) -> str:
     return ", ".join(parts)
 
 
+def study_words(study: Study) -> str:
+    """Status of a study, its number of trials, and its goals."""
+    return f"{study.status.value}, {counted(len(study.trials), f'{study.kind.value} trial')} for {goal_words(study.goals)}"
+
+
 def marked(number: int, best: int | None, front: Collection[int]) -> str:
     """Number of a trial, marked if it is the best or on the front."""
     return f"{number}{'*' if number == best else ''}{'+' if number in front else ''}"
@@ -56,7 +49,7 @@ def ended(outcome: str, missed: Collection[str]) -> str:
 
 
 def goals_report(
-    goals: Goals, trials: Iterable[Tried], front: Collection[int], nearest: int | None, most: int | None = None
+    goals: Goals, trials: Iterable[TrialResult], front: Collection[int], nearest: int | None, most: int | None = None
 ) -> Iterator[RenderableType]:
     """The front (at most ``most`` trials) if there are several objectives, trials that violate a constraint, and the nearest one
     if all do.
@@ -72,14 +65,14 @@ def goals_report(
         yield section(heading("No trial keeps to all constraints"), Text(f"trial {nearest} comes nearest: it misses {said}"))
 
 
-def front_table(goals: Goals, trials: Iterable[Tried]) -> Table:
+def front_table(goals: Goals, trials: Iterable[TrialResult]) -> Table:
     """A line per trial, with its value of each objective."""
     names = goals.objectives
     rows = ((str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in names)) for trial in trials)
     return columns("#", "settings", *(TITLES[name] for name in names), rows=rows, wrap=["settings"])
 
 
-def shown(objective: str, trial: Tried) -> str:
+def shown(objective: str, trial: TrialResult) -> str:
     """A trial's value of an objective, in words."""
     value = figure(objective, trial)
     if value is None:
@@ -88,7 +81,7 @@ def shown(objective: str, trial: Tried) -> str:
     return words[objective](value)
 
 
-def figure(objective: str, trial: Tried) -> float | None:
+def figure(objective: str, trial: TrialResult) -> float | None:
     """A trial's value of an objective as a number: tokens/s, bytes, dollars or joules per million tokens; None if not measured."""
     measured = trial.measurement
     if measured is None or measured.outcome is not Outcome.OK:
@@ -100,7 +93,7 @@ def figure(objective: str, trial: Tried) -> float | None:
     return (cost if objective == "cost" else energy)(trial.plan, measured.step_seconds)
 
 
-def _values(goals: Goals, trial: Tried) -> tuple[float, ...]:
+def _values(goals: Goals, trial: TrialResult) -> tuple[float, ...]:
     return (trial.measurement and goals.measured(trial.plan, trial.measurement)) or ()
 
 

@@ -8,11 +8,11 @@ from rich.text import Text
 
 from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.study import Study, StudySummary, StudyTrial
-from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goal_words, goals_report, marked
+from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goal_words, goals_report
 from strategist.report.setting_text import change_words
-from strategist.report.text_blocks import FoldingTable, chosen, columns, commands, heading, section
-from strategist.report.trial_table import best_line, cell_words, cells, fastest
-from strategist.units import show_bytes, show_seconds
+from strategist.report.text_blocks import chosen, columns, commands, heading, section
+from strategist.report.trial_table import best_line, cell_words, cells, fastest, trials_table
+from strategist.units import show_seconds
 
 
 def studies_report(found: Sequence[StudySummary]) -> Group:
@@ -66,7 +66,10 @@ def _asked(study: Study) -> Iterator[RenderableType]:
 
 def _trials(study: Study) -> Iterator[RenderableType]:
     marks = MARKS if study.front else "* is the best"
-    yield section(heading("Trials", f"expected as it was proposed, and measured; {marks}"), _table(study))
+    yield section(
+        heading("Trials", f"expected as it was proposed, and measured; {marks}"),
+        trials_table(study.trials, study.best, study.front, _end),
+    )
 
 
 def _front(study: Study, most: int | None = None) -> Iterator[RenderableType]:
@@ -77,31 +80,8 @@ SECTIONS = {"trials": _trials, "front": _front}
 """Function of each section of a study's report."""
 
 
-def _table(study: Study) -> RenderableType:
-    if not study.trials:
-        return Text("none yet")
-    rows = [_row(trial, study) for trial in study.trials]
-    return FoldingTable(rows=rows, into="settings", folds=("by", "tok/s", "expected peak"), left=["by", "outcome"])
-
-
-def _row(trial: StudyTrial, study: Study) -> dict[str, str]:
-    estimate = trial.plan.estimate
-    step, speed, peak = cells(trial.measurement)
-    return {
-        "#": marked(trial.number, study.best, study.front),
-        "settings": change_words(trial.plan),
-        "by": trial.proposed_by.removeprefix("card:").partition("/")[0] or "none",
-        "outcome": _end(trial),
-        "expected": show_seconds(estimate.step_seconds),
-        "step": step,
-        "expected peak": show_bytes(estimate.memory.allocated),
-        "peak": peak,
-        "tok/s": speed,
-    }
-
-
 def _end(trial: StudyTrial) -> str:
-    return ended(trial.outcome.value, trial.misses) if trial.outcome else trial.state
+    return ended(trial.end, trial.misses)
 
 
 def trial_line(trial: StudyTrial, best: int | None) -> str:

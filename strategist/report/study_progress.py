@@ -1,9 +1,9 @@
 """Progress of a study in the units of a plot: each trial's value of an objective, and the best so far."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
-from strategist.report.goals import Tried, figure
+from strategist.contract.study import StudyTrial, TrialResult
+from strategist.report.goals import figure
 from strategist.units import GIB
 
 UNITS: dict[str, tuple[str, float]] = {
@@ -13,19 +13,12 @@ UNITS: dict[str, tuple[str, float]] = {
 """Label of the axis of each objective, and the size of its unit."""
 
 
-class ConstrainedTrial(Tried, Protocol):
-    """A trial with the constraints that it violates."""
-
-    @property
-    def misses(self) -> tuple[str, ...]: ...
-
-
-def place(objective: str, trial: Tried) -> float:
+def place(objective: str, trial: TrialResult) -> float:
     """A trial's value of an objective, in the unit of the axis."""
     return (figure(objective, trial) or 0.0) / UNITS[objective][1]
 
 
-def best_so_far(ran: Sequence[ConstrainedTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
+def best_so_far(ran: Sequence[StudyTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
     """Corners of the best-so-far curve; trials that violate a constraint are never the best."""
     better: Callable[..., float] = max if objective == "throughput" else min
     best: float | None = None

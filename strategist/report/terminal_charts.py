@@ -1,6 +1,5 @@
 """Charts for terminals: ranks, mesh, timeline, candidates and funnel of a plan, and the progress of a study."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import log
 
@@ -8,11 +7,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategist.contract.report import MeshAxis, PlanReport, RankMemory, Seen, Space, StudyReport, Timeline, TriedPlan
-from strategist.report.goals import TITLES, figure, marked, shown
+from strategist.contract.report import MeshAxis, PlanReport, RankMemory, Seen, Space, StudyReport, Timeline
+from strategist.contract.study import Study, StudyTrial
+from strategist.report.goals import TITLES, figure, marked, shown, study_words
 from strategist.report.log_axis import Axis, axis_of
+from strategist.report.page.funnel import steps
+from strategist.report.page.study_progress import known, objective
 from strategist.report.plan import time_report
-from strategist.report.setting_text import change_words, counted, gib, percent, tokens
+from strategist.report.setting_text import change_words, gib, percent, tokens
 from strategist.report.text_blocks import bar, columns, grouped, heading, section
 from strategist.units import show_bytes, show_seconds
 
@@ -112,15 +114,8 @@ def _plot(dots: Sequence[tuple[float, float, tuple[str, str]]], across: Axis, up
 
 def funnel(space: Space) -> Table:
     """Candidates left after each card, and after memory."""
-    taken: Counter[str] = Counter()
-    for item in space.dropped:
-        taken[item.card] += item.candidates
-    steps = taken.most_common(CARDS)
-    rest = taken.total() - sum(count for _, count in steps)
-    steps += [(f"{len(taken) - CARDS} other cards", rest), ("too large for the device", space.too_large)]
-    steps += [("too large for the hosts", space.host_too_small)]
     table, left = columns("", "left after it", "taken away", "left", left=["", "left after it"]), space.candidates
-    for name, count in (("all candidates", 0), *((name, count) for name, count in steps if count)):
+    for name, count in (("all candidates", 0), *steps(space, CARDS)):
         left -= count
         share = log(1 + left) / log(1 + space.candidates) if space.candidates else 0.0
         table.add_row(name, bar(share), f"-{count:,}" if count else "", f"{left:,}")
@@ -130,22 +125,20 @@ def funnel(space: Space) -> Table:
 @grouped
 def study_charts(report: StudyReport) -> Iterator[RenderableType]:
     """Progress of a study, and influence of settings."""
-    told = f"{report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
-    yield heading(f"study {report.study}", told)
-    name = report.objectives[0] if any(figure(report.objectives[0], trial) for trial in report.trials) else "throughput"
-    ran = [trial for trial in report.trials if figure(name, trial)]
-    if ran:
-        yield section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(ran, name))
+    study, name = report.study, objective(report.study)
+    yield heading(f"study {study.study}", study_words(study))
+    if ran := known(study.trials, name):
+        yield section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(study, ran, name))
     if report.influences:
         rows = ((item.setting, bar(item.share), percent(item.share)) for item in report.influences[:CARDS])
         table = columns("setting", "", "share", rows=rows, left=["setting", ""])
         yield section(heading("Influence", "share of the variance of the step"), table)
 
 
-def _course(ran: Sequence[TriedPlan], name: str) -> Table:
+def _course(study: Study, ran: Sequence[StudyTrial], name: str) -> Table:
     most = max(figure(name, trial) or 0.0 for trial in ran)
     table = columns("#", "", "", "settings", wrap=["settings"], left=[""])
     for trial in ran:
-        mark = marked(trial.number, trial.number if trial.best else None, (trial.number,) if trial.front else ())
-        table.add_row(mark, bar((figure(name, trial) or 0.0) / most, 16), shown(name, trial), change_words(trial.plan))
+        share = (figure(name, trial) or 0.0) / most
+        table.add_row(marked(trial.number, study.best, study.front), bar(share, 16), shown(name, trial), change_words(trial.plan))
     return table

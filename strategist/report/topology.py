@@ -23,7 +23,8 @@ LEGEND = {
 @grouped
 def topology_report(found: Topology) -> Iterator[RenderableType]:
     """NUMA nodes with their devices, and the connection of each pair of GPUs."""
-    tree = Tree(heading(found.host, _summary(found)))
+    counts = f"GPUs: {len(found.gpus)}, network cards: {len(found.nics)}, NUMA nodes: {len(found.nodes)}"
+    tree = Tree(heading(found.host, counts))
     known = {node.number for node in found.nodes}
     for node in found.nodes:
         branch = tree.add(Text(f"NUMA node {node.number}: cores {node.cores}, {show_bytes(node.memory_bytes)}"))
@@ -32,10 +33,6 @@ def topology_report(found: Topology) -> Iterator[RenderableType]:
     yield tree
     if len(found.gpus) > 1 and found.connections:
         yield section(heading("How GPUs reach each other", found.fabric), _matrix(found), Text(_legend(found), "dim"))
-
-
-def _summary(found: Topology) -> str:
-    return f"GPUs: {len(found.gpus)}, network cards: {len(found.nics)}, NUMA nodes: {len(found.nodes)}"
 
 
 def _hang(branch: Tree, found: Topology, numa: set[int | None]) -> None:

@@ -1,7 +1,8 @@
 """Table of the latest trials for terminals."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
@@ -9,10 +10,10 @@ from rich.text import Text
 
 from strategist.contract.goals import peak_bytes
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
-from strategist.contract.study import StudyTrial
+from strategist.contract.study import TrialResult
+from strategist.report.goals import marked
 from strategist.report.setting_text import change_words, counted, tokens
-from strategist.report.text_blocks import columns, heading, section
-from strategist.search.tuning_result import TrialResult
+from strategist.report.text_blocks import FoldingTable, columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
 WIDE_COLUMNS = 110
@@ -24,10 +25,8 @@ FASTEST_TRIALS = 5
 UNPAGED_LINES = 40
 """Number of printed lines if there is no screen."""
 
-Trial = TrialResult | StudyTrial
 
-
-def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, taken: int) -> Iterator[RenderableType]:
+def latest(trials: Sequence[TrialResult], best: int | None, options: ConsoleOptions, taken: int) -> Iterator[RenderableType]:
     """The latest finished trials that fit below the lines already ``taken``."""
     room = (options.height or UNPAGED_LINES) - taken - 2
     if not trials or room < 1:
@@ -40,7 +39,7 @@ def latest(trials: Sequence[Trial], best: int | None, options: ConsoleOptions, t
     yield table
 
 
-def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
+def best_line(trial: TrialResult | None, trials: Sequence[TrialResult]) -> Text:
     """The best trial with its measurement, or the outcomes of all trials."""
     if trial is None or trial.measurement is None:
         ends = Counter(outcome(other) for other in trials)
@@ -54,7 +53,7 @@ def best_line(trial: Trial | None, trials: Sequence[Trial]) -> Text:
     return Text(f"Best: trial {trial.number}, {', '.join(parts)}; {change_words(trial.plan)}.", "bold")
 
 
-def fastest(trials: Sequence[Trial], best: int | None) -> Iterator[RenderableType]:
+def fastest(trials: Sequence[TrialResult], best: int | None) -> Iterator[RenderableType]:
     """The best trial and the fastest others, one line each."""
     ran = [trial for trial in trials if _step_seconds(trial) is not None]
     ran.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))
@@ -67,9 +66,34 @@ def fastest(trials: Sequence[Trial], best: int | None) -> Iterator[RenderableTyp
         yield section(heading("Fastest trials", detail), table)
 
 
-def _step_seconds(trial: Trial) -> float | None:
+def _step_seconds(trial: TrialResult) -> float | None:
     measured = trial.measurement
     return measured.step_seconds if measured is not None and measured.outcome is Outcome.OK else None
+
+
+Trial = TypeVar("Trial", bound=TrialResult)
+
+
+def trials_table(trials: Sequence[Trial], best: int | None, front: Collection[int], end: Callable[[Trial], str]) -> RenderableType:
+    """All trials with their predicted and measured figures; ``end`` says how each ended."""
+    rows = [_named_cells(trial, marked(trial.number, best, front), end(trial)) for trial in trials]
+    folds = ("by", "tok/s", "expected peak")
+    return FoldingTable(rows=rows, into="settings", folds=folds, left=["by", "outcome"]) if rows else Text("none yet")
+
+
+def _named_cells(trial: TrialResult, number: str, end: str) -> dict[str, str]:
+    step, speed, peak = cells(trial.measurement)
+    return {
+        "#": number,
+        "settings": change_words(trial.plan),
+        "by": proposer(trial.proposed_by),
+        "outcome": end,
+        "expected": show_seconds(trial.plan.estimate.step_seconds),
+        "step": step,
+        "expected peak": show_bytes(trial.plan.estimate.memory.allocated),
+        "peak": peak,
+        "tok/s": speed,
+    }
 
 
 def figures(measured: Measurement) -> Iterator[str]:
@@ -94,7 +118,7 @@ def cell_words(step: float | None, speed: float | None, peak: int | None) -> tup
     return show_seconds(step) if step else "-", tokens(speed) if speed else "-", show_bytes(peak) if peak else "-"
 
 
-def outcome(trial: Trial) -> str:
+def outcome(trial: TrialResult) -> str:
     """Outcome of a trial in one or two words."""
     if trial.measurement is None:
         return Outcome.LOST.value
@@ -117,7 +141,7 @@ def _table(*, wide: bool) -> Table:
     return columns(*titles, wrap=["settings"], left=["outcome", "by"])
 
 
-def _row(trial: Trial, *, best: bool, wide: bool) -> Iterator[RenderableType]:
+def _row(trial: TrialResult, *, best: bool, wide: bool) -> Iterator[RenderableType]:
     step, speed, peak = cells(trial.measurement)
     yield f"{trial.number}*" if best else str(trial.number)
     yield truncate(change_words(trial.plan))

@@ -11,15 +11,16 @@ from rich.text import Text
 from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import GLOO_NOTE, Outcome
+from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
-from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goals_report, marked
+from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goals_report
 from strategist.report.plan import plan_report
-from strategist.report.setting_text import change_words, percent
+from strategist.report.setting_text import percent
 from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
 from strategist.report.trial import comparison
-from strategist.report.trial_table import best_line, cells, fastest, proposer
-from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TrialResult, TuningResult
+from strategist.report.trial_table import best_line, fastest, trials_table
+from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TuningResult
 from strategist.units import show_seconds
 
 
@@ -64,7 +65,9 @@ def _head(result: TuningResult) -> Iterator[RenderableType]:
 
 
 def _listed(result: TuningResult) -> Iterator[RenderableType]:
-    yield section(heading("Trials", MARKS if result.front else ""), _trials(result))
+    best = result.best.number if result.best else None
+    table = trials_table(result.trials, best, result.front, lambda trial: _outcome(trial, result.goals))
+    yield section(heading("Trials", MARKS if result.front else ""), table)
 
 
 def _front(result: TuningResult, most: int | None = None) -> Iterator[RenderableType]:
@@ -132,20 +135,6 @@ def _crash_cause(cause: CrashCause) -> tuple[str, str]:
     return what, f"crashed in trials {trials}; trial {cause.ran}, the same but for this, ran"
 
 
-def _trials(result: TuningResult) -> Table:
-    return columns(
-        "#", "settings", "outcome", "predicted", "step", "tok/s", "peak", "by",
-        rows=(_trial(trial, result) for trial in result.trials), wrap=["settings"], left=["outcome", "by"],
-    )  # fmt: skip
-
-
-def _trial(trial: TrialResult, result: TuningResult) -> tuple[str, ...]:
-    name = marked(trial.number, result.best.number if result.best else None, result.front)
-    predicted = show_seconds(trial.plan.estimate.step_seconds)
-    outcome, by = _outcome(trial, result.goals), proposer(trial.proposed_by)  # the card; its policy would take the place of figures
-    return name, change_words(trial.plan), outcome, predicted, *cells(trial.measurement), by
-
-
 def _outcome(trial: TrialResult, goals: Goals) -> str:
     if trial.measurement is None:
         return Outcome.LOST.value
@@ -186,8 +175,6 @@ def _factor(name: str, value: float | tuple[float, float]) -> str:
 def _evidence(evidence: Sequence[PolicyEvidence]) -> RenderableType:
     if not evidence:
         return Text("no pair of trials differed in nothing but what a card asks for, so nothing was confirmed or contradicted")
-    return bullets(f"{item.card}/{item.policy}: {_count(item)}" for item in evidence)
-
-
-def _count(item: PolicyEvidence) -> str:
-    return f"pairs of trials for it: {item.confirmed}, against it: {item.contradicted}"
+    return bullets(
+        f"{item.card}/{item.policy}: pairs of trials for it: {item.confirmed}, against it: {item.contradicted}" for item in evidence
+    )

@@ -5,27 +5,10 @@ from dataclasses import dataclass
 from strategist.contract.evidence import PolicyEvidence
 from strategist.contract.goals import THROUGHPUT_ONLY, Goals
 from strategist.contract.knobs import KnobValue
-from strategist.contract.measurement import Kind, Measurement
-from strategist.contract.plan import Plan, Reason
+from strategist.contract.plan import Reason
 from strategist.contract.request import Request
+from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """One finished trial: its plan with the prediction made when it was proposed, and its measurement; None if the trial was
-    lost.
-    """
-
-    number: int
-    proposed_by: str
-    plan: Plan
-    measurement: Measurement | None
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the trial was only simulated, because it would not have fitted."""
-        return self.measurement is not None and self.measurement.kind is Kind.SIMULATED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from strategist.contract.measurement import RAN, Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
+from strategist.contract.study import TrialResult
 from strategist.search.settings import Settings
-from strategist.search.tuning_result import CrashCause, TrialResult
+from strategist.search.tuning_result import CrashCause
 
 MIN_CRASHES = 2
 """Number of crashes with the same settings that is needed; a single crash may have another cause."""

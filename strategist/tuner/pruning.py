@@ -5,7 +5,7 @@ import statistics
 from strategist.contract.measurement import Evidence, Kind, Measurement, Outcome, TrialSettings
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
-from strategist.search.tuning_result import TrialResult
+from strategist.contract.study import TrialResult
 from strategist.units import show_seconds
 
 MIN_STEPS = 3

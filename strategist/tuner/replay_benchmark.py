@@ -72,11 +72,11 @@ def _searched(
     by_stack: dict[str, list[Case]] = {}
     for case in cases:
         by_stack.setdefault(case.stack.name, []).append(case)
-    kinds = {_kind(own): own for own in groups}
+    kinds = {kind_of(own): own for own in groups}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         common = {kind: pool.submit(common_without, cases, own) for kind, own in kinds.items()}
         found = [
-            pool.submit(_search, by_stack[own[0].stack.name], own, common[_kind(own)].result(), tuple(samplers), seeds)
+            pool.submit(_search, by_stack[own[0].stack.name], own, common[kind_of(own)].result(), tuple(samplers), seeds)
             for own in groups
         ]
         for sweep in found:
@@ -91,7 +91,7 @@ def _search(
     return sweep, [search_run(sweep, sampler, seed) for sampler, seed in runs]
 
 
-def _kind(own: Sequence[Case]) -> tuple[str, str]:
+def kind_of(own: Sequence[Case]) -> tuple[str, str]:
     """Source and stack family of a sweep; sweeps with the same pair share their common factors."""
     return own[0].row.file, own[0].stack.family
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strategist.contract.measurement import RAN, Kind
+from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
 from strategist.planning.planner import price_candidate
-from strategist.search.tuning_result import TrialResult
 from strategist.tuner.event import TuneEvent
 from strategist.tuner.limits import device_hours
 from strategist.tuner.study_state import StudyState

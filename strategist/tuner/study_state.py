@@ -9,14 +9,14 @@ from strategist.contract import codec
 from strategist.contract.goals import Goals
 from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
-from strategist.contract.study import TrialState
+from strategist.contract.study import TrialResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.ledger.rows import TrialRow
 from strategist.planning.planner import price_candidate, ranked
 from strategist.profiles.history import Record
 from strategist.profiles.situation import Situation
 from strategist.search.study import Tried
-from strategist.search.tuning_result import CrashCause, TrialResult
+from strategist.search.tuning_result import CrashCause
 from strategist.tuner.crash_bisection import crash_causes, excluded
 from strategist.tuner.finalists import Finalist, finalists
 from strategist.tuner.warm_start import PricedWarmStart

@@ -14,7 +14,7 @@ from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.errors import InputError
 from strategist.search.study import choose
 from strategist.search.surrogate import ObservedCandidate, OtherStudies
-from strategist.tuner.replay_benchmark import observation_at, prospects_of, search_run
+from strategist.tuner.replay_benchmark import kind_of, observation_at, prospects_of, search_run
 
 MODEL, DEVICES = 1, 3
 """Positions of model and devices in the tuple that identifies a sweep; a pair of sweeps may differ in one of them."""
@@ -38,12 +38,12 @@ def transfer(
     pairs = [pair for pair in permutations(groups.values(), 2) if _changed(*pair)]
     if not pairs:
         raise InputError("the published runs", "hold no two sweeps that differ in model or GPUs alone", "give a table of sweeps")
-    kinds = {_kind(own): own for pair in pairs for own in pair}
+    kinds = {kind_of(own): own for pair in pairs for own in pair}
     found: list[Transfer] = []
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         common = dict(zip(kinds, pool.map(common_without, repeat(cases), kinds.values()), strict=True))
         before, own = zip(*pairs, strict=True)
-        for done, both in enumerate(pool.map(_searched, before, own, (common[_kind(of)] for of in own)), start=1):
+        for done, both in enumerate(pool.map(_searched, before, own, (common[kind_of(of)] for of in own)), start=1):
             found += both
             if on_pair is not None:
                 on_pair(f"{both[0].sweep} after {both[0].before}", done, len(pairs))
@@ -79,11 +79,6 @@ def _changed(before: Sequence[Case], own: Sequence[Case]) -> str:
     """``model`` or ``GPUs`` if two sweeps differ in that alone; otherwise empty."""
     differing = [place for place, (one, other) in enumerate(zip(before[0].sweep, own[0].sweep, strict=True)) if one != other]
     return "model" if differing == [MODEL] else "GPUs" if differing == [DEVICES] else ""
-
-
-def _kind(own: Sequence[Case]) -> tuple[str, str]:
-    """Source and stack family of a sweep; sweeps with the same pair share the factors fitted to other sources."""
-    return own[0].row.file, own[0].stack.family
 
 
 def _searched(before: Sequence[Case], own: Sequence[Case], common: Calibration) -> list[Transfer]:

@@ -14,7 +14,7 @@ from strategist.contract.measurement import TELLING, Kind, Measurement, Outcome,
 from strategist.contract.plan import Plan
 from strategist.contract.progress import Progress
 from strategist.contract.request import Request
-from strategist.contract.study import BEST, CALIBRATION, HISTORY, REPEAT, RESULT, TrialState
+from strategist.contract.study import BEST, CALIBRATION, HISTORY, REPEAT, RESULT, TrialResult, TrialState
 from strategist.cost.calibration import Calibration
 from strategist.cost.fit import fit
 from strategist.cost.shipped_calibrations import factors
@@ -29,7 +29,7 @@ from strategist.profiles.history import Record
 from strategist.profiles.situation import situation
 from strategist.programs.backends import stack_of
 from strategist.rules.evidence import evidence
-from strategist.search.tuning_result import TrialResult, TuningResult
+from strategist.search.tuning_result import TuningResult
 from strategist.tuner.event import EventType, TuneEvent
 from strategist.tuner.finalists import REPEAT_LENGTH, confirmation, front, nearest
 from strategist.tuner.learning import card_warnings, errors, errors_left_out, trials_of

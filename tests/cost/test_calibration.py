@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cost.situations import DENSE, WORKLOAD, cluster
+from strategist import api
 from strategist.contract.cluster import Cluster
 from strategist.contract.stack import NATIVE, Stack
 from strategist.cost.calibration import NEUTRAL, SLOWEST_LAUNCH_SECONDS, Calibration
@@ -15,7 +16,7 @@ from strategist.cost.fit import STACK_FACTORS
 from strategist.cost.rates import Matmuls, Rates, rates_of
 from strategist.cost.shipped_calibrations import ANY_STACK, FittedTo, Shipped, factors, shipped, shipped_for
 from strategist.errors import InputError
-from strategist.profiles.cluster import resolve_cluster, typical_node
+from strategist.profiles.cluster import resolve_cluster
 
 
 def rates(on: Cluster, calibration: Calibration = NEUTRAL) -> Rates:
@@ -120,7 +121,7 @@ def test_capping_factors_does_not_change_rates() -> None:
 @pytest.mark.parametrize("item", shipped().fits, ids=lambda item: item.stack)
 @pytest.mark.parametrize("device", ["H100-SXM", "A100-80GB", "B200", "RTX4090"])
 def test_shipped_factors_respect_hardware_limits(item: FittedTo, device: str) -> None:
-    box, own = typical_node(device), item.calibration
+    box, own = api.cluster(device), item.calibration
     seen, reached = own.calibrated_cluster(box), rates(box, own)
     for link, usual in ((seen.intra, box.intra), (seen.inter, box.inter)):
         assert link.bytes_per_second <= (usual.line_bytes_per_second or inf)

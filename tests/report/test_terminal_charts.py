@@ -60,7 +60,8 @@ def test_terminal_tables_show_the_figures_of_the_page() -> None:
 def test_charts_of_a_study_show_trials_and_influence(tmp_path: Path) -> None:
     report = api.study_report(tuned(tmp_path / "study", 4))
     text = rendered(study_charts(report), 80)
-    (best,) = (trial for trial in report.trials if trial.best)
+    best = report.study.best_trial
+    assert best is not None
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
-    assert "Influence" not in rendered(study_charts(replace(report, trials=(), influences=())))
+    assert "Influence" not in rendered(study_charts(replace(report, study=replace(report.study, trials=(), best=None), influences=())))

@@ -7,7 +7,7 @@ from search.plans import measured, plan
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
 from strategist.contract.settings import settings_of
-from strategist.search.tuning_result import TrialResult
+from strategist.contract.study import TrialResult
 from strategist.tuner.crash_bisection import crash_causes, excluded, next_question
 
 NUMBERS = count(1)

@@ -8,8 +8,7 @@ from search.plans import measured, plan
 from strategist.contract.goals import THROUGHPUT_ONLY
 from strategist.contract.measurement import Outcome
 from strategist.contract.plan import Plan
-from strategist.contract.study import REPEAT
-from strategist.search.tuning_result import TrialResult
+from strategist.contract.study import REPEAT, TrialResult
 from strategist.tuner.finalists import MAX_ROUNDS, confirmation, finalists, next_repeat
 
 NUMBERS = count(1)

@@ -4,7 +4,7 @@ from search.plans import measured, plan
 
 from strategist.contract.measurement import Kind, Outcome, TrialSettings
 from strategist.contract.progress import Progress
-from strategist.search.tuning_result import TrialResult
+from strategist.contract.study import TrialResult
 from strategist.tuner.pruning import pruned_measurement, pruning_reason
 
 PLAN = plan(1.0)

@@ -9,29 +9,21 @@ from torch import Tensor
 
 from strategist_runtime.data.sample import Sample
 from strategist_runtime.data.shuffle import mixed
-from strategist_runtime.data.text import STRIDES
+from strategist_runtime.data.text import STRIDES, Synthetic
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticDocuments:
+class SyntheticDocuments(Synthetic):
     """Samples of synthetic documents. Each document counts up by its own small stride and ends with the vocabulary's last token.
     Lengths are uniform around ``mean_tokens``, from 1 on.
     """
 
-    seed: int
-    seq_len: int
-    vocab_size: int
     mean_tokens: int
-    samples: int | None = None
 
     @property
     def end(self) -> int:
         """The token that ends a document."""
         return self.vocab_size - 1
-
-    def trained(self, number: int) -> int:
-        """The number of targets in the loss: all of them."""
-        return self.seq_len
 
     def sample(self, number: int) -> Sample:
         """A sample of packed documents."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from strategist.contract.rank_observation import Moment
+from strategist.contract.measurement import ProfiledStep
 from strategist_runtime.compat import profile as compat_profile
 from strategist_runtime.compat.device import synchronize
 from strategist_runtime.compat.groups import collective_calls
@@ -25,23 +25,14 @@ from strategist_runtime.measure.spans import DATA, HOST_UPDATE, PASSES, STEP, UP
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(ProfiledStep):
     """Figures of one step.
 
     ``time`` by part adds up to the step. Figures by axis, and ``time``, are None if the group of any collective is unknown.
-    ``allocated_bytes`` is the peak above the memory before the step; ``moment`` is the pass and module of the peak.
+    ``allocated_bytes`` is the peak above the memory before the step.
     """
 
-    step_seconds: float
-    communication_seconds: float
-    exposed_communication_seconds: float
-    exposed_seconds_by_axis: dict[str, float] | None
-    pipeline_waits: tuple[float, ...] | None
-    shortest_transfer_seconds: float | None
-    compute_seconds: float
     allocated_bytes: int
-    moment: Moment
-    time: dict[str, float] | None
     activity: Activity
     axes: Mapping[str, Sequence[Collective]] | None
     memory_curve: Sequence[tuple[int, int]] = field(default=(), repr=False)
@@ -81,7 +72,7 @@ def _read(
     }
     (whole,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _host(event))
     return Profile(
-        step_seconds=seconds,
+        profiled_step_seconds=seconds,
         communication_seconds=length(union(collectives)) / 1e9,
         exposed_communication_seconds=length(subtract(collectives, computation)) / 1e9,
         exposed_seconds_by_axis=exposed_by_axis(axes, computation),
@@ -89,7 +80,7 @@ def _read(
         shortest_transfer_seconds=shortest,
         compute_seconds=length(union(computation)) / 1e9,
         allocated_bytes=allocated,
-        moment=memory.moment(when, events),
+        peak_moment=memory.moment(when, events),
         time=None if axes is None else partition_step(whole, activity, axes, spans),
         activity=activity,
         axes=axes,

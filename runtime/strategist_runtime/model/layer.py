@@ -11,11 +11,6 @@ from strategist_runtime.model.latent_attention import LatentAttention
 from strategist_runtime.model.norms import norm_of
 
 
-def attention_of(shape: ModelShape, index: int) -> nn.Module:
-    """The attention of layer ``index`` of the whole model."""
-    return Attention(shape, index) if shape.mla is None else LatentAttention(shape)
-
-
 def feed_forward_of(shape: ModelShape, index: int) -> nn.Module:
     """The feed-forward of layer ``index`` of the whole model."""
     dense = shape.moe is None or index < shape.moe.first_dense_layers
@@ -28,7 +23,7 @@ class Layer(nn.Module):
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
-        self.attention = attention_of(shape, index)
+        self.attention = Attention(shape, index) if shape.mla is None else LatentAttention(shape)
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = feed_forward_of(shape, index)
 

@@ -71,13 +71,7 @@ def _trace(folder: Path | None, rank: int) -> Callable[[Any], None] | None:
 
 def _note(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None:
     figures = recorder.figures
-    figures.profiled_step_seconds = found.step_seconds
-    figures.communication_seconds = found.communication_seconds
-    figures.exposed_communication_seconds = found.exposed_communication_seconds
-    figures.exposed_seconds_by_axis = found.exposed_seconds_by_axis
-    figures.pipeline_waits, figures.shortest_transfer_seconds = found.pipeline_waits, found.shortest_transfer_seconds
-    figures.compute_seconds = found.compute_seconds
-    figures.time, figures.peak_moment = found.time, found.moment
+    figures.profiled = found
     if figures.peak_memory_bytes is None:
         figures.peak_memory_bytes = static_bytes + found.allocated_bytes
 

@@ -126,14 +126,15 @@ class Session:
 
     def _judge(self, index: int, result: StepResult) -> None:
         figures = self.recorder.figures
+        said = f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
         if result.skipped:  # its time counts, its loss does not
             self.skipped += 1
             if self.skipped == MAX_SKIPPED:
-                raise NotFinite(f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}, the {MAX_SKIPPED}th in a row")
+                raise NotFinite(f"{said}, the {MAX_SKIPPED}th in a row")
             return
         self.skipped = 0
         if not result.finite:
-            raise NotFinite(_step_summary(index, result))
+            raise NotFinite(said)
         figures.losses.append(result.loss)
         figures.grad_norms.append(result.grad_norm)
 
@@ -211,10 +212,6 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
         curves=_curves(trainer, first) if settings.log and dist.get_rank() == 0 else None,
         evaluation=make_evaluation(trainer),
     )
-
-
-def _step_summary(index: int, result: StepResult) -> str:
-    return f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
 
 
 def _curves(trainer: Trainer, first: int) -> Curves:

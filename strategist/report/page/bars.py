@@ -21,17 +21,16 @@ class Bar:
 def bars(caption: str, rows: Sequence[Bar], most: float, mark: float | None = None, marked: str = "") -> Html:
     """Rows on a common scale that ends at ``most``; a line at ``mark`` has the label ``marked``."""
     lines = (
-        element("tr", element("th", row.name, scope="row"), element("td", _picture(row, most, mark), class_="bar"), _end(row))
+        element(
+            "tr", element("th", row.name, scope="row"), element("td", _picture(row, most, mark), class_="bar"),
+            element("td", row.figure),
+        )
         for row in rows
-    )
+    )  # fmt: skip
     note = (
         element("tfoot", element("tr", element("td"), element("td", marked, class_="words"), element("td"))) if marked else Html()
     )
     return element("table", element("caption", caption), element("tbody", *lines), note, class_="bars")
-
-
-def _end(row: Bar) -> Html:
-    return element("td", row.figure)
 
 
 def _picture(row: Bar, most: float, mark: float | None) -> Html:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from math import log
 
-from strategist.contract.answer import Dropped
 from strategist.contract.report import Space
 from strategist.report.page.html import Html, element, empty, join
 from strategist.report.page.tables import table
@@ -15,23 +14,20 @@ MAX_CARDS = 14
 
 def funnel(space: Space) -> Html:
     """A bar per step, and the policies as a table."""
-    because = [(f"{item.card}/{item.policy}", f"{item.candidates:,}", item.because) for item in _policies(space)]
+    policies = sorted(space.dropped, key=lambda item: -item.candidates)
+    because = [(f"{item.card}/{item.policy}", f"{item.candidates:,}", item.because) for item in policies]
     head = ("policy", "candidates", "because")
     return join([_bars(space), table("What policies took away", head, because, words=(0, 2)) if because else Html()])
 
 
-def _policies(space: Space) -> list[Dropped]:
-    return sorted(space.dropped, key=lambda item: -item.candidates)
-
-
-def _steps(space: Space) -> Iterator[tuple[str, int]]:
-    """Rejections by card or memory, the largest number first."""
+def steps(space: Space, most: int) -> Iterator[tuple[str, int]]:
+    """Rejections by card, the largest number first and one number for all beyond the first ``most`` cards; then by memory."""
     cards: Counter[str] = Counter()
     for item in space.dropped:
         cards[item.card] += item.candidates
     ordered = cards.most_common()
-    yield from ordered[:MAX_CARDS]
-    if rest := ordered[MAX_CARDS:]:
+    yield from ordered[:most]
+    if rest := ordered[most:]:
         yield f"{len(rest)} other cards", sum(count for _, count in rest)
     for name, count in (("too large for the device", space.too_large), ("too large for the hosts", space.host_too_small)):
         if count:
@@ -41,7 +37,7 @@ def _steps(space: Space) -> Iterator[tuple[str, int]]:
 def _bars(space: Space) -> Html:
     """Candidates left after each step, on a logarithmic scale."""
     left, rows = space.candidates, [_row("all candidates", space.candidates, space.candidates, "")]
-    for name, count in _steps(space):
+    for name, count in steps(space, MAX_CARDS):
         left -= count
         rows.append(_row(name, left, space.candidates, f"−{count:,}"))
     rows.append(_row("fit", space.feasible, space.candidates, "", "feasible"))

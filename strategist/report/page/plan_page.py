@@ -72,7 +72,8 @@ def _sections(report: PlanReport) -> Iterator[Section]:
         )
     lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
     yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
-    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=_timeline(report))
+    drawn = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
+    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=drawn)
     yield Section(title="Settings", lead="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
     if report.space is not None:
         yield Section(title="Candidates", lead="", body=candidates(report.space, plan))
@@ -91,10 +92,6 @@ def _sections(report: PlanReport) -> Iterator[Section]:
 TIMELINE = (
     "When each rank computes and when it waits, in the order of the schedule; numbers are micro-batches. The picture scrolls."
 )
-
-
-def _timeline(report: PlanReport) -> Html:
-    return element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
 
 
 def _reproduce(report: PlanReport) -> Html:

@@ -1,10 +1,14 @@
 """Predicted against measured values: each trial as predicted when proposed, and the errors of the study."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from strategist.contract.report import Learned, StudyReport, TriedPlan
+from strategist.contract.estimate import Estimate
+from strategist.contract.goals import peak_bytes
+from strategist.contract.measurement import Measurement
+from strategist.contract.report import Learned, StudyReport
+from strategist.contract.study import Study, StudyTrial
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.plot import Mark, diagonal, equal_scale, plot
 from strategist.report.page.tables import table
@@ -16,7 +20,7 @@ from strategist.units import GIB, show_bytes, show_seconds
 class Pair:
     """A trial's predicted and measured value, in the unit of the axes and in words."""
 
-    trial: TriedPlan
+    trial: StudyTrial
     predicted: float
     measured: float
     words: str
@@ -25,31 +29,35 @@ class Pair:
 def measured(report: StudyReport) -> Html:
     """Plots of step time and memory, and errors before and after calibration."""
     pictures = [
-        _plot("step time, s", "Step time", steps(report)), _plot("peak memory, GiB", "Peak memory", peaks(report)),
+        _plot(report.study, "step time, s", "Step time", steps), _plot(report.study, "peak memory, GiB", "Peak memory", peaks),
     ]  # fmt: skip
     drawn = element("div", *pictures, class_="pair") if any(pictures) else element("p", "No trial has ended well yet.")
     return join([drawn, _learned(report.learned) if report.learned else Html()])
 
 
-def steps(report: StudyReport) -> list[Pair]:
+def steps(study: Study) -> list[Pair]:
     """Step time of each trial that has one."""
-    found = []
-    for trial in report.trials:
-        if trial.measurement and (seconds := trial.measurement.step_seconds):
-            expected = trial.plan.estimate.step_seconds
-            words = f"{show_seconds(expected)} predicted, {show_seconds(seconds)} measured"
-            found.append(Pair(trial=trial, predicted=expected, measured=seconds, words=words))
-    return found
+    return _pairs(study, lambda plan: plan.step_seconds, lambda found: found.step_seconds, 1.0, show_seconds)
 
 
-def peaks(report: StudyReport) -> list[Pair]:
+def peaks(study: Study) -> list[Pair]:
     """Peak memory of each trial that has one."""
+    return _pairs(study, lambda plan: plan.memory.allocated, lambda found: peak_bytes(found), GIB, show_bytes)
+
+
+def _pairs(
+    study: Study,
+    predicted: Callable[[Estimate], float],
+    measured: Callable[[Measurement], float | None],
+    unit: float,
+    show: Callable[[float], str],
+) -> list[Pair]:
     found = []
-    for trial in report.trials:
-        if trial.measurement and (size := max(trial.measurement.peak_memory_bytes, default=0)):
-            expected = trial.plan.estimate.memory.allocated
-            words = f"{show_bytes(expected)} predicted, {show_bytes(size)} measured"
-            found.append(Pair(trial=trial, predicted=expected / GIB, measured=size / GIB, words=words))
+    for trial in study.trials:
+        if trial.measurement and (value := measured(trial.measurement)):
+            expected = predicted(trial.plan.estimate)
+            words = f"{show(expected)} predicted, {show(value)} measured"
+            found.append(Pair(trial=trial, predicted=expected / unit, measured=value / unit, words=words))
     return found
 
 
@@ -58,15 +66,15 @@ def median_error(pairs: Sequence[Pair]) -> str:
     return percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
 
 
-def _plot(axis: str, name: str, pairs: list[Pair]) -> Html:
+def _plot(study: Study, axis: str, name: str, of: Callable[[Study], list[Pair]]) -> Html:
     """A plot with equal axes: perfect predictions lie on the diagonal."""
-    if not pairs:
+    if not (pairs := of(study)):
         return Html()
     values = [value for pair in pairs for value in (pair.predicted, pair.measured)]
     scale = equal_scale(values, (f"measured {axis}", f"predicted {axis}"), lambda value: f"{value:.3g}")
     dots = [
         Mark(
-            across=pair.measured, up=pair.predicted, look="front" if pair.trial.best else "fits",
+            across=pair.measured, up=pair.predicted, look="front" if pair.trial.number == study.best else "fits",
             text=f"trial {pair.trial.number}: {change_words(pair.trial.plan)}; {pair.words}",
         )
         for pair in pairs

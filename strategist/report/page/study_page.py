@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Iterator
 
-from strategist.contract.report import StudyReport, TriedPlan
-from strategist.report.goals import TITLES, shown
+from strategist.contract.report import StudyReport
+from strategist.contract.study import StudyStatus
+from strategist.report.goals import TITLES, goal_words, shown, study_words
 from strategist.report.page.frame import Section, document
 from strategist.report.page.headline import GOOD, UNSURE, Figure, headline
 from strategist.report.page.html import Html, element, join
@@ -13,7 +14,7 @@ from strategist.report.page.setting_importance import influence
 from strategist.report.page.study_progress import course, front, objective
 from strategist.report.page.tables import pairs
 from strategist.report.page.trials import spent, trials
-from strategist.report.setting_text import change_words, counted
+from strategist.report.setting_text import change_words
 from strategist.units import show_money
 
 MEASURED = "On the line a prediction is right; the best trial is marked."
@@ -26,40 +27,37 @@ INFLUENCE = (
 
 def study_page(report: StudyReport) -> str:
     """The whole page."""
-    request = report.request
-    title = f"{request.model} on {request.gpus}"
-    told = f"Study {report.study}: {report.status}, {counted(len(report.trials), f'{report.kind} trial')} for {report.goals}"
+    study = report.study
+    title = f"{study.request.model} on {study.request.gpus}"
+    told = f"Study {study.study}: {study_words(study)}"
     head = join([element("h1", title), element("p", told, class_="lead"), _headline(report)])
     return document(f"{title}, a study", head, list(_sections(report)))
 
 
 def _headline(report: StudyReport) -> Html:
-    best = next((trial for trial in report.trials if trial.best), None)
-    found = [Figure(name="trials", value=str(len(report.trials)), remark=report.kind)]
+    study, best = report.study, report.study.best_trial
+    found = [Figure(name="trials", value=str(len(study.trials)), remark=study.kind.value)]
     if best:
-        wanted = objective(report)
+        wanted = objective(study)
         found.insert(0, Figure(name=f"best {TITLES[wanted]}", value=shown(wanted, best), remark=f"trial {best.number}"))
-    for name, compared in (("step time", steps(report)), ("peak memory", peaks(report))):
+    for name, compared in (("step time", steps(study)), ("peak memory", peaks(study))):
         if compared:
             found.append(Figure(name=f"median error, {name}", value=median_error(compared), remark="predicted as proposed"))
     hours = sum(item.device_hours for item in report.spent)
     if hours:
         found.append(Figure(name="device hours", value=f"{hours:.3g}"))
-    return headline(report.status, GOOD if report.status == "finished" else UNSURE, _outcome(best), found)
-
-
-def _outcome(best: TriedPlan | None) -> str:
-    return change_words(best.plan) if best else "no trial has ended well yet"
+    said = change_words(best.plan) if best else "no trial has ended well yet"
+    return headline(study.status.value, GOOD if study.status is StudyStatus.FINISHED else UNSURE, said, found)
 
 
 def _sections(report: StudyReport) -> Iterator[Section]:
     yield Section(title="In short", lead="", body=pairs(_short(report)))
-    yield Section(title="Best so far", lead="", body=course(report))
-    if len(report.objectives) > 1:
-        yield Section(title="Front", lead="", body=front(report))
+    yield Section(title="Best so far", lead="", body=course(report.study))
+    if report.study.goals.several:
+        yield Section(title="Front", lead="", body=front(report.study))
     yield Section(title="Predicted and measured", lead=MEASURED, body=measured(report))
     yield Section(title="Influence", lead=INFLUENCE, body=influence(report.influences))
-    yield Section(title="Trials", lead="", body=trials(report))
+    yield Section(title="Trials", lead="", body=trials(report.study))
     if report.spent:
         yield Section(title="Spent", lead="", body=spent(report))
     if report.commands:
@@ -68,12 +66,12 @@ def _sections(report: StudyReport) -> Iterator[Section]:
 
 
 def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
-    workload = report.request.workload
+    study, workload = report.study, report.study.request.workload
     yield "asked", f"{workload.global_batch:,} x {workload.seq_len:,} tokens a step, {workload.precision}, {workload.optimizer}"
-    yield "wanted", report.goals
-    if best := next((trial for trial in report.trials if trial.best), None):
+    yield "wanted", goal_words(study.goals)
+    if best := study.best_trial:
         yield "best", f"trial {best.number}: {change_words(best.plan)}"
-        yield "reached", f"{shown(objective(report), best)} ({objective(report)})"
+        yield "reached", f"{shown(objective(study), best)} ({objective(study)})"
     hours = sum(item.device_hours for item in report.spent)
     price = report.price_per_device_hour
     yield "spent", f"{hours:.3g} device hours" + (f", {show_money(price * hours)}" if price is not None else "")

@@ -1,24 +1,26 @@
 """Trials of a study: predictions, measurements and durations."""
 
 from strategist.contract.measurement import RAN
-from strategist.contract.report import StudyReport, TriedPlan
+from strategist.contract.report import StudyReport
+from strategist.contract.study import Study, StudyTrial
 from strategist.report.goals import ended, marked
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
 from strategist.report.setting_text import change_words, tokens
+from strategist.report.trial_table import proposer
 from strategist.units import show_bytes, show_money, show_seconds
 
 ID = "trials-table"
 HEAD = ("#", "settings", "by", "outcome", "expected", "step", "expected peak", "peak", "tokens/s", "message")
 
 
-def trials(report: StudyReport) -> Html:
+def trials(study: Study) -> Html:
     """A line per trial, with filters by outcome, proposer, recomputation and offload."""
-    if not report.trials:
+    if not study.trials:
         return element("p", "There are none yet.")
-    fields = [_fields(trial) for trial in report.trials]
-    rows = [_row(trial) for trial in report.trials]
+    fields = [_fields(trial) for trial in study.trials]
+    rows = [_row(trial, study) for trial in study.trials]
     shown = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
     grid = table(
         "Trials: * is the best, + stands on the front", HEAD[:shown], (row[:shown] for row in rows), words=(0, 1, 2, 3, 9),
@@ -36,20 +38,20 @@ def spent(report: StudyReport) -> Html:
     return table("Attempts by how they ended", ("", "attempts", "device hours", "price"), rows)
 
 
-def _fields(trial: TriedPlan) -> dict[str, str]:
+def _fields(trial: StudyTrial) -> dict[str, str]:
     knobs = trial.plan.candidate.knobs
     by = trial.proposed_by.partition(":")[0] or "none"
-    return {"outcome": trial.ended, "by": by, "recompute": knobs.recompute, "offload": knobs.offload}
+    return {"outcome": trial.end, "by": by, "recompute": knobs.recompute, "offload": knobs.offload}
 
 
-def _row(trial: TriedPlan) -> tuple[str, ...]:
+def _row(trial: StudyTrial, study: Study) -> tuple[str, ...]:
     estimate, measured = trial.plan.estimate, trial.measurement
     ran = measured if measured and measured.outcome in RAN else None
     step, peak = ran and ran.step_seconds, max(ran.peak_memory_bytes, default=0) if ran else 0
     return (
-        marked(trial.number, trial.number if trial.best else None, (trial.number,) if trial.front else ()),
-        change_words(trial.plan), trial.proposed_by.removeprefix("card:").partition("/")[0] or "none",
-        ended(trial.ended, trial.misses),
+        marked(trial.number, study.best, study.front),
+        change_words(trial.plan), proposer(trial.proposed_by),
+        ended(trial.end, trial.misses),
         show_seconds(estimate.step_seconds), show_seconds(step) if step else "-", show_bytes(estimate.memory.allocated),
         show_bytes(peak) if peak else "-", tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-",
         " ".join(measured.evidence.message.split()) if measured and ran is None else "",

@@ -1,6 +1,6 @@
 """Other values of each setting, with the reasons against them."""
 
-from strategist.contract.explanation import Explanation, WhyNot
+from strategist.contract.explanation import Explanation
 from strategist.contract.knobs import show_value
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
@@ -14,7 +14,7 @@ def why_not(explanation: Explanation) -> Html:
     found = [(decision, other) for decision in explanation.decisions for other in decision.why_not]
     if not found:
         return element("p", "No setting of this plan has another value that is legal.")
-    fields = [_fields(other) for _, other in found]
+    fields = [{"setting": other.setting, "verdict": other.obstacle.value} for _, other in found]
     rows = [
         (other.setting, show_value(decision.value), show_value(other.value), other.obstacle.value, other.text)
         for decision, other in found
@@ -22,7 +22,3 @@ def why_not(explanation: Explanation) -> Html:
     head = ("setting", "is", "why not", "verdict", "what stands against it")
     grid = table("Other values of the settings", head, rows, words=(0, 1, 2, 3, 4), marks=[marks(own) for own in fields], id_=ID)
     return join([filters(ID, values_of(fields), "the other values"), grid])
-
-
-def _fields(other: WhyNot) -> dict[str, str]:
-    return {"setting": other.setting, "verdict": other.obstacle.value}

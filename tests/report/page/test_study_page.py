@@ -36,17 +36,17 @@ def test_the_page_is_valid_and_self_contained(report: StudyReport) -> None:
 
 
 def test_every_trial_is_drawn_and_listed(report: StudyReport) -> None:
-    assert len(report.trials) == 5
-    for picture in (course(report), front(report)):
+    assert len(report.study.trials) == 5
+    for picture in (course(report.study), front(report.study)):
         assert picture.count("<circle") == 5
     assert measured(report).count("<circle") == 10
     page = Reader(study_page(report))
     assert len([attributes for tag, attributes in page.found if tag == "tr" and "data-item" in attributes]) == 5
-    assert sum(trial.best for trial in report.trials) == 1
+    assert report.study.best_trial is not None
 
 
 def test_the_best_so_far_never_gets_worse(report: StudyReport) -> None:
-    (path,) = re.findall(r'<path d="M([^"]+)" class="front-line"', course(report))
+    (path,) = re.findall(r'<path d="M([^"]+)" class="front-line"', course(report.study))
     heights = [float(height) for height in re.findall(r" (-[0-9.]+)", path)]
     assert heights == sorted(heights, reverse=True)
     assert len(heights) > 1
@@ -73,17 +73,17 @@ def test_the_page_shows_calibration_errors(report: StudyReport) -> None:
 
 
 def test_hostile_names_and_messages_are_escaped(report: StudyReport) -> None:
-    first, *others = report.trials
+    first, *others = report.study.trials
     lost = replace(first.measurement, outcome="crash", evidence=Evidence(message=EVIL))
-    trials = (replace(first, ended=EVIL, proposed_by=EVIL, measurement=lost), *others)
-    hostile = replace(report, study=EVIL, trials=trials, request=replace(report.request, model=EVIL), commands=((EVIL,),))
-    text = study_page(hostile)
+    trials = (replace(first, outcome=None, state=EVIL, proposed_by=EVIL, measurement=lost), *others)
+    hostile = replace(report.study, study=EVIL, trials=trials, request=replace(report.study.request, model=EVIL))
+    text = study_page(replace(report, study=hostile, commands=((EVIL,),)))
     assert "<script>alert" not in text
     Reader(text).check_self_contained()
 
 
 def test_a_study_without_trials_has_a_page(report: StudyReport) -> None:
-    text = study_page(replace(report, trials=(), influences=(), spent=(), learned=None))
+    text = study_page(replace(report, study=replace(report.study, trials=(), best=None), influences=(), spent=(), learned=None))
     Reader(text).check_self_contained()
     assert "No trial has ended well yet." in text
 

@@ -66,11 +66,11 @@ def test_the_peak_names_its_pass_and_module():
         return wide.head(wide.layers["1"](wide.layers["0"](rows)))
 
     with memory.marked(memory.modules([wide])):
-        backward = profile.profiled(lambda: forward().square().sum().backward(), CPU).moment
-        inference = profile.profiled(forward, CPU).moment
+        backward = profile.profiled(lambda: forward().square().sum().backward(), CPU).peak_moment
+        inference = profile.profiled(forward, CPU).peak_moment
     assert (backward.phase, backward.module) in {("backward", "loss"), ("backward", "head")}
     assert (inference.phase, inference.module) == ("forward", "head")
-    assert profile.profiled(forward, CPU).moment.module == ""  # the hooks are removed
+    assert profile.profiled(forward, CPU).peak_moment.module == ""  # the hooks are removed
 
 
 def test_the_parts_of_a_profiled_step_sum_to_the_step():
@@ -88,11 +88,11 @@ def test_the_parts_of_a_profiled_step_sum_to_the_step():
 
     step()
     found = profile.profiled(step, CPU)
-    assert sum(found.time.values()) == pytest.approx(found.step_seconds, rel=0.05, abs=0.02)
+    assert sum(found.time.values()) == pytest.approx(found.profiled_step_seconds, rel=0.05, abs=0.02)
     for part in ("matmul", "recompute", "memory_bound", "optimizer", "data"):
         assert found.time[part] > 0
     assert found.time["matmul"] > found.time["recompute"]  # two recomputed matmuls of eight
-    assert found.time["other"] < 0.1 * found.step_seconds
+    assert found.time["other"] < 0.1 * found.profiled_step_seconds
 
 
 def test_static_bytes_are_parameters_and_optimizer_states():
@@ -118,6 +118,6 @@ def test_communication_without_concurrent_compute_is_exposed(tmp_path):
     found = json.loads(target.read_text(encoding="utf-8"))
     alone, overlapped = found["alone"], found["overlapped"]
     for figures in (alone, overlapped):
-        assert 0 < figures["communication_seconds"] <= figures["step_seconds"]
+        assert 0 < figures["communication_seconds"] <= figures["profiled_step_seconds"]
     assert alone["exposed_communication_seconds"] > 0.9 * alone["communication_seconds"]
     assert overlapped["exposed_communication_seconds"] < 0.5 * overlapped["communication_seconds"]
