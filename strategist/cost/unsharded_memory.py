@@ -26,7 +26,7 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     if c.traits.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
-    copied = v.ddp & ~v.streamed & ~v.offload_all
+    copied = v.ddp & ~v.streamed & ~v.offload_all | c.frozen_whole
     again = v.recompute_full | v.recompute_selective
     left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.recomputed_share, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts

@@ -107,7 +107,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
-        said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
+        stack=sharded.stack, said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
     )  # fmt: skip
 
 

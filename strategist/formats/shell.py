@@ -74,6 +74,11 @@ _LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launc
 _TRL = re.compile(r"(?:^|[\s/])trl\s+[a-z]\w*\s")
 _PROGRAM = re.compile(r"[^\s'\"=]+\.py(?=\s|$)")
 SHOWS = ("echo", "printf")
+UTILITIES = frozenset((
+    *SHOWS, ":", ".", "cat", "cd", "chmod", "conda", "cp", "date", "exit", "kill", "ln", "ls", "mkdir", "module", "mv", "pip",
+    "ray", "rm", "set", "sleep", "source", "tail", "tee", "touch", "trap", "ulimit", "unset", "wait", "wandb", "which",
+))  # fmt: skip
+"""Commands that start no training, whatever their words expand to."""
 
 
 def program(command: Command) -> str:
@@ -110,7 +115,7 @@ class _Reader:
 
     def command(self, part: Part) -> tuple[Word, ...]:
         """The words of a command; empty if it only sets variables, or is a condition."""
-        raws = list(part.words)
+        raws, again = list(part.words), part.words[0].text == "eval"
         while raws and (word := raws[0].text) in (*_OPENS, *_GOES_ON, *_CLOSES, "{", "}", "!", "function", "time", "exec", "eval"):
             self._depth += (word in _OPENS) - (word in _CLOSES)
             if word in ("for", "select") and len(raws) > 1:
@@ -123,7 +128,8 @@ class _Reader:
         self.certain = self._depth == 0 and not (part.before == "||" or (part.before == "&&" and self._tested))
         self._tested = tested or (part.before == "&&" and self._tested)
         pattern = self._depth > 0 and first.startswith("-")  # a pattern of a case statement
-        return () if tested or pattern else self._simple(raws)
+        words = () if tested or pattern else self._simple(raws)
+        return tuple(replace(word, text=self._text(word.text)) for word in words) if again else words
 
     def _simple(self, raws: list[Raw]) -> tuple[Word, ...]:
         """The words of a simple command, with the assignments of its environment; empty if there are only assignments."""
