@@ -72,7 +72,7 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     alone = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
     gathering = np.where(alone, 2 * (local.root + local.layer) * per.gathered, 0.0)
     if per.frozen:
-        return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
+        return np.where(c.frozen_whole, 0.0, gathering), np.zeros_like(v.tp), np.zeros_like(v.tp)
     together = v.no_sync & (v.accumulation > 1)
     head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
     both = (local.root + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)

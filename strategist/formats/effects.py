@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
-from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
+from strategist.formats.script_arguments import HINTS, MODES, RANKS, SEQUENCE, SWITCHES
 from strategist.units import show_bytes
 
 STATES = ("gradients", "optimizer")
@@ -54,6 +54,12 @@ OTHER_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "p
 QUANTIZED_BASE = Effect(removes={"parameters": 0.75})
 """Effect of a frozen base in 4 bits that is priced in 16."""
 
+LESS_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "parameters": 0.9})
+"""Effect of arguments that may freeze and quantize what is priced as trained: of 4 bytes half of one stays."""
+
+OTHER_VOCABULARY = Effect(repeats={"logits": 4.0})
+"""Effect of a vocabulary that is assumed as GPT-2's 50 thousand: published models have up to five times as many."""
+
 FULLY_TRAINED_MODULES = Effect(repeats={"parameters": 8.0})
 """Effect of modules that are fully trained beside adapters: 16 bytes a parameter instead of 2 (arXiv 1910.02054, section 3.1)."""
 
@@ -78,8 +84,9 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(removes=("gradients", "communication")), "zero_optimization.zero_quantized_gradients"),
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
     (_effect(removes=STATES), "use_adam_mini use_galore use_apollo lora_target adapter outer-dp-sharding-strategy "
-           "use-precision-aware-optimizer fp16.fp16_master_weights_and_grads"),
+           "use-precision-aware-optimizer main-grads-dtype fp16.fp16_master_weights_and_grads"),
     (_effect(removes=("parameters", *STATES)), "deepspeed"),
+    (OTHER_VOCABULARY, "tokenizer-model"),
     (_effect(removes=("optimizer",), repeats=("optimizer",)), "optim optimizer optimizer.type optimizer.optimizer_factory.name"),
     (_effect(removes=("parameters",), repeats=("parameters",)), "quantization_bit quantization_method load_in_8bit"),
     (_effect(repeats=("parameters",)), "zero_optimization.zero_hpz_partition_size qat hybrid_engine.enabled"),
@@ -99,8 +106,15 @@ LAUNCH_FILE = "accelerate launch --config_file"
 """Config file of a trainer's launcher, which can shard what the trainer's own file does not."""
 
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
+EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 """By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
+
+ASSUMED = {
+    **dict.fromkeys((*SEQUENCE, "sequence_len"), _effect(removes=("activations", "logits"))),
+    "vocab-size": OTHER_VOCABULARY,
+}
+"""Effects of assumptions that the data or the tokenizer decide, by entry."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
 """Codes of findings on entries that have no price."""
@@ -111,6 +125,8 @@ LAUNCHER = ("nproc-per-node", "nproc_per_node", "nnodes", "num_processes", "num_
 
 def effect(found: Diagnostic) -> Effect:
     """Possible effect on memory of a finding's entry."""
+    if found.code == "FMT-003":
+        return ASSUMED.get(found.entry, NO_EFFECT)
     if found.code not in (*UNPRICED, UNRESOLVED) or found.entry in LAUNCHER:
         return NO_EFFECT
     other = RUNTIME_VALUE if found.code == UNRESOLVED else UNKNOWN_EFFECT

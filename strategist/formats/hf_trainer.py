@@ -6,15 +6,12 @@ DeepSpeed decides by itself). FSDP reduces in the compute dtype, and DeepSpeed c
 (accelerate's ``set_mixed_precision``). Common arguments of scripts besides TrainingArguments (TRL's) are understood as well.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.errors import FileError
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
@@ -22,6 +19,7 @@ from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
 from strategist.formats.launcher import PREFIX, Launched, launched, opened, sharded
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import beside
 from strategist.formats.script_arguments import SEQUENCE, Trained, trained, training_findings
 from strategist.formats.source import Source, load
 
@@ -56,7 +54,6 @@ SETTING_ENTRIES = {
     "bucket_cap_mb": "ddp_bucket_cap_mb",
     "no_sync": SYNC,
     "checkpoint_interval": "save_steps",
-    "seq_len": "max_length",
 }
 
 
@@ -87,7 +84,10 @@ def read(entries: Entries) -> ParsedConfig:
         found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid,
         model=model if isinstance(model, str) else None, model_entries=MODEL,
         accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=by.config.devices,
-        said={**SETTING_ENTRIES, "train": trains.entry, **_launcher_entries(by, own), **found.said},
+        said={
+            **SETTING_ENTRIES, "train": trains.entry, "seq_len": entries.named(*SEQUENCE),
+            **_launcher_entries(by, own), **found.said,
+        },
         nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (),
         findings=(*found.findings, *_findings(entries, by), *training_findings(entries, trains)),
     )  # fmt: skip
@@ -166,7 +166,8 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
         told = "full_shard" if entries.flag(*_either("reshard_after_forward")) else "shard_grad_op"
     settings["reshard_after_forward"] = STRATEGIES.get(told, True)
     inner = entries.flag(*_either("activation_checkpointing"))
-    settings["recompute"] = "full" if inner else _recompute(entries)
+    own = _recompute(entries)
+    settings["recompute"] = "full" if inner else own
     spare = "dp_shard"
     if told == "no_shard":
         spare, settings["dp_shard"] = "dp_replicate", 1
@@ -213,13 +214,10 @@ def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
 
 
 def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagnostic | None]:
-    """The file that an argument names, relative to this one; a finding if it does not exist."""
-    path = Path(entries.source.path).parent / value
-    try:
+    """The file that an argument names, beside this one or in a folder above; a finding if it does not exist."""
+    path = beside(entries.source.entries[name].path or entries.source.path, value)
+    if path is not None:
         return load(path), None
-    except FileError:
-        if os.path.exists(path):  # os.path: an impossible file name is not an error
-            raise
     message = f"{name} {value} is not there: what it says is assumed"
     return None, finding("FMT-011", message, "check it where it is", entries.source, name)
 
@@ -274,6 +272,7 @@ IGNORED_ENTRIES = (
     "enable_jit_checkpoint", "eval*", "fp16_*", "bf16_*", "fsdp_config", "fsdp_config.*", "full_determinism",
     "gradient_checkpointing_kwargs.*", "greater_is_better", "group_by_length", "hub_*", "ignore_data_skip", "include_*",
     "label_*", "learning_rate", "length_column_name", "load_best_model_at_end", "local_rank", "log*", "lora_*",
+    "max_prompt_length", "pad_token", "shuffle_dataset", "truncation_mode",
     "lr_scheduler_*", "max_grad_norm", "max_steps", "metric_for_best_model", "num_train_epochs", "optim_*", "output_dir",
     "overwrite_output_dir", "per_device_eval_batch_size", "prediction_loss_only", "project", "push_to_hub",
     "remove_unused_columns", "report_to", "restore_*", "resume_from_checkpoint", "run_name", "save_*", "seed",

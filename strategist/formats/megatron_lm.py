@@ -115,7 +115,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=of_model,
+        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=(*of_model, missing),
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
@@ -264,7 +264,8 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
         yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
     if missing:
         known = "that of GPT-2 is assumed"
-        yield finding("FMT-003", f"nothing says {missing}: {known}", f"write --{missing}, or give --model", source)
+        do = f"write --{missing}, or give --model"
+        yield finding("FMT-003", f"nothing says {missing}: {known}", do, source, about=missing)
     if not (entries.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
         text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")

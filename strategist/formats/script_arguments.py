@@ -20,11 +20,12 @@ MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sf
 SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora")
 FOUR_BITS = ("load_in_4bit", "use_4bit_quantization", "q_lora", "use_qlora")
 BITS = ("bits", "quantization_bit", "load_in_kbits", "load_in_bits")
+WHOLE = ("lora_modules_to_save", "modules_to_save")
 KINDS = {name: name for name in ("full", "lora", "qlora")}
 TRL = ("use_peft", "lora_r", "load_in_4bit")
 """Names of TRL, whose bases lie in the compute type unless they state otherwise."""
 
-HINTS = ("*lora*", "*peft*", "*adapter*", "*quant*", "*4bit*", "*kbit*", "freeze*", "*_freeze*", "tune_*")
+HINTS = ("*lora*", "*peft*", "*adapter*", "*quant*", "*4bit*", "*freeze*")
 """Patterns of names that may freeze or quantize parameters."""
 
 DEFAULT_RANK = 16
@@ -61,9 +62,15 @@ def trained(entries: Entries) -> Trained:
 def training_findings(entries: Entries, said: Trained) -> Iterator[Diagnostic]:
     """Findings on adapters: a base whose type the script decides, and arguments that may freeze or quantize parameters."""
     source, do = entries.source, "give --train full, lora or qlora"
+    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.on("packing"):
+        text = f"{length}: sequences are as long as their texts, and are priced as of so many tokens"
+        yield finding("FMT-003", text, "give --seq-len", source, length)
     if not said.base_said:
         text = f"{said.entry}: nothing says in how many bits the base lies, which the script decides: 16 are assumed"
         yield finding("FMT-011", text, "give --train lora or qlora", source, said.entry)
+    if said.kind != "full" and (whole := next((name for name in WHOLE if entries.on(name)), "")):
+        text = f"{whole}: further modules are trained as a whole; the price is that of a plan without it"
+        yield finding("FMT-002", text, "measure it if it matters", source, whole, about=WHOLE[0])
     if not said.kind:
         for entry in [entry for entry in entries.left() if any(fnmatchcase(entry.name, hint) for hint in HINTS)]:
             if entries.get(entry.name) in (*OFF, "False", "false"):

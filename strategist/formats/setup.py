@@ -21,6 +21,9 @@ from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.situation import Situation, situation
 
+OPEN_CODES = ("FMT-003", "FMT-011")
+"""Codes of findings that a given value settles."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GivenValues:
@@ -76,7 +79,7 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         raise InputError(f"the file's model {model}", error.law, f"{error.do}; or give --model") from None
     stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
     stated_here |= set(found.model_entries) if given.model else set()
-    open_ones = (item for item in found.findings if item.code != "FMT-011" or item.entry not in stated_here)
+    open_ones = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in stated_here)
     findings = [*open_ones, *_override_findings(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)

@@ -146,15 +146,18 @@ class _Reader:
         match = ASSIGNMENT.match(raw.text)
         assert match is not None
         name, adds = match[1], bool(match[2])
+        said = raw.text[match.end() :]
+        if not self.certain and self._extend(name, said, raw.line):
+            return
         before = self.variables.get(name, ()) if adds else ()
         if raw.elements is not None:
             value = tuple(self._expanded(raw.elements))
             self._arrays.add(name)
-        elif before and name not in self._arrays:
-            value = (replace(before[0], text=before[0].text + self._text(raw.text[match.end() :])),)
+        elif before and name not in self._arrays and self.certain:
+            value = (replace(before[0], text=before[0].text + self._text(said)),)
             before = ()
         else:
-            value = (Word(text=self._text(raw.text[match.end() :]), line=raw.line),)
+            value = (Word(text=self._text(said), line=raw.line),)
         if not self.certain and adds:
             value = tuple(replace(word, certain=False) for word in value)
         elif not self.certain and self.variables.get(name, ()) != value:
@@ -166,6 +169,21 @@ class _Reader:
             self._unknown.add(name)
             return
         self.variables[name] = found
+
+    def _extend(self, name: str, said: str, line: int) -> bool:
+        """Whether a condition extends a variable by words around its own value, as ``X="$X --flag"`` does. They are not certain."""
+        around = re.split(rf"\${name}\b|\${{{name}(?:\[[@*]\])?}}", said)
+        held = self.variables.get(name)
+        if len(around) != 2 or held is None or name in self._unknown:
+            return False
+        texts = [self._text(part.strip('"')) for part in around]
+        first, last = ((Word(text=text, line=line, certain=False),) if text.strip() else () for text in texts)
+        if len(held) < MAX_WORDS and all(len(text) <= MAX_VARIABLE_CHARACTERS for text in texts):
+            self.variables[name] = (*first, *held, *last)
+            self.used.add(name)
+        else:
+            self._unknown.add(name)
+        return True
 
     def _expanded(self, raws: Sequence[Raw]) -> Iterator[Word]:
         for raw in raws:
@@ -242,7 +260,7 @@ class _Reader:
         held = None if name in self._unknown else self.variables.get(name)
         if held is not None and (operator_ or "")[-1:] != "+":
             first = int(every) if every and every.isdigit() else 0
-            return held if every in ("@", "*") else held[first : first + 1]
+            return held if every in ("@", "*") or name not in self._arrays else held[first : first + 1]
         if held is not None:
             return (Word(text=self._text(other), line=0),)
         if name in self._unknown or operator_ is None or operator_[-1] not in "-=":

@@ -308,6 +308,8 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
             found[waiting.name] = waiting = replace(waiting, value=value)
         elif _OPTION.search(text):
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
+        elif text.split()[:1] and text.split()[0] in shell.UTILITIES:
+            continue
         elif plain or "$(" in text or ("$" in text and not word.certain):
             name, value = (plain[1], plain[2]) if plain else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)

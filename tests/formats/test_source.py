@@ -67,9 +67,10 @@ torchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --lr $LR --swiglu
         ("srun bash -c \"train --tp 8 --pp 2\"", {"tp": "8", "pp": "2"}),
         ("CMD='train --tp 8'\neval \"$CMD\"", {"tp": "8"}),
         ("run --tp 8 $EXTRA", {"tp": "8"}),
-        ("O='--tp 8'\nif [ $X ]; then O=\"$O --pp 2\"; fi\nrun --cp 1 $O", {"cp": "1", "$O": "$O"}),
+        ("O='--tp 8'\nif [ $X ]; then O=\"$O --pp 2\"; fi\nrun --cp 1 $O", {"cp": "1", "tp": "8", "pp": MAYBE.format(2)}),
         ("if [ $X ]; then run --tp 8 --a 1; else run --tp 4 --a 1; fi", {"tp": "${condition:+4}", "a": "1"}),
         ("A=(--tp 8)\nif [ $X ]; then A+=(--bf16 --tp 4); fi\nrun ${A[@]}", {"tp": MAYBE.format(4), "bf16": MAYBE.format(True)}),
+        ('echo "START: $(date)"\nmkdir -p $(pwd)/$LOGS\nrun --tp 8', {"tp": "8"}),
         ("run --tp $(nproc) $(cat args)", {"tp": "$(nproc)", "$(cat args)": "$(cat args)"}),
     ],
 )  # fmt: skip

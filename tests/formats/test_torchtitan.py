@@ -350,6 +350,12 @@ def test_a_model_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
         imported(path)
 
 
+def test_a_flavour_of_ones_own_is_not_the_model_of_its_tokenizer(tmp_path: Path) -> None:
+    text = "[model]\nname = 'llama3'\nflavor = 'wide'\nhf_assets_path = 'assets/Llama-3.1-8B'\n[training]\nseq_len = 2048\n"
+    with pytest.raises(InputError, match="no preset is known for model.flavor wide"):
+        imported(written(tmp_path, text))
+
+
 def test_what_no_setting_says_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, (
         "[model]\nname = 'llama3'\nflavor = '8B'\nconverters = ['quantize.linear.mx']\n[training]\nseq_len = 2048\n[parallelism]\n"
