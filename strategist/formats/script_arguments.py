@@ -1,7 +1,7 @@
 """Arguments that training scripts have beside TrainingArguments: sequence length, adapters, and the type of a frozen base.
 
 No two scripts share a parser, but most use the same few names: those of TRL, of the examples of PEFT and QLoRA, and of FastChat,
-LLaVA, Qwen, Firefly, MiniCPM and Chinese-LLaMA-Alpaca. Of other names that speak of adapters or quantization, a finding says so.
+LLaVA, Qwen, Firefly, MiniCPM and Chinese-LLaMA-Alpaca. Other names of adapters or quantization are reported.
 """
 
 from collections.abc import Iterator

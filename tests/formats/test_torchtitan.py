@@ -352,7 +352,7 @@ def test_a_model_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_flavour_of_ones_own_is_not_the_model_of_its_tokenizer(tmp_path: Path) -> None:
     text = "[model]\nname = 'llama3'\nflavor = 'wide'\nhf_assets_path = 'assets/Llama-3.1-8B'\n[training]\nseq_len = 2048\n"
-    with pytest.raises(InputError, match="no preset is known for model.flavor wide"):
+    with pytest.raises(InputError, match=r"no preset is known for model\.flavor wide"):
         imported(written(tmp_path, text))
 
 
