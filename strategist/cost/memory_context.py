@@ -48,12 +48,13 @@ class MemoryContext:
 
     @cached_property
     def frozen_whole(self) -> Mask:
-        """Whether each rank of a data-parallel group holds all frozen parameters: stacks that compute with copies only shard
+        """Whether each rank of a data-parallel group holds all frozen parameters: stacks with copies or a whole base only shard
         what an update changes (ZeRO-1 and ZeRO-2, arXiv 1910.02054, section 5), unless parameters themselves are sharded.
         """
         v = self.v
         whole: Mask = ~(v.reshard | v.reshard_subgroup | v.streamed | v.offload_all)
-        return whole if self.per.frozen and self.traits.parameters == "copies" else np.zeros_like(whole)
+        held = self.traits.parameters == "copies" or self.traits.whole_base
+        return whole if self.per.frozen and held else np.zeros_like(whole)
 
 
 def memory_context(model: ModelShape, workload: Workload, stack: Stack, work: Work, v: View) -> MemoryContext:

@@ -26,7 +26,7 @@ def gathered_parameters(stage: Stage, local: LocalParameters, c: MemoryContext) 
     if c.traits.parameters == "copies":
         copied = (v.fsdp_ranks == 1) & ~v.streamed & ~v.offload_all | c.frozen_whole
         return np.where(copied, local.stage * casts, resident), np.where(copied, 0.0, running)
-    copied = v.ddp & ~v.streamed & ~v.offload_all
+    copied = v.ddp & ~v.streamed & ~v.offload_all | c.frozen_whole
     again = v.recompute_full | v.recompute_selective
     left = np.where(again, 0.0, np.where(v.recompute_every_second, 1 - stage.recomputed_share, 1.0)) * stage.layers
     copies = (left * local.layer + local.head) * casts
@@ -72,7 +72,7 @@ def root_memory(stage: Stage, local: LocalParameters, c: MemoryContext) -> tuple
     alone = ~v.ddp & ~v.streamed & ((traits.parameters == "shards") & (traits.root == "both"))
     gathering = np.where(alone, 2 * (local.root + local.layer) * per.gathered, 0.0)
     if per.frozen:
-        return gathering, np.zeros_like(v.tp), np.zeros_like(v.tp)
+        return np.where(c.frozen_whole, 0.0, gathering), np.zeros_like(v.tp), np.zeros_like(v.tp)
     together = v.no_sync & (v.accumulation > 1)
     head = np.where(alone & ~(together & (v.reduce_bytes <= per.gathered)), local.head * per.gathered, 0.0)
     both = (local.root + 2 * stage.tied / v.tp) * per.gathered + np.where(together, 0.0, local.layer * v.reduce_bytes)

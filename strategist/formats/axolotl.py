@@ -107,7 +107,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=str(model) if model else None,
         spare="" if sharded.spare in settings else sharded.spare,
         accumulation=accumulation or (None if "global_batch" in workload else 1),
-        said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
+        stack=sharded.stack, said={**SETTING_ENTRIES, **sharded.said}, findings=findings,
     )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _unsupported_findings(entries: Entries, train: str) -> Iterator[Diagnostic]:
         told["plugins"] = "logits are never whole, and are priced as whole"
     for name, what in told.items():
         yield unsupported_entry(source, name, what)
-    if not entries.flag("sample_packing", "pretraining_sample_concatenation"):
+    if not any([entries.flag("sample_packing", "pretraining_sample_concatenation"), entries.flag("pad_to_sequence_len")]):
         text = "sequences are as long as their texts, and are priced as of sequence_len tokens"
         yield finding("FMT-003", text, "write sample_packing: true, or give --seq-len", source, "sequence_len")
 
@@ -254,6 +254,7 @@ def _config(plan: Plan) -> dict[str, Any]:
 
 
 IGNORED_ENTRIES = (
+    "auto_resume*", "evaluation_strategy", "gradio_*", "lm_eval_*",
     "adam_*", "added_tokens*", "attn_implementation", "base_model_*", "bf16_full*", "bfloat16", "bnb*", "bnb_config*",
     "chat_template*", "cls_*", "comet_*", "cosine_*", "cuda_graphs*", "cut_cross_entropy", "data_seed", "dataloader*",
     "dataset_*", "datasets", "ddp", "ddp_*", "debug", "deepspeed_*", "default_system*", "delinearize*", "do_*", "dpo_*",

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.errors import FileError
@@ -23,6 +24,15 @@ RELAXED = ("deepspeed",)
 
 MAX_SHOWN_FLAGS = 4
 """Maximum number of flags that a finding names."""
+
+LEAST_LIKENESS = 0.75
+"""Least likeness of a name that a finding suggests (difflib's ratio): a letter or two differ, not the meaning."""
+
+OWN_NAME = "it is the script's own, or a mistake that ends the run"
+STRANGE_NAME = "correct or remove it: the program may pass over it in silence"
+
+EMPTY: tuple[Any, ...] = (None, "", [], {})
+"""Values of entries that state nothing."""
 
 
 def read(path: str | Path, name: str = "") -> tuple[Source, Format, ParsedConfig]:
@@ -74,16 +84,19 @@ def _unread(source: Source, chosen: Format) -> Iterator[Diagnostic]:
 def _entry_findings(entries: Entries, chosen: Format) -> Iterator[Diagnostic]:
     """Findings on entries that were not read. A name unknown to the system is a mistake even where no plan depends on it."""
     known = names(chosen.listed) if chosen.listed else ()
+    of_launcher = entries.source.launch.before if entries.source.launch else frozenset()
     for entry in entries.left():
+        if entry.name in of_launcher:
+            continue
         if "$" in entry.name:
             do = "write the arguments down"
             yield finding("FMT-011", f"{entry.name} may hold further arguments: none is assumed", do, entries.source, entry.name)
             continue
         if known and entry.name not in chosen.ignores and not _matches(entry.name, known):
-            near = get_close_matches(entry.name, known, n=1)
-            do = f"did you mean {near[0]}?" if near else "correct or remove it: the program may pass over it in silence"
+            near = get_close_matches(entry.name, known, n=1, cutoff=LEAST_LIKENESS)
+            do = f"did you mean {near[0]}?" if near else OWN_NAME if chosen.scripts_add else STRANGE_NAME
             yield finding("FMT-001", f"{entry.name} is not a name that {chosen.title} knows", do, entries.source, entry.name)
-        elif not _matches(entry.name, chosen.ignores):
+        elif entry.value not in EMPTY and not _matches(entry.name, chosen.ignores):
             yield finding("FMT-009", f"{entry.name} is not priced", "measure it if it matters", entries.source, entry.name)
 
 

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.plan import Plan
+from strategist.formats.script_arguments import HINTS, MODES, RANKS, SEQUENCE, SWITCHES
 from strategist.units import show_bytes
 
 STATES = ("gradients", "optimizer")
@@ -50,6 +51,15 @@ RUNTIME_VALUE = _effect(removes=("parameters", *STATES, *TEMPORARY, HOST), open=
 OTHER_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "parameters": 0.5}, open=True)
 """Effect of entries that freeze weights which are priced as trained: frozen weights have 16 bits and no states."""
 
+QUANTIZED_BASE = Effect(removes={"parameters": 0.75})
+"""Effect of a frozen base in 4 bits that is priced in 16."""
+
+LESS_TRAINING = Effect(removes={**dict.fromkeys((*STATES, *TEMPORARY), 1.0), "parameters": 0.9})
+"""Effect of arguments that may freeze and quantize what is priced as trained: of 4 bytes half of one stays."""
+
+OTHER_VOCABULARY = Effect(repeats={"logits": 4.0})
+"""Effect of a vocabulary that is assumed as GPT-2's 50 thousand: published models have up to five times as many."""
+
 FULLY_TRAINED_MODULES = Effect(repeats={"parameters": 8.0})
 """Effect of modules that are fully trained beside adapters: 16 bytes a parameter instead of 2 (arXiv 1910.02054, section 3.1)."""
 
@@ -57,6 +67,8 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (NO_EFFECT, "neat_packing packing pissa_init neftune_noise_alpha use_eaft relora rampup-batch-size step-batch-size-schedule "
            "zero_optimization.overlap_comm zero_optimization.contiguous_gradients "
            "overlap-grad-reduce window-size delay-wgrad-compute hierarchical-context-parallel-sizes "
+           "per_device_eval_batch_size zero_optimization.allgather_partitions zero_optimization.reduce_scatter "
+           "zero_optimization.round_robin_gradients max_prompt_length "
            "expert_parallel.async_split_plan DDPStrategy.model_averaging_period torch_empty_cache_steps"),
     (_effect(removes=COMPUTED), "enable_liger_kernel use_liger_kernel plugins use_unsloth chunked_cross_entropy lora_mlp_kernel "
            "fp8 fp4-format mixture_of_depths shift_attn use_glm_dsa_kernels cpu-offloading-num-layers moe-expert-capacity-factor "
@@ -66,22 +78,26 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
            "peft_use_dora overlap-moe-expert-parallel-comm sequence_parallel_size cp-comm-type torch_compile_mode"),
     (_effect(repeats=COMPUTED), "moe-token-dispatcher-type cuda-graph-impl enable-cuda-graph"),
     (_effect(removes=COMMUNICATED, repeats=COMMUNICATED), "tp-comm-overlap"),
-    (_effect(removes=COMMUNICATED), "*bucket* *prefetch* *persistence* zero_optimization.zero_quantized_weights "
+    (_effect(removes=COMMUNICATED), "*bucket* *prefetch* *persistence* *sub_group_size *max_live_parameters *max_reuse_distance "
+           "zero_optimization.zero_quantized_weights "
            "zero_optimization.zero_quantized_nontrainable_weights"),
     (_effect(removes=("gradients", "communication")), "zero_optimization.zero_quantized_gradients"),
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
     (_effect(removes=STATES), "use_adam_mini use_galore use_apollo lora_target adapter outer-dp-sharding-strategy "
-           "use-precision-aware-optimizer fp16.fp16_master_weights_and_grads"),
+           "use-precision-aware-optimizer main-grads-dtype fp16.fp16_master_weights_and_grads"),
+    (_effect(removes=("parameters", *STATES)), "deepspeed"),
+    (OTHER_VOCABULARY, "tokenizer-model"),
     (_effect(removes=("optimizer",), repeats=("optimizer",)), "optim optimizer optimizer.type optimizer.optimizer_factory.name"),
     (_effect(removes=("parameters",), repeats=("parameters",)), "quantization_bit quantization_method load_in_8bit"),
     (_effect(repeats=("parameters",)), "zero_optimization.zero_hpz_partition_size qat hybrid_engine.enabled"),
     (_effect(repeats=("parameters", *STATES, *TEMPORARY)), "mtp-num-layers"),
-    (_effect(repeats=("parameters", *TEMPORARY)), "stage rl pref_ftx"),
+    (_effect(repeats=("parameters", *TEMPORARY)), "stage rl pref_ftx beta num_generations"),
     (_effect(repeats=(WHOLE + "optimizer",)), "use-distributed-optimizer parallelism.context_parallel_size"),
     (_effect(repeats=(WHOLE + "parameters",)), "fsdp_config.auto_wrap_policy fsdp_config.fsdp_auto_wrap_policy"),
     (_effect(repeats=tuple(WHOLE + name for name in ("parameters", *STATES))), "fsdp"),
     (_effect(removes=(HOST,)), "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device"),
     (_effect(removes=(HOST,), repeats=(HOST,)), "zero_optimization.offload_optimizer.ratio optimizer-offload-fraction"),
+    (QUANTIZED_BASE, " ".join((*MODES, *SWITCHES, *RANKS))),
     (FULLY_TRAINED_MODULES, "additional_target lora_modules_to_save"),
     (OTHER_TRAINING, "finetuning_type unfrozen_parameters use_llama_pro use_badam"),
     (RUNTIME_VALUE, "use_kt use_hyper_parallel expert_parallel_size use_cpu"),
@@ -90,8 +106,15 @@ LAUNCH_FILE = "accelerate launch --config_file"
 """Config file of a trainer's launcher, which can shard what the trainer's own file does not."""
 
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
+EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
 """By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
+
+ASSUMED = {
+    **dict.fromkeys((*SEQUENCE, "sequence_len"), _effect(removes=("activations", "logits"))),
+    "vocab-size": OTHER_VOCABULARY,
+}
+"""Effects of assumptions that the data or the tokenizer decide, by entry."""
 
 UNPRICED, UNRESOLVED = ("FMT-002", "FMT-009"), "FMT-011"
 """Codes of findings on entries that have no price."""
@@ -102,6 +125,8 @@ LAUNCHER = ("nproc-per-node", "nproc_per_node", "nnodes", "num_processes", "num_
 
 def effect(found: Diagnostic) -> Effect:
     """Possible effect on memory of a finding's entry."""
+    if found.code == "FMT-003":
+        return ASSUMED.get(found.entry, NO_EFFECT)
     if found.code not in (*UNPRICED, UNRESOLVED) or found.entry in LAUNCHER:
         return NO_EFFECT
     other = RUNTIME_VALUE if found.code == UNRESOLVED else UNKNOWN_EFFECT

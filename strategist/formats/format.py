@@ -101,6 +101,7 @@ class Format:
     read: the parsed config. Raises FileError, with the position of the mistake.
     write: exports a plan with a one-line reason by setting. ``read`` restores every setting that the back end supports.
     ignores: entries, or patterns of them, that no plan depends on.
+    scripts_add: whether the scripts that have this format add names of their own.
     listed: file in ``profiles/formats/names`` with the names that the system accepts; empty if it accepts any.
     """
 
@@ -112,3 +113,4 @@ class Format:
     opened: Callable[[Source], Source] = unchanged
     ignores: tuple[str, ...] = field(default=(), repr=False)
     listed: str = ""
+    scripts_add: bool = False

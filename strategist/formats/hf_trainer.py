@@ -6,15 +6,12 @@ DeepSpeed decides by itself). FSDP reduces in the compute dtype, and DeepSpeed c
 (accelerate's ``set_mixed_precision``). Common arguments of scripts besides TrainingArguments (TRL's) are understood as well.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
-from strategist.errors import FileError
 from strategist.formats.config_entries import Entries
 from strategist.formats.deepspeed_part import deepspeed_of
 from strategist.formats.finding_codes import finding, unsupported_entry
@@ -22,13 +19,18 @@ from strategist.formats.format import Format
 from strategist.formats.hf_trainer_export import SYNC, write
 from strategist.formats.launcher import PREFIX, Launched, launched, opened, sharded
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.referenced_files import beside
+from strategist.formats.script_arguments import SEQUENCE, Trained, trained, training_findings
 from strategist.formats.source import Source, load
 
 OPTIMIZERS = {
     "adamw_torch": ("adamw", "foreach"), "adamw_torch_fused": ("adamw", "fused"), "sgd": ("sgd", "foreach"),
     **dict.fromkeys(("adamw_torch_8bit", "adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), ("adamw8bit", "foreach")),
-    "paged_adamw_32bit": ("adamw", "foreach"),
+    "paged_adamw_32bit": ("adamw", "foreach"), "adamw_apex_fused": ("adamw", "fused"), "adamw_hf": ("adamw", "foreach"),
 }  # fmt: skip
+REMOVED_OPTIMIZERS = ("adamw_hf",)
+"""Optimizers of transformers 4 that version 5 does not have."""
+
 OTHERS = (
     "adafactor", "ademamix", "adagrad", "lion", "paged_", "rmsprop", "galore", "lomo", "adalomo", "grokadamw", "schedule_free",
     "apollo", "stable_adamw", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_xla", "adamw_torch_npu_fused", "lion_8bit",
@@ -38,7 +40,7 @@ OTHERS = (
 STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
 RECOMPUTES = ("activation_checkpointing", "gradient_checkpointing")
 MESH = "parallelism_config"
-SEQUENCE = ("max_length", "max_seq_length", "block_size", "model_max_length")
+MODEL = ("model_name_or_path", "model_name")
 SETTING_ENTRIES = {
     "micro_batch": "per_device_train_batch_size",
     "precision": "bf16",
@@ -52,7 +54,6 @@ SETTING_ENTRIES = {
     "bucket_cap_mb": "ddp_bucket_cap_mb",
     "no_sync": SYNC,
     "checkpoint_interval": "save_steps",
-    "seq_len": "max_length",
 }
 
 
@@ -65,7 +66,8 @@ def read(entries: Entries) -> ParsedConfig:
     """Settings that the arguments state; the launch command decides the devices."""
     own = "bf16" if entries.flag("bf16") else "fp16" if entries.flag("fp16") else ""
     by = launched(entries, own)
-    workload, unsaid = _workload(entries, own, by.config)
+    trains = trained(entries)
+    workload, unsaid = _workload(entries, own, by.config, trains)
     settings = _settings(entries)
     if part := deepspeed_of(entries, "deepspeed", str(workload["precision"])):
         found = replace(part, settings={**part.settings, "recompute": _recompute(entries)})
@@ -77,12 +79,17 @@ def read(entries: Entries) -> ParsedConfig:
     sync = entries.flag(SYNC)
     if "no_sync" not in found.settings:
         settings["no_sync"] = not sync
-    model = entries.get("model_name_or_path", "model_name")
+    model = entries.get(*MODEL)
     return replace(
-        found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid, model=model,
+        found, settings={**settings, **found.settings}, workload={**workload, **found.workload}, unsaid=unsaid,
+        model=model if isinstance(model, str) else None, model_entries=MODEL,
         accumulation=entries.whole("gradient_accumulation_steps") or found.accumulation or 1, devices=by.config.devices,
-        said={**SETTING_ENTRIES, **_launcher_entries(by, own), **found.said},
-        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (), findings=(*found.findings, *_findings(entries, by)),
+        said={
+            **SETTING_ENTRIES, "train": trains.entry, "seq_len": entries.named(*SEQUENCE),
+            **_launcher_entries(by, own), **found.said,
+        },
+        nearest=("reduce_dtype",) if workload["precision"] == "fp16" else (),
+        findings=(*found.findings, *_findings(entries, by), *training_findings(entries, trains)),
     )  # fmt: skip
 
 
@@ -129,19 +136,18 @@ def _optimizer(entries: Entries) -> tuple[str, str]:
     return OPTIMIZERS.get(name, ("adamw", "foreach"))
 
 
-def _workload(entries: Entries, precision: str, launcher: ParsedConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _workload(entries: Entries, precision: str, launcher: ParsedConfig, trains: Trained) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Precision (the launcher's if the trainer states none), optimizer, what is trained; and the fields that the script decides."""
     precision = precision or str(launcher.workload.get("precision", "fp32"))
     found: dict[str, Any] = {"precision": precision, "optimizer": _optimizer(entries)[0]}
     unsaid: tuple[str, ...] = ("precision",) if precision == "fp32" else ()
     if length := entries.whole(*SEQUENCE):
         found["seq_len"] = length
-    if entries.flag("use_peft") or entries.has("lora_r"):
-        found["train"] = "qlora" if entries.flag("load_in_4bit") else "lora"
-        found["lora_rank"] = entries.whole("lora_r") or 16
-    else:
-        unsaid = (*unsaid, "train")
-    return found, unsaid
+    if trains.kind:
+        found["train"] = trains.kind
+    if trains.kind in ("lora", "qlora"):
+        found["lora_rank"] = trains.rank
+    return found, unsaid if trains.kind else (*unsaid, "train")
 
 
 def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
@@ -160,7 +166,8 @@ def _fsdp(entries: Entries, precision: str) -> ParsedConfig:
         told = "full_shard" if entries.flag(*_either("reshard_after_forward")) else "shard_grad_op"
     settings["reshard_after_forward"] = STRATEGIES.get(told, True)
     inner = entries.flag(*_either("activation_checkpointing"))
-    settings["recompute"] = "full" if inner else _recompute(entries)
+    own = _recompute(entries)
+    settings["recompute"] = "full" if inner else own
     spare = "dp_shard"
     if told == "no_shard":
         spare, settings["dp_shard"] = "dp_replicate", 1
@@ -207,13 +214,10 @@ def _section(entries: Entries) -> tuple[Entries, list[Diagnostic]]:
 
 
 def _file(entries: Entries, name: str, value: str) -> tuple[Source | None, Diagnostic | None]:
-    """The file that an argument names, relative to this one; a finding if it does not exist."""
-    path = Path(entries.source.path).parent / value
-    try:
+    """The file that an argument names, beside this one or in a folder above; a finding if it does not exist."""
+    path = beside(entries.source.entries[name].path or entries.source.path, value)
+    if path is not None:
         return load(path), None
-    except FileError:
-        if os.path.exists(path):  # os.path: an impossible file name is not an error
-            raise
     message = f"{name} {value} is not there: what it says is assumed"
     return None, finding("FMT-011", message, "check it where it is", entries.source, name)
 
@@ -237,6 +241,8 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
     if name not in OPTIMIZERS or name.startswith("paged_"):
         where = "its states may wait on the host" if name in OPTIMIZERS else "its states differ"
         yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", where, source, "optim")
+    if name in REMOVED_OPTIMIZERS:
+        yield finding("FMT-001", f"optim {name} is none since transformers 5", "write adamw_torch", source, "optim")
     if _every(entries) > 2:
         where = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
         yield finding(
@@ -248,6 +254,8 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
 
 
 UNPRICED_ENTRIES = {
+    "beta": "the loss compares answers, and a reference model may lie beside",
+    "num_generations": "answers are generated and judged",
     "auto_find_batch_size": "the micro-batch shrinks until it fits",
     "use_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
     "torch_compile_mode": "kernels are tuned, or recorded",
@@ -264,6 +272,7 @@ IGNORED_ENTRIES = (
     "enable_jit_checkpoint", "eval*", "fp16_*", "bf16_*", "fsdp_config", "fsdp_config.*", "full_determinism",
     "gradient_checkpointing_kwargs.*", "greater_is_better", "group_by_length", "hub_*", "ignore_data_skip", "include_*",
     "label_*", "learning_rate", "length_column_name", "load_best_model_at_end", "local_rank", "log*", "lora_*",
+    "max_prompt_length", "pad_token", "shuffle_dataset", "truncation_mode",
     "lr_scheduler_*", "max_grad_norm", "max_steps", "metric_for_best_model", "num_train_epochs", "optim_*", "output_dir",
     "overwrite_output_dir", "per_device_eval_batch_size", "prediction_loss_only", "project", "push_to_hub",
     "remove_unused_columns", "report_to", "restore_*", "resume_from_checkpoint", "run_name", "save_*", "seed",
@@ -276,5 +285,5 @@ IGNORED_ENTRIES = (
 
 FORMAT = Format(
     name="hf-trainer", title="TrainingArguments of transformers, 5", recognises=recognises, read=read,
-    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="hf-trainer",
+    write=write, opened=opened, ignores=IGNORED_ENTRIES, listed="hf-trainer", scripts_add=True,
 )  # fmt: skip

@@ -122,7 +122,7 @@ def sharded(found: ParsedConfig, by: Launched, entries: Entries) -> ParsedConfig
     return replace(
         found, settings={**{name: value for name, value in found.settings.items() if name != "dp_shard"}, **told},
         workload={**found.workload, **{name: value for name, value in config.workload.items() if name == "global_batch"}},
-        spare=config.spare, devices=config.devices, said={**found.said, "dp_shard": f"{PREFIX}{_TYPE}", **said},
+        spare=config.spare, devices=config.devices, stack=config.stack, said={**found.said, "dp_shard": f"{PREFIX}{_TYPE}", **said},
         findings=(*found.findings, *config.findings, *_accumulation_findings(config, entries), *_by_default(source)),
     )  # fmt: skip
 

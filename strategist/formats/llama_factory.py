@@ -78,10 +78,10 @@ SETTING_ENTRIES = {
 
 
 def recognises(source: Source) -> bool:
-    """Whether a source is LLaMA-Factory's: YAML with at least two names that only LLaMA-Factory has."""
+    """Whether a source is LLaMA-Factory's: YAML or a command with at least two names that only LLaMA-Factory has."""
     own = ("finetuning_type", "cutoff_len", "lora_target", "template", "stage")
     named = source.has("model_name_or_path") or source.has("stage")
-    return source.language == "yaml" and named and sum(source.has(name) for name in own) > 1
+    return source.language in ("yaml", "command") and named and sum(source.has(name) for name in own) > 1
 
 
 def read(entries: Entries) -> ParsedConfig:
@@ -103,7 +103,7 @@ def read(entries: Entries) -> ParsedConfig:
     return ParsedConfig(
         settings=settings, workload=workload, model=str(model) if model else None, spare=found.spare,
         accumulation=entries.whole("gradient_accumulation_steps") or 1,
-        devices=found.devices, said={**SETTING_ENTRIES, **found.said},
+        devices=found.devices, stack=found.stack, said={**SETTING_ENTRIES, **found.said},
         findings=(*found.findings, *_unsupported_findings(entries, str(workload["train"]))),
     )  # fmt: skip
 
@@ -233,8 +233,8 @@ IGNORED_ENTRIES = (
     "low_cpu*", "lr_scheduler*", "mask_*", "max_grad*", "max_samples", "max_steps", "media_dir", "metric_*", "mix_*",
     "model_revision", "module_dropout", "moe_aux*", "ms_hub*", "nan_inf*", "neftune*", "new_special*", "num_train*",
     "num_workers", "om_hub*", "output_dir", "overwrite_*", "packing", "past_index", "placement_strategy", "plot_loss", "ppo*",
-    "predict_*", "pref_*", "preprocessing_*", "print_param*", "project", "push_to*", "quantization_type", "ray_*",
-    "ref_model*", "remove_unused*", "report_to", "reserved_label*", "resize_vocab", "resources_per*", "restore_callback*",
+    "per_device_eval*", "predict_*", "pref_*", "preprocessing_*", "print_param*", "project", "push_to*", "quantization_type",
+    "ray_*", "ref_model*", "remove_unused*", "report_to", "reserved_label*", "resize_vocab", "resources_per*", "restore_callback*",
     "resume_from*", "rope_scaling", "run_name", "save_*", "seed", "simpo*", "skip_*", "split*", "stage", "streaming",
     "swanlab*", "template", "tf32", "tokenized_path", "tool_format", "torch_compile_*", "trackio*", "train_on*",
     "trust_remote*", "upcast*", "use_cache", "use_cpu", "use_dft*", "use_fast*", "use_reentrant*", "use_rslora",

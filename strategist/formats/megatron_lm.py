@@ -57,6 +57,7 @@ SETTING_ENTRIES = {
     "expert_balance": "moe-router-enable-expert-bias",
 }
 
+OLD_RECOMPUTE = "checkpoint-activations"
 DEGREES = {name: SETTING_ENTRIES[name] for name in ("tp", "pp", "cp", "ep", "etp")}
 FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -114,7 +115,7 @@ def read(entries: Entries) -> ParsedConfig:
         settings=settings, workload=workload, model=model, spare=spare,
         accumulation=None if "global_batch" in workload else 1,
         devices=processes * (nodes or 1) if processes else None,
-        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=of_model,
+        stage_layers=pipeline.layers, said=_flag_names(source), model_entries=(*of_model, missing),
         findings=(*pipeline.findings, *_unsupported_findings(entries, source, layers), *_missing_flags(entries, source, missing)),
     )  # fmt: skip
 
@@ -171,8 +172,8 @@ def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
 
 def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
     """How layers are split over ranks, and what they recompute."""
-    split = int(settings["tp"]) > 1
-    found: dict[str, KnobValue] = {"sequence_parallel": split and entries.on("sequence-parallel"), "loss_parallel": split}
+    split, sequences = int(settings["tp"]) > 1, entries.on("sequence-parallel")
+    found: dict[str, KnobValue] = {"sequence_parallel": split and sequences, "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))
     found |= _recompute(entries, stage)
     if int(settings["cp"]) > 1:
@@ -184,6 +185,8 @@ def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) ->
 def _recompute(entries: Entries, stage: int) -> dict[str, KnobValue]:
     """Recomputation: of all layers, of every second layer, or of parts of each. ``stage``: layers of a pipeline stage."""
     kind = entries.word({"full": "full", "selective": "selective"}, "recompute-granularity")
+    if entries.on(OLD_RECOMPUTE):
+        kind = "full"
     if entries.on("recompute-activations"):
         kind = "selective"
     method = entries.word({"uniform": "uniform", "block": "block"}, "recompute-method")
@@ -227,6 +230,8 @@ def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iter
 def _approximated(entries: Entries, layers: int) -> dict[str, str]:
     """Flags with values that settings express only approximately, with their effect."""
     found = {}
+    if entries.on("deepspeed"):
+        found["deepspeed"] = "Megatron-DeepSpeed runs it, whose ZeRO shards by its stage"
     if entries.get("recompute-method") == "uniform" and (entries.whole("recompute-num-layers") or 1) > 1:
         found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
     if entries.get("recompute-method") == "block" and (entries.whole("recompute-num-layers") or 1) < layers:
@@ -254,9 +259,13 @@ def _approximated(entries: Entries, layers: int) -> dict[str, str]:
 def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
     """Findings on missing flags without which the program differs from what is priced."""
     ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
+    if entries.on(OLD_RECOMPUTE):
+        text = f"{OLD_RECOMPUTE} is no longer valid, and is read as full recomputation, which it was"
+        yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
     if missing:
         known = "that of GPT-2 is assumed"
-        yield finding("FMT-003", f"nothing says {missing}: {known}", f"write --{missing}, or give --model", source)
+        do = f"write --{missing}, or give --model"
+        yield finding("FMT-003", f"nothing says {missing}: {known}", do, source, about=missing)
     if not (entries.on("overlap-grad-reduce", "overlap_grad_reduce", "use-torch-fsdp2", *FSDP)):
         text = "overlap-grad-reduce is not there: gradients are reduced after the backward pass, and are priced as beside it"
         yield finding("FMT-002", text, "write --overlap-grad-reduce", source, DEGREES["tp"], about="overlap-grad-reduce")

@@ -18,6 +18,9 @@ from strategist.formats.source import Source
 LIST = "pipeline-model-parallel-layout"
 NAMED = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
 COUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+PARTITION = "pp-partition-method"
+"""DeepSpeed's: classes of layers that count, such as ``type:transformer|embedding`` (runtime/pipe/module.py)."""
+
 STAGES, LAYERS_PER_STAGE = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
 
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
@@ -57,7 +60,8 @@ def cut(entries: Entries, source: Source, pp: int, layers: int) -> Cut:
     if listed is not None:
         return _listed(stage_layers(str(listed).split()[0], source), source, pp, layers)
     both = entries.whole(STAGES) or 1
-    counted = tuple(int(entries.on(name)) for name in COUNTED)
+    both_ends = "embedding" in str(entries.get(PARTITION) or "")
+    counted = tuple(int(entries.on(name) or both_ends) for name in COUNTED)
     if each := entries.whole(LAYERS_PER_STAGE):
         both = max(1, (layers + sum(counted)) // (pp * each))
     named = tuple(entries.whole(name) for name in NAMED)

@@ -7,6 +7,7 @@ from strategist.contract.cluster import Cluster
 from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import KnobValue
 from strategist.contract.loss import Loss
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
 
 
@@ -39,7 +40,7 @@ class ParsedConfig:
     cluster: Cluster | None = None
     stage_layers: tuple[int, ...] = ()
     model_entries: tuple[str, ...] = ()
-    stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
+    stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
     said: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.knobs import Candidate, Knobs, KnobValue, show_value
 from strategist.contract.layout import AXES, DEGREES, Layout
 from strategist.contract.loss import Loss
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.contract.model import ModelShape
 from strategist.contract.request import Request
 from strategist.contract.settings import SETTING_NAMES, value_of, with_settings
@@ -19,6 +20,9 @@ from strategist.formats.finding_codes import finding
 from strategist.formats.parsed_config import ParsedConfig
 from strategist.formats.source import Source
 from strategist.profiles.situation import Situation, situation
+
+OPEN_CODES = ("FMT-003", "FMT-011")
+"""Codes of findings that a given value settles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,7 @@ class Setup:
     findings: tuple[Diagnostic, ...]
     nearest: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
-    stack: Mapping[str, float | str | Loss] = field(default_factory=dict)
+    stack: Mapping[str, float | str | Loss | MemoryTraits] = field(default_factory=dict)
 
 
 def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
@@ -61,16 +65,21 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         raise InputError("--gpus", f"is missing: {source.path} does not say which", "write e.g. --gpus 8x24GB")
     model = given.model or found.model
     if model is None:
-        raise InputError(f"--model with {source.path}", "is missing: the file does not say which model", "write e.g. --model 32b")
+        raise InputError(f"--model with {source.path}", f"is missing: {_unknown_model(source, found)}", "write e.g. --model 32b")
     stated = {**found.workload, **given.workload}
     request = Request(
         model=model.name if isinstance(model, ModelShape) else model, gpus=gpus, host_memory_bytes=given.host_memory_bytes,
         workload=Workload(**{name: value for name, value in stated.items() if name != "global_batch"}),
     )  # fmt: skip
-    known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
+    try:
+        known = situation(request, model if isinstance(model, ModelShape) else None, cluster)
+    except InputError as error:
+        if given.model is not None or error.value != f"--model {model}":
+            raise
+        raise InputError(f"the file's model {model}", error.law, f"{error.do}; or give --model") from None
     stated_here = {found.said.get(name) for name in (*given.workload, *given.settings)}
     stated_here |= set(found.model_entries) if given.model else set()
-    open_ones = (item for item in found.findings if item.code != "FMT-011" or item.entry not in stated_here)
+    open_ones = (item for item in found.findings if item.code not in OPEN_CODES or item.entry not in stated_here)
     findings = [*open_ones, *_override_findings(source, found, given, known.cluster)]
     settings = {**found.settings, **given.settings}
     layout = _layout(settings, found, known.cluster)
@@ -90,6 +99,12 @@ def setup(source: Source, found: ParsedConfig, given: GivenValues) -> Setup:
         candidate=candidate, said=found.said, findings=tuple(findings), nearest=found.nearest,
         stage_layers=found.stage_layers, stack=found.stack,
     )  # fmt: skip
+
+
+def _unknown_model(source: Source, found: ParsedConfig) -> str:
+    """Why the file's model is unknown."""
+    entry = source.entries.get(found.said.get("model", ""))
+    return f"no preset is known for {entry.name} {entry.value}" if entry else "the file does not say which model"
 
 
 def _override_findings(source: Source, found: ParsedConfig, given: GivenValues, cluster: Cluster) -> Iterator[Diagnostic]:

@@ -74,6 +74,11 @@ _LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|torch\.distributed\.(?:run|launc
 _TRL = re.compile(r"(?:^|[\s/])trl\s+[a-z]\w*\s")
 _PROGRAM = re.compile(r"[^\s'\"=]+\.py(?=\s|$)")
 SHOWS = ("echo", "printf")
+UTILITIES = frozenset((
+    *SHOWS, ":", ".", "cat", "cd", "chmod", "conda", "cp", "date", "exit", "kill", "ln", "ls", "mkdir", "module", "mv", "pip",
+    "ray", "rm", "set", "sleep", "source", "tail", "tee", "touch", "trap", "ulimit", "unset", "wait", "wandb", "which",
+))  # fmt: skip
+"""Commands that start no training, whatever their words expand to."""
 
 
 def program(command: Command) -> str:
@@ -110,7 +115,7 @@ class _Reader:
 
     def command(self, part: Part) -> tuple[Word, ...]:
         """The words of a command; empty if it only sets variables, or is a condition."""
-        raws = list(part.words)
+        raws, again = list(part.words), part.words[0].text == "eval"
         while raws and (word := raws[0].text) in (*_OPENS, *_GOES_ON, *_CLOSES, "{", "}", "!", "function", "time", "exec", "eval"):
             self._depth += (word in _OPENS) - (word in _CLOSES)
             if word in ("for", "select") and len(raws) > 1:
@@ -123,7 +128,8 @@ class _Reader:
         self.certain = self._depth == 0 and not (part.before == "||" or (part.before == "&&" and self._tested))
         self._tested = tested or (part.before == "&&" and self._tested)
         pattern = self._depth > 0 and first.startswith("-")  # a pattern of a case statement
-        return () if tested or pattern else self._simple(raws)
+        words = () if tested or pattern else self._simple(raws)
+        return tuple(replace(word, text=self._text(word.text)) for word in words) if again else words
 
     def _simple(self, raws: list[Raw]) -> tuple[Word, ...]:
         """The words of a simple command, with the assignments of its environment; empty if there are only assignments."""
@@ -140,15 +146,18 @@ class _Reader:
         match = ASSIGNMENT.match(raw.text)
         assert match is not None
         name, adds = match[1], bool(match[2])
+        said = raw.text[match.end() :]
+        if not self.certain and self._extend(name, said, raw.line):
+            return
         before = self.variables.get(name, ()) if adds else ()
         if raw.elements is not None:
             value = tuple(self._expanded(raw.elements))
             self._arrays.add(name)
-        elif before and name not in self._arrays:
-            value = (replace(before[0], text=before[0].text + self._text(raw.text[match.end() :])),)
+        elif before and name not in self._arrays and self.certain:
+            value = (replace(before[0], text=before[0].text + self._text(said)),)
             before = ()
         else:
-            value = (Word(text=self._text(raw.text[match.end() :]), line=raw.line),)
+            value = (Word(text=self._text(said), line=raw.line),)
         if not self.certain and adds:
             value = tuple(replace(word, certain=False) for word in value)
         elif not self.certain and self.variables.get(name, ()) != value:
@@ -160,6 +169,21 @@ class _Reader:
             self._unknown.add(name)
             return
         self.variables[name] = found
+
+    def _extend(self, name: str, said: str, line: int) -> bool:
+        """Whether a condition extends a variable by words around its own value, as ``X="$X --flag"`` does. They are not certain."""
+        around = re.split(rf"\${name}\b|\${{{name}(?:\[[@*]\])?}}", said)
+        held = self.variables.get(name)
+        if len(around) != 2 or held is None or name in self._unknown:
+            return False
+        texts = [self._text(part.strip('"')) for part in around]
+        first, last = ((Word(text=text, line=line, certain=False),) if text.strip() else () for text in texts)
+        if len(held) < MAX_WORDS and all(len(text) <= MAX_VARIABLE_CHARACTERS for text in texts):
+            self.variables[name] = (*first, *held, *last)
+            self.used.add(name)
+        else:
+            self._unknown.add(name)
+        return True
 
     def _expanded(self, raws: Sequence[Raw]) -> Iterator[Word]:
         for raw in raws:
@@ -236,7 +260,7 @@ class _Reader:
         held = None if name in self._unknown else self.variables.get(name)
         if held is not None and (operator_ or "")[-1:] != "+":
             first = int(every) if every and every.isdigit() else 0
-            return held if every in ("@", "*") else held[first : first + 1]
+            return held if every in ("@", "*") or name not in self._arrays else held[first : first + 1]
         if held is not None:
             return (Word(text=self._text(other), line=0),)
         if name in self._unknown or operator_ is None or operator_[-1] not in "-=":

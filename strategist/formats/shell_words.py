@@ -140,8 +140,9 @@ def length(text: str, at: int) -> int:
     opening = next((mark for mark in _CLOSING if text.startswith(mark, at)), "")
     if not opening:
         return 1
-    here, closing = at + len(opening), _CLOSING[opening]
-    while here < len(text) and not text.startswith(closing, here):
+    here, closing, inner = at + len(opening), _CLOSING[opening], 0
+    while here < len(text) and (inner or not text.startswith(closing, here)):
+        inner += (text[here] == "(") - (text[here] == ")") if opening == "$((" else 0
         nested = text[here] in "\\'\"" or (text[here] in "$`" and opening != "`")
         here += length(text, here) if nested else 1
     return min(here + len(closing), len(text)) - at

@@ -32,10 +32,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a script starts its program: whether with ``accelerate launch``, and the launcher's options by name, with ``_``."""
+    """How a script starts its program: whether with ``accelerate launch``, and the launcher's options by name, with ``_``.
+
+    before: flags before the program of a command without accelerate: those of srun, torchrun and deepspeed.
+    """
 
     accelerate: bool
     options: Mapping[str, Entry]
+    before: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +248,16 @@ def _launch(read: Sequence[shell.Command], text: str) -> tuple[dict[str, Entry],
     own = _merged([part[1] if part else command for command, part in zip(read, parts, strict=True)])
     options = {name.replace("-", "_"): entry for name, entry in _merged([part[0] for part in parts if part]).items()}
     own |= {name: entry for name, entry in options.items() if "$" in name}  # may expand to any flag
-    return own, Launch(accelerate=any(parts) or accelerate_launch.mentions_accelerate(text), options=options)
+    before = frozenset(name for command, part in zip(read, parts, strict=True) if not part for name in _before(command))
+    accelerate = any(parts) or accelerate_launch.mentions_accelerate(text)
+    return own, Launch(accelerate=accelerate, options=options, before=before)
+
+
+def _before(command: shell.Command) -> Iterator[str]:
+    """Names of the flags before the Python program of a command."""
+    texts = [word.text for word in command.words]
+    program = next((index for index, text in enumerate(texts) if text.endswith(".py") or text in ("-m", "--module")), 0)
+    yield from _flags(command.words[:program])
 
 
 def _all_flags(command: shell.Command) -> dict[str, Entry]:
@@ -262,7 +275,10 @@ def _merged(commands: Sequence[shell.Command]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     decided: set[str] = set()
     for command in commands:
+        starts = not command.words or command.words[0].text not in shell.UTILITIES
         for entry in _flags(command.words).values():
+            if "$" in entry.name and not starts:
+                continue
             before = found.get(entry.name)
             if before is not None and not command.runs:
                 continue
@@ -293,6 +309,8 @@ def _flags(words: Sequence[shell.Word]) -> dict[str, Entry]:
             found[waiting.name] = waiting = replace(waiting, value=value)
         elif _OPTION.search(text):
             found |= _flags([shell.Word(text=inner, line=word.line) for inner in text.split()])
+        elif text.split()[:1] and text.split()[0] in shell.UTILITIES:
+            continue
         elif plain or "$(" in text or ("$" in text and not word.certain):
             name, value = (plain[1], plain[2]) if plain else (text, text)
             found[name] = Entry(name=name, value=value, line=word.line)

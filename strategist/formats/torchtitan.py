@@ -82,7 +82,8 @@ def read(entries: Entries) -> ParsedConfig:
     whole = degrees.get("dp_shard") is None
     return ParsedConfig(
         settings=settings, workload={**_workload(entries), **batch, **train}, model=name, accumulation=accumulation,
-        spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new), said=SETTING_ENTRIES,
+        spare="dp_shard" if whole else "", devices=_devices(entries), stack=_stack(entries, degrees, new),
+        said={"model": "model.flavor", **SETTING_ENTRIES},
         findings=tuple(findings),
     )  # fmt: skip
 

@@ -41,11 +41,14 @@ class Base(NamedTuple):
 
 
 def preset(family: str, flavour: str, assets: str) -> str | None:
-    """The preset of a flavour, otherwise the preset named like the folder of its weights (``assets``); None without one."""
+    """The preset of a flavour, otherwise the preset named like the folder of its weights (``assets``); None without one.
+
+    A flavour of the user's own may have the tokenizer of another size, so its name must be part of the folder's.
+    """
     if found := PRESETS.get(family.rpartition(".")[2], {}).get(flavour):
         return found
     folder = PurePath(assets).name
-    shape = find_preset(folder) if folder and flavour not in ("debugmodel", "debugmodel_moe") else None
+    shape = find_preset(folder) if folder and flavour.lower() in folder.lower() else None
     return shape.name if shape else None
 
 

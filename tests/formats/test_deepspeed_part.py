@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from strategist import api
+from strategist.contract.memory_traits import MemoryTraits
 from strategist.formats.config_reader import read
 from strategist.formats.parsed_config import ParsedConfig
+from strategist.formats.setup import GivenValues
 
 CONFIG = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": "auto"}, "zro": 1}
 HOLDERS = {
@@ -92,3 +95,23 @@ def test_an_inline_deepspeed_section_is_read(tmp_path: Path, holder: str) -> Non
     assert sharding(found)["offload"] == "optimizer"
     assert [item.line is not None for item in found.findings if item.code == "FMT-001"] == [True]
     assert parsed(tmp_path, holder, "{}").spare == "dp_replicate"
+
+
+@pytest.mark.parametrize(("stage", "whole"), [(1, True), (2, True), (3, False)])
+def test_a_frozen_base_lies_whole_on_each_rank_below_stage_3(tmp_path: Path, stage: int, whole: bool) -> None:
+    found = parsed(tmp_path, "hf-trainer", json.dumps({"zero_optimization": {"stage": stage}}))
+    traits = found.stack.get("memory_traits")
+    assert (isinstance(traits, MemoryTraits) and traits.whole_base) is whole
+
+
+def test_a_quantized_base_is_not_priced_in_16_bits(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "per_device_train_batch_size: 1\nbf16: true\nuse_peft: true\nload_in_4bit: true\nmax_length: 512\n"
+        "gradient_checkpointing: true\ndeepspeed: {zero_optimization: {stage: 2}}\n",
+        encoding="utf-8",
+    )
+    plan = api.import_plan(path, GivenValues(gpus="2x24GB", model="8b", workload={}, settings={})).plan
+    assert plan is not None
+    assert plan.estimate.memory.needed["unsharded_parameters"] == 0
+    assert plan.estimate.memory.needed["parameters"] < plan.model.parameters

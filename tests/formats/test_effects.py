@@ -10,6 +10,7 @@ from formats.names import NAMES, listed
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.contract.estimate import MemoryParts
 from strategist.formats.effects import EFFECTS, LAUNCH_FILE, bounds, effect
+from strategist.formats.script_arguments import MODES, RANKS, SWITCHES
 
 MEMORY = MemoryParts(
     parameters=100.0, unsharded_parameters=20.0, gradients=50.0, optimizer=200.0, activations=300.0, logits=40.0,
@@ -60,7 +61,7 @@ def test_offload_to_disk_can_free_host_memory() -> None:
 
 
 def test_each_entry_with_an_effect_is_a_known_name() -> None:
-    known = [LAUNCH_FILE, *(name for file in NAMES.glob("*.txt") for name in listed(file.stem))]
+    known = [LAUNCH_FILE, *MODES, *SWITCHES, *RANKS, *(name for file in NAMES.glob("*.txt") for name in listed(file.stem))]
     patterns = [name for name in EFFECTS if "*" in name]
     assert all(any(fnmatchcase(name, pattern) for name in known) for pattern in patterns)
     unknown = [entry for entry in EFFECTS if entry not in patterns and not any(fnmatchcase(entry, name) for name in known)]

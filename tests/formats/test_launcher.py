@@ -43,7 +43,9 @@ def folder(tmp_path: Path) -> Path:
 def checked(folder: Path, text: str, *, name: str = "run.sh", gpus: str = "8xH100") -> Review:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text, encoding="utf-8")
-    return api.import_plan(folder / name, GivenValues(gpus=gpus, model="8b", workload={"train": "full"}, settings={}))
+    return api.import_plan(
+        folder / name, GivenValues(gpus=gpus, model="8b", workload={"train": "full", "seq_len": 4096}, settings={})
+    )
 
 
 def launch(options: str, program: str = "scripts/sft.py --config recipes/x/config.yaml") -> str:

@@ -23,8 +23,8 @@ FULL = "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\n
 LORA = FULL.replace("full", "lora")
 
 
-def read(text: str) -> ParsedConfig:
-    source = parse(text, "train.yaml")
+def read(text: str, name: str = "train.yaml") -> ParsedConfig:
+    source = parse(text, name)
     assert recognise(source).name == "llama-factory"
     return parse_config(source, FORMAT)
 
@@ -99,6 +99,12 @@ def test_fsdp_strategies_are_read(fsdp: str, reshards: bool, offload: str) -> No
     found = read(f"{FULL}fsdp: {fsdp}\n")
     assert (found.settings["reshard_after_forward"], found.settings["offload"]) == (reshards, offload)
     assert found.spare == "dp_shard"
+
+
+def test_flags_of_a_command_are_read_like_its_file() -> None:
+    flags = "--stage sft --finetuning_type lora --lora_rank 32 --quantization_bit 4 --cutoff_len 512 --bf16 True --template x"
+    found = read(f"llamafactory-cli train --model_name_or_path a/b --per_device_train_batch_size 4 {flags}\n", "train.sh")
+    assert found.workload == {"train": "qlora", "precision": "bf16", "seq_len": 512, "optimizer": "adamw", "lora_rank": 32}
 
 
 def test_lora_and_quantization_bits_are_read() -> None:

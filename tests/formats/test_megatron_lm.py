@@ -278,3 +278,15 @@ def test_flags_are_fields_of_megatron_cores_configuration() -> None:
         "num-layers",
     ):
         assert flag.replace("-", "_") in fields
+
+
+def test_the_old_flag_of_recomputation_and_deepspeed_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    flags = "--tensor-model-parallel-size 1 --micro-batch-size 1 --checkpoint-activations --deepspeed --zero-stage 1"
+    path.write_text(f"srun --wait 60 torchrun pretrain_gpt.py {flags}\n", encoding="utf-8")
+    found = api.import_plan(path, GivenValues(gpus="8xH100", model="8b", workload={}, settings={}))
+    assert found.plan is not None
+    assert found.plan.candidate.knobs.recompute == "full"
+    told = {item.entry: item.code for item in found.findings}
+    assert (told["checkpoint-activations"], told["deepspeed"]) == ("FMT-001", "FMT-002")
+    assert "wait" not in told

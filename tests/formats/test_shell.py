@@ -72,6 +72,22 @@ def test_words_added_by_a_condition_are_uncertain() -> None:
     assert {word.text: word.certain for word in words[1:]} == {"--a": True, "1": True, "--b": False, "2": False, "--c": True}
 
 
+@pytest.mark.parametrize(("itself", "before"), [("$A", "--a 1"), ("${A}", "--a 1"), ("${A[@]}", "--a 1")])
+def test_words_added_by_a_condition_around_a_value_are_uncertain(itself: str, before: str) -> None:
+    text = f'A="{before}"\nif [ $Y ]; then A="--z {itself} --b"; fi\nrun $A'
+    [words] = [item.words for item in commands(text)]
+    assert {word.text: word.certain for word in words[1:]} == {"--z": False, "--a": True, "1": True, "--b": False}
+
+
+def test_eval_removes_quotes_again() -> None:
+    [words] = [item.words for item in commands("A=\"--list '([0]*3+[1])' --stages E\\|t\"\neval run $A")]
+    assert [word.text for word in words[1:]] == ["--list", "([0]*3+[1])", "--stages", "E|t"]
+
+
+def test_brackets_inside_a_sum_do_not_end_it() -> None:
+    assert run_words("run --n $((8 / (2 * 2))) --m 1") == ["--n", "2", "--m", "1"]
+
+
 def test_words_have_the_line_on_which_they_are_written() -> None:
     [words] = [item.words for item in commands('ARGS="\n--a 1\n--b 2"\nM=(\n--c\n)\nrun $ARGS \\\n "${M[@]}" --d')]
     assert {word.text: word.line for word in words if word.text[0] == "-"} == {"--a": 2, "--b": 3, "--c": 5, "--d": 8}

@@ -348,6 +348,12 @@ def test_an_unknown_model_must_be_given(tmp_path: Path) -> None:
         imported(path)
 
 
+def test_an_unknown_flavor_is_not_the_model_of_its_tokenizer(tmp_path: Path) -> None:
+    text = "[model]\nname = 'llama3'\nflavor = 'wide'\nhf_assets_path = 'assets/Llama-3.1-8B'\n[training]\nseq_len = 2048\n"
+    with pytest.raises(InputError, match=r"no preset is known for model\.flavor wide"):
+        imported(written(tmp_path, text))
+
+
 def test_unsupported_entries_are_findings(tmp_path: Path) -> None:
     path = written(tmp_path, (
         "[model]\nname = 'llama3'\nflavor = '8B'\nconverters = ['quantize.linear.mx']\n[training]\nseq_len = 2048\n[parallelism]\n"

@@ -1,0 +1,79 @@
+"""Arguments that training scripts have beside TrainingArguments: sequence length, adapters, and the type of a frozen base.
+
+No two scripts share a parser, but most use the same few names: those of TRL, of the examples of PEFT and QLoRA, and of FastChat,
+LLaVA, Qwen, Firefly, MiniCPM and Chinese-LLaMA-Alpaca. Other names of adapters or quantization are reported.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from strategist.contract.diagnostic import Diagnostic
+from strategist.formats.config_entries import OFF, Entries
+from strategist.formats.finding_codes import finding
+
+SEQUENCE = (
+    "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length", "cutoff_len", "max_sequence_length",
+    "seq_length", "sequence_length",
+)  # fmt: skip
+MODES, RANKS = ("finetuning_type", "train_mode", "train_type", "tuner_type", "sft_type"), ("lora_r", "lora_rank")
+SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora")
+FOUR_BITS = ("load_in_4bit", "use_4bit_quantization", "q_lora", "use_qlora")
+BITS = ("bits", "quantization_bit", "load_in_kbits", "load_in_bits")
+WHOLE = ("lora_modules_to_save", "modules_to_save")
+KINDS = {name: name for name in ("full", "lora", "qlora")}
+TRL = ("use_peft", "lora_r", "load_in_4bit")
+"""Names of TRL, whose bases lie in the compute type unless they state otherwise."""
+
+HINTS = ("*lora*", "*peft*", "*adapter*", "*quant*", "*4bit*", "*freeze*")
+"""Patterns of names that may freeze or quantize parameters."""
+
+DEFAULT_RANK = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a script trains. ``kind``: empty if no argument says. ``entry``: the argument that says it."""
+
+    kind: str = ""
+    rank: int = DEFAULT_RANK
+    entry: str = ""
+    base_said: bool = True
+
+
+def trained(entries: Entries) -> Trained:
+    """What the arguments of a script train."""
+    mode = KINDS.get(str(entries.get(*MODES) or "").lower(), "")
+    switch, rank = entries.flag(*SWITCHES), entries.whole(*RANKS, least=0)
+    few = [entries.flag(name) for name in FOUR_BITS if entries.has(name)]
+    bits = entries.whole(*BITS, least=0)
+    if not mode:
+        adapts = switch if switch is not None else bool(rank)
+        said = switch is not None or bool(rank)
+        mode = "lora" if adapts else "full" if said else ""
+    four = any(few) or bits == 4
+    kind = "qlora" if mode == "lora" and four else mode
+    names = (*MODES, *SWITCHES, *RANKS)
+    entry = next((name for name in names if entries.has(name)), "") if kind else ""
+    base_said = kind != "lora" or bool(few) or bits is not None or any(entries.has(name) for name in TRL)
+    return Trained(kind=kind, rank=rank or DEFAULT_RANK, entry=entry, base_said=base_said)
+
+
+def training_findings(entries: Entries, said: Trained) -> Iterator[Diagnostic]:
+    """Findings on adapters: a base whose type the script decides, and arguments that may freeze or quantize parameters."""
+    source, do = entries.source, "give --train full, lora or qlora"
+    if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.on("packing"):
+        text = f"{length}: sequences are as long as their texts, and are priced as of so many tokens"
+        yield finding("FMT-003", text, "give --seq-len", source, length)
+    if not said.base_said:
+        text = f"{said.entry}: nothing says in how many bits the base lies, which the script decides: 16 are assumed"
+        yield finding("FMT-011", text, "give --train lora or qlora", source, said.entry)
+    if said.kind != "full" and (whole := next((name for name in WHOLE if entries.on(name)), "")):
+        text = f"{whole}: further modules are trained as a whole; the price is that of a plan without it"
+        yield finding("FMT-002", text, "measure it if it matters", source, whole, about=WHOLE[0])
+    if not said.kind:
+        for entry in [entry for entry in entries.left() if any(fnmatchcase(entry.name, hint) for hint in HINTS)]:
+            if entries.get(entry.name) in (*OFF, "False", "false"):
+                continue
+            text = f"{entry.name} is the script's own, and may freeze or quantize parameters: full training is assumed"
+            yield finding("FMT-011", text, do, source, entry.name)

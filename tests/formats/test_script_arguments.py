@@ -1,0 +1,74 @@
+"""Arguments of scripts beside TrainingArguments: what is trained, in how many bits the base lies, how long sequences are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strategist import api
+from strategist.contract.estimate import Fit
+from strategist.contract.review import Review
+from strategist.formats.setup import GivenValues
+
+TRAIN = "torchrun train.py --model_name_or_path $MODEL --per_device_train_batch_size 1 --bf16 True "
+
+
+def checked(folder: Path, flags: str, gpus: str = "1x24GB", **given: Any) -> Review:
+    path = folder / "train.sh"
+    path.write_text(TRAIN + flags + "\n", encoding="utf-8")
+    return api.import_plan(path, GivenValues(gpus=gpus, model="8b", workload=given, settings={}))
+
+
+def trained(review: Review) -> tuple[str, int, int]:
+    assert review.plan is not None
+    workload = review.plan.workload
+    return workload.train, workload.lora_rank if workload.train != "full" else 0, workload.seq_len
+
+
+def entries(review: Review, code: str) -> list[str]:
+    return [item.entry for item in review.findings if item.code == code]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--use_lora --q_lora False --model_max_length 512", ("lora", 16, 512)),
+        ("--use_lora --q_lora --max_length 512", ("qlora", 16, 512)),
+        ("--lora_enable True --lora_r 64 --bits 4 --model_max_length 512", ("qlora", 64, 512)),
+        ("--use_peft_lora True --use_4bit_quantization True --max_seq_len 512", ("qlora", 16, 512)),
+        ("--lora_rank 8 --load_in_kbits 16 --block_size 512", ("lora", 8, 512)),
+        ("--train_mode qlora --lora_rank 8 --max_seq_length 512", ("qlora", 8, 512)),
+        ("--use_peft False --lora_r 8 --max_length 512", ("full", 0, 512)),
+    ],
+)
+def test_words_of_scripts_are_understood(tmp_path: Path, flags: str, expected: tuple[str, int, int]) -> None:
+    assert trained(checked(tmp_path, flags)) == expected
+
+
+def test_a_base_that_the_script_may_quantize_leaves_a_verdict_open(tmp_path: Path) -> None:
+    found = checked(tmp_path, "--lora_rank 8 --max_length 512 --gradient_checkpointing", "1x16GB")
+    assert "lora_rank" in entries(found, "FMT-011")
+    assert found.fit is Fit.UNKNOWN
+    assert "lora_rank" not in entries(checked(tmp_path, "--lora_rank 8", train="qlora"), "FMT-011")
+    assert checked(tmp_path, "--use_peft --lora_r 8", seq_len=512).uncertainties == ()
+
+
+def test_a_name_that_speaks_of_adapters_leaves_full_training_open(tmp_path: Path) -> None:
+    found = checked(tmp_path, "--my_adapter_kind prefix --gradient_checkpointing")
+    assert found.fit is Fit.UNKNOWN
+    assert entries(found, "FMT-011") == ["my_adapter_kind"]
+    assert checked(tmp_path, "--my_adapter_kind False", seq_len=512).fit is Fit.TOO_LARGE
+
+
+def test_modules_that_are_trained_whole_are_told(tmp_path: Path) -> None:
+    assert "lora_modules_to_save" in entries(checked(tmp_path, "--lora_rank 8 --modules_to_save embed_tokens"), "FMT-002")
+
+
+def test_a_given_model_settles_a_name_that_only_a_run_knows(tmp_path: Path) -> None:
+    assert entries(checked(tmp_path, "--use_peft --lora_r 8"), "FMT-011") == []
+
+
+def test_texts_may_be_shorter_than_the_length_that_is_stated(tmp_path: Path) -> None:
+    flags = "--use_peft --lora_r 8 --max_length 32768"
+    assert checked(tmp_path, flags).fit is Fit.UNKNOWN
+    assert checked(tmp_path, flags, seq_len=32768).fit is Fit.TOO_LARGE
