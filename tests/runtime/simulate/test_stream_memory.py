@@ -3,7 +3,7 @@
 import pytest
 import torch
 from strategist_runtime.compat.dtensor import key_of
-from strategist_runtime.simulate.allocator import MIB, reserved_bytes
+from strategist_runtime.simulate.allocator import MIB, reserved
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import Stream, StreamOrder
@@ -49,4 +49,4 @@ def test_what_only_its_own_stream_reads_serves_at_once() -> None:
 def test_until_then_others_need_memory_of_their_own(delays: dict[int, int], reserved: int) -> None:
     changes = ((0, 1), (0, -1), (1, 1), (2, 1), (1, -1), (2, -1))
     events = [(number, change * 20 * MIB, NOW) for number, change in changes]
-    assert reserved_bytes(Timeline(births=[BIRTH] * 3, events=events, delays=delays)) == reserved * MIB
+    assert reserved(Timeline(births=[BIRTH] * 3, events=events, delays=delays)).peak_bytes == reserved * MIB
