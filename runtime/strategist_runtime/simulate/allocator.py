@@ -215,7 +215,7 @@ def _rounded_up(size: int, step: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reserved:
-    """Memory that the allocator reserves at most in a run, and how often a step releases cached blocks because the device is full."""
+    """Most memory that the allocator reserves in a run, and how often a step releases cached blocks because the device is full."""
 
     peak_bytes: int
     releases: int = 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from strategist_runtime.compat.dtensor import key_of
-from strategist_runtime.simulate.allocator import MIB, reserved
+from strategist_runtime.simulate.allocator import MIB
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import Stream, StreamOrder
