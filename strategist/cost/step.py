@@ -200,7 +200,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data + stage.links.update,
-        "pp_communication": _hops(links, v, rates),
+        "pp_communication": _hops(links, times * busy, v, rates),
         "bubble": np.where(v.streamed, _streamed_bubble(n, layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
         + np.maximum(host.per_step - times * busy * rates.overlaps, 0.0)
@@ -356,12 +356,13 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
     return idle
 
 
-def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
-    """Seconds of transfers between stages: exposed while the pipeline fills and drains, all exposed if the device cannot
-    overlap.
+def _hops(links: Collectives, computing: Floats, v: View, rates: Rates) -> Floats:
+    """Seconds of transfers between stages: exposed while the pipeline fills and drains, and what a stage's own ones take beyond
+    its ``computing``; all exposed if the device cannot overlap.
     """
-    exposed = _filling(v) + (1 - rates.overlaps) * transfer_count(v)
-    return np.where(v.pp > 1, exposed * links.pp, 0.0)
+    own = transfer_count(v) * links.pp
+    exposed = np.maximum(_filling(v) * links.pp + (1 - rates.overlaps) * own, 2 * (v.pp - 1) * links.pp + own - computing)
+    return np.where(v.pp > 1, exposed, 0.0)
 
 
 def _filling(v: View) -> Floats:
