@@ -29,21 +29,24 @@ TITLES = {
 """Title of allowing a knob, and why it may help."""
 
 
-def convergence_allowances(asked: Situation, best: Plan | None) -> Iterator[Change]:
-    """Settings that are not allowed yet and could be faster than the best plan, or fit if nothing does."""
+def convergence_allowances(asked: Situation, best: Plan | None, *, needs_hosts: bool) -> Iterator[Change]:
+    """Settings that are not allowed yet and could be faster than the best plan, or fit if nothing does. 8-bit states are an
+    alternative in resources if every plan offloads (``needs_hosts``).
+    """
     request = asked.request
     open_names = {*request.allow, *request.fix}
     for name, (title, note) in TITLES.items():
         if name not in open_names and _could_help(name, asked, best):
-            yield _change(with_request(asked, allow=(*request.allow, name)), name, title, note)
-    if "optimizer" not in open_names and best is not None and best.candidate.knobs.recompute != "none":
+            yield _change(with_request(asked, allow=(*request.allow, name)), title, note, ("--allow", name))
+    if "optimizer" not in open_names and best is not None and not needs_hosts and best.candidate.knobs.recompute != "none":
         for situation in _eight_bit(asked):
-            yield _change(with_request(situation, allow=(*request.allow, "optimizer")), "optimizer", "8-bit optimizer states", "")
+            allowed = with_request(situation, allow=(*request.allow, "optimizer"))
+            yield _change(allowed, "8-bit optimizer states", "", ("--allow", "optimizer"))
     if "global_batch" not in open_names and best is not None and _waits(best):
         for situation in _batches(asked):
             batch = situation.request.workload.global_batch
             note = "fills a pipeline, and reduces gradients less often"
-            yield _change(situation, "global_batch", f"{batch} sequences a step", note)
+            yield _change(situation, f"{batch} sequences a step", note, ("--global-batch", str(batch)))
             return
 
 
@@ -69,11 +72,11 @@ def convergence_changes(plan: Plan, request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _change(situation: Situation, name: str, title: str, note: str) -> Change:
+def _change(situation: Situation, title: str, note: str, flags: tuple[str, str]) -> Change:
     return Change(
         situations=iter([situation]),
         title=lambda _: title,
-        flags=lambda *_: ("--allow", name),
+        flags=lambda *_: flags,
         note=note,
         changes_convergence=True,
         gain=MIN_GAIN,

@@ -36,7 +36,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     """Changes worth trying; those that avoid host memory or shrink model states only if every plan offloads or there is no plan."""
     needs_hosts = not fits_without_hosts and "offload" not in asked.request.fix
     workload = asked.request.workload
-    yield from convergence_allowances(asked, best)
+    yield from convergence_allowances(asked, best, needs_hosts=needs_hosts)
     yield from _lower_confidence(asked)
     yield from activation_offload_changes(asked, best)
     yield from _without_group(asked)
@@ -45,7 +45,7 @@ def changes(asked: Situation, best: Plan | None, fits_without_hosts: bool) -> It
     if best is None:
         yield from _more_host_memory(asked)
         yield from _divisible_batch(asked)
-    if workload.train == "full" and workload.optimizer == "adamw":
+    if workload.train == "full" and workload.optimizer == "adamw" and "optimizer" not in asked.request.allow:
         yield _workload(asked, "8-bit optimizer states", ("--optimizer", "adamw8bit"), optimizer="adamw8bit")
     for train, name in (("lora", "LoRA"), ("qlora", "QLoRA (4-bit base weights), adapters")):
         if workload.train == "full" or (workload.train, train) == ("lora", "qlora"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strategist.api.cards import Folders, Ids
 from strategist.api.plans import check_legal, deck_of, explain, request_of, situation_of
 from strategist.cards.deck import Deck
-from strategist.contract import codec
+from strategist.contract import codec, json_document
 from strategist.contract.answer import Answer
 from strategist.contract.measurement import Kind, Measurement, Outcome
 from strategist.contract.mesh import mesh_axes
@@ -31,7 +31,7 @@ from strategist.contract.report import (
 from strategist.contract.settings import SETTING_NAMES, value_of
 from strategist.cost.calibration import Calibration, load_calibration
 from strategist.cost.shipped_calibrations import factors
-from strategist.errors import InputError, StrategistError
+from strategist.errors import FileError, InputError, StrategistError
 from strategist.expr.columns import row_of, table
 from strategist.planning import planner
 from strategist.profiles.situation import Situation, situation
@@ -207,10 +207,13 @@ def report_of(
 def _read(path: Path) -> Plan | Answer:
     """The plan or the answer in a file, by the file's ``type``."""
     try:
-        kind = json.loads(path.read_bytes()).get("type")
-    except (OSError, ValueError, RecursionError, AttributeError):  # reading it as a plan gives a better message
-        kind = ""
-    return codec.load(Answer, path) if kind == Answer.__name__ else codec.load(Plan, path)
+        text = json_document.load(path)
+    except FileError:
+        return codec.load(Plan, path)  # its message says how to write a plan
+    kind = ""
+    with suppress(ValueError, RecursionError, AttributeError):
+        kind = json.loads(text).get("type")
+    return codec.parse(Answer, text, path) if kind == Answer.__name__ else codec.parse(Plan, text, path)
 
 
 def run_report(folder: str | Path) -> RunReport:

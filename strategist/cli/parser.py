@@ -31,6 +31,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
 
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """As argparse's; a positional file may be ``-``, standard input."""
+        action = super().add_argument(*names, **settings)
+        if not action.option_strings and action.type is None and path_kind(action) == "file":
+            action.type = _input_path
+        return action
+
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
@@ -97,6 +104,10 @@ class Parser(argparse.ArgumentParser):
         return {name: parser for group in groups for name, parser in group.choices.items()}
 
 
+def _input_path(text: str) -> str:
+    return outputs.STANDARD_INPUT if text == "-" else text
+
+
 FILES, FOLDERS = {"FILE", "PLAN", "OTHER", "PATH"}, {"DIR", "STUDY"}
 """Metavars of options that take files, and of those that take folders."""
 
@@ -148,7 +159,9 @@ def whole(name: str) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,12}", text, re.ASCII):
-            raise InputError(f"{name} {text}", "a whole number is needed", f"{_whole_meant(text)}write e.g. {name} 8")
+            raise InputError(
+                f"{name} {text}", "a whole number of at most 12 digits is needed", f"{_whole_meant(text)}write e.g. {name} 8"
+            )
         return int(text)
 
     return parse

@@ -5,6 +5,12 @@ from pathlib import Path
 from strategist.cli import render
 from strategist.contract import codec
 from strategist.contract.plan import Plan
+from strategist.files import outputs
+
+
+def beside(path: Path, ending: str) -> Path:
+    """Default place of what is made of a plan file: beside it; of standard input, in the current folder."""
+    return Path(f"plan{ending}") if str(path) == outputs.STANDARD_INPUT else path.with_name(f"{path.stem}{ending}")
 
 
 def read(path: str | Path) -> Plan:

@@ -1,16 +1,22 @@
 """``strategist report``: a plan, a run or a study in pictures, as a self-contained page or in a terminal."""
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from strategist import api
-from strategist.cli import deck_options, render
+from strategist.cli import deck_options, render, sections
 from strategist.cli.parser import Parser, add_output
 from strategist.contract.report import PlanReport, RunReport, StudyReport
+from strategist.errors import InputError
 from strategist.report.page.html import PAGE_MARK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+SECTIONS = ("memory", "time", "mesh", "timeline", "candidates", "funnel")
+"""The parts of a plan's report in a terminal."""
 
 
 def add(parser: Parser) -> None:
@@ -20,6 +26,7 @@ def add(parser: Parser) -> None:
         help="a study's folder or address; a run's folder; or a plan file, as strategist plan -o writes it, or plan --json prints",
     )  # fmt: skip
     add_output(parser, "-o", "--out", help="the page, FILE.html (default: the main pictures, printed)")
+    sections.add(parser, SECTIONS)
     deck_options.add(parser)
     deck_options.add_language(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
@@ -31,8 +38,12 @@ def run(options: argparse.Namespace) -> int:
     found = api.report_of(options.about, cards=options.cards, without=options.without, calibration=options.calibration)
     if isinstance(found, PlanReport):
         found = api.in_language(found, options.lang, cards=options.cards)
+    shown = sections.requested_sections(options, SECTIONS)
+    if shown and (options.out or not isinstance(found, PlanReport)):
+        law = "choose what a terminal shows of a plan"
+        raise InputError("--show and --explain", law, "leave them out: the page and other reports are whole")
     if not options.out:
-        render.show(_pictures(found))
+        render.show(_pictures(found, shown))
         return 0
     render.write(options.out, _page(found, options.lang), own=PAGE_MARK, force=options.force)
     render.line(f"report written to {options.out}")
@@ -53,10 +64,10 @@ def _page(found: PlanReport | RunReport | StudyReport, language: str) -> str:
     return plan_page(found, language)
 
 
-def _pictures(found: PlanReport | RunReport | StudyReport) -> "RenderableType":
+def _pictures(found: PlanReport | RunReport | StudyReport, shown: Collection[str]) -> "RenderableType":
     from strategist.report.terminal_charts import plan_charts, study_charts
     from strategist.report.trial import trial_report
 
     if isinstance(found, RunReport):
         return trial_report(found.plan, found.measurement)
-    return study_charts(found) if isinstance(found, StudyReport) else plan_charts(found)
+    return study_charts(found) if isinstance(found, StudyReport) else plan_charts(found, shown)

@@ -31,6 +31,7 @@ class SimulatedRank:
     traffic: calls and bytes of collectives, without seconds.
     flops: of matmuls and attention, including recomputation.
     peak_reserved_bytes: reserved by a GPU's caching allocator over a whole run; None for a plan on CPU.
+    cache_releases: how often a step fills the device, so that the allocator waits and releases cached blocks.
     host_memory_bytes: peak of tensors that the rank keeps in host memory.
     notes: deviations of the simulation from the real run; ``upper_bound``: they need more memory than the real run.
     """
@@ -46,6 +47,7 @@ class SimulatedRank:
     flops: float
     wall_seconds: float
     peak_reserved_bytes: int | None = None
+    cache_releases: int = 0
     host_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
     upper_bound: bool = False
@@ -70,7 +72,7 @@ class Proof:
     why: str = ""
 
 
-RESERVED_NOTE = "tensors fit, what is reserved for them does not: it runs only where the allocator gives enough cached blocks back"
+RESERVED_NOTE = "tensors fit, the allocator's blocks do not, even after it releases cached ones"
 """Reason for an open verdict where the tensors fit and the reserved memory does not."""
 
 
@@ -109,8 +111,8 @@ class Simulation:
     def proof(self) -> Proof:
         """The verdict: fits, too large, or open.
 
-        It is open where only reserved memory exceeds the device, because the allocator frees cached blocks of a full device, and
-        where the simulation is an upper bound.
+        It is open where only reserved memory exceeds the device, because fragments differ from run to run, and where the simulation
+        is an upper bound.
         """
         fullest, open_ = self.fullest, self.tensors_fit or self.fullest.upper_bound
         verdict = Verdict.FITS if self.fits else Verdict.OPEN if open_ else Verdict.TOO_LARGE

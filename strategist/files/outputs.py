@@ -10,8 +10,8 @@ from pathlib import Path
 
 from strategist.errors import FileError
 
-STANDARD_OUTPUT = "/dev/stdout"
-"""Path of the output that ``-`` stands for."""
+STANDARD_INPUT, STANDARD_OUTPUT = "/dev/stdin", "/dev/stdout"
+"""Paths of the input and of the output that ``-`` stands for."""
 
 MARK_SEARCH_BYTES = 4096
 """Bytes at the head and at the end of a file that are searched for the mark of our own outputs."""

@@ -74,7 +74,7 @@ def _meant(text: str) -> str:
     match = _LOOSE.fullmatch(text)
     if match is None or hardware.find_device(match[2]) is None:
         return ""
-    return f"did you mean {match[1] or match[3] or 1}x{''.join(match[2].split())}? Else "
+    return f"did you mean {int(match[1] or match[3] or 1) or 1}x{''.join(match[2].split())}? Else "
 
 
 def _count(value: str, text: str) -> int:

@@ -18,6 +18,9 @@ MIN_SHARE = 5e-4
 """Parts below this share of the peak are left out."""
 
 
+GROW = "; --fix expandable_segments=true leaves less unused between blocks"
+"""Next step where the allocator's blocks fill the device."""
+
 RANKS = 8
 """Number of ranks on the screen, the fullest ones."""
 
@@ -35,19 +38,22 @@ def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, Renderabl
     verdict = "fit" if simulation.tensors_fit else "do not fit"
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
     most = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {most}.{_reserved(simulation)}", "bold")
+    return title, Text(f"Its tensors {verdict}: at most {most}.{_reserved(plan, simulation)}", "bold")
 
 
-def _reserved(simulation: Simulation) -> str:
+def _reserved(plan: Plan, simulation: Simulation) -> str:
     """Reserved bytes against usable memory; empty if nothing is reserved."""
     if simulation.fullest.peak_reserved_bytes is None:
         return ""
     sizes = f"{gib(simulation.reserved_bytes)} of {gib(simulation.capacity_bytes)} GiB"
-    if simulation.fits:
-        return f" The allocator reserves {sizes}, which fits."
-    over = gib(simulation.reserved_bytes - simulation.capacity_bytes)
-    why = ": it runs only where the allocator gives enough cached blocks back" if simulation.tensors_fit else ""
-    return f" The allocator reserves {sizes}, {over} too many{why}."
+    grow = "" if plan.candidate.options.expandable_segments else GROW
+    if not simulation.fits:
+        over = gib(simulation.reserved_bytes - simulation.capacity_bytes)
+        why = f", even after it releases cached blocks{grow}" if simulation.tensors_fit else ""
+        return f" The allocator needs {sizes}, {over} too many{why}."
+    times = max(rank.cache_releases for rank in simulation.ranks)
+    full = f" The device is full {times} times a step: the allocator then waits and releases cached blocks{grow}." if times else ""
+    return f" The allocator reserves {sizes}, which fits.{full}"
 
 
 def _ranks(simulation: Simulation, most: int) -> Iterator[RenderableType]:

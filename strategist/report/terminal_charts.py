@@ -1,6 +1,6 @@
 """Charts for terminals: ranks, mesh, timeline, candidates and funnel of a plan, and the progress of a study."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import log
 
 from rich.console import RenderableType
@@ -15,7 +15,8 @@ from strategist.report.page.funnel import steps
 from strategist.report.page.study_progress import known, objective
 from strategist.report.plan import time_report
 from strategist.report.setting_text import change_words, gib, percent, tokens
-from strategist.report.text_blocks import bar, columns, grouped, heading, section
+from strategist.report.summary import fit_words
+from strategist.report.text_blocks import bar, chosen, columns, grouped, heading, more, section
 from strategist.units import show_bytes, show_seconds
 
 CELLS, LINES = 60, 15
@@ -27,25 +28,69 @@ ACTION_STYLES = {
 }  # fmt: skip
 TAIL, IDLE = ("+", "magenta"), ("·", "dim")
 CARDS = 10
+TRIALS = 20
+"""Number of a study's last trials on the screen, beside the best and the front."""
+
+ROWS = 6
+"""Number of ranks on the screen, in the table of memory and in the timeline."""
 
 
 @grouped
-def plan_charts(report: PlanReport) -> Iterator[RenderableType]:
-    """The charts of a plan."""
-    plan, capacity = report.plan, report.plan.estimate.capacity_bytes
-    yield heading(f"{plan.model.name} on {plan.cluster.name}", f"plan {plan.id}: {change_words(plan)}")
-    yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used"), ranks(report.ranks, capacity))
-    yield time_report(plan.estimate)
+def plan_charts(report: PlanReport, sections: Collection[str] = ()) -> Iterator[RenderableType]:
+    """Outcome, memory, time and timeline of a plan; or only the named ``sections``."""
+    plan, estimate = report.plan, report.plan.estimate
+    pace = (
+        f"{show_seconds(estimate.step_seconds)} a step, {tokens(estimate.tokens_per_second)} tokens/s, MFU {percent(estimate.mfu)}"
+    )
+    yield Text(f"{fit_words(estimate)} {pace}.", "bold")
+    yield Text(f"plan {plan.id}: {plan.model.name} on {plan.cluster.name}, {change_words(plan)}")
+    yield from chosen(SECTIONS, sections or SCREEN, report, 0 if sections else ROWS)
+    if not sections:
+        yield more(SECTIONS, SCREEN, "strategist report")
+
+
+def _memory(report: PlanReport, rows: int) -> Iterator[RenderableType]:
+    capacity, found = report.plan.estimate.capacity_bytes, report.ranks
+    fullest = sorted(found, key=lambda item: -item.memory.total)[: rows or None]
+    which = f", the {len(fullest)} fullest of {len(found)} kinds" if len(fullest) < len(found) else ""
+    table = ranks([item for item in found if item in fullest], capacity)
+    yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used{which}"), table)
+
+
+def _time(report: PlanReport, rows: int) -> Iterator[RenderableType]:
+    yield time_report(report.plan.estimate)
+
+
+def _mesh(report: PlanReport, rows: int) -> Iterator[RenderableType]:
+    cluster = report.plan.cluster
     if report.mesh:
-        yield section(heading("Mesh", f"{plan.cluster.nodes} x {plan.cluster.gpus_per_node} devices"), mesh(report.mesh))
+        yield section(heading("Mesh", f"{cluster.nodes} x {cluster.gpus_per_node} devices"), mesh(report.mesh))
+
+
+def _timeline(report: PlanReport, rows: int) -> Iterator[RenderableType]:
     if report.timeline is None:
         yield section(heading("Timeline"), Text(report.no_timeline))
     else:
-        yield section(heading("Timeline", f"{show_seconds(report.timeline.step_seconds)}"), *timeline(report.timeline))
+        yield section(heading("Timeline", show_seconds(report.timeline.step_seconds)), *timeline(report.timeline, rows))
+
+
+def _candidates(report: PlanReport, rows: int) -> Iterator[RenderableType]:
+    if (space := report.space) is not None:
+        seen = f"{len(space.seen):,} of {space.candidates:,}, the best of those that are alike"
+        yield section(heading("Candidates", seen), *candidates(space))
+
+
+def _funnel(report: PlanReport, rows: int) -> Iterator[RenderableType]:
     if report.space is not None:
-        seen = f"{len(report.space.seen):,} of {report.space.candidates:,}, the best of those that are alike"
-        yield section(heading("Candidates", seen), *candidates(report.space))
         yield section(heading("Funnel", "bars are logarithmic"), funnel(report.space))
+
+
+SECTIONS = {
+    "memory": _memory, "time": _time, "mesh": _mesh, "timeline": _timeline, "candidates": _candidates, "funnel": _funnel,
+}  # fmt: skip
+"""Function of each section of a plan's charts; the second argument is the most rows of ranks, 0 for all."""
+
+SCREEN = ("memory", "time", "timeline")
 
 
 def ranks(found: Sequence[RankMemory], capacity: float) -> Table:
@@ -69,10 +114,13 @@ def mesh(axes: Sequence[MeshAxis]) -> Table:
     return table
 
 
-def timeline(played: Timeline) -> Iterator[Text]:
-    """A line per rank; each character shows the action in the middle of its time span."""
-    each = played.step_seconds / CELLS
-    for rank in range(len(played.bubble_seconds)):
+def timeline(played: Timeline, rows: int = 0) -> Iterator[Text]:
+    """A line per rank, or ``rows`` of them from the first to the last; each character shows the action in the middle of its time
+    span.
+    """
+    each, last = played.step_seconds / CELLS, len(played.bubble_seconds) - 1
+    shown = range(last + 1) if not rows or last < rows else [round(row * last / (rows - 1)) for row in range(rows)]
+    for rank in shown:
         cells = [IDLE] * CELLS
         for span in played.spans:
             if span.rank == rank:
@@ -128,7 +176,13 @@ def study_charts(report: StudyReport) -> Iterator[RenderableType]:
     study, name = report.study, objective(report.study)
     yield heading(f"study {study.study}", study_words(study))
     if ran := known(study.trials, name):
-        yield section(heading("Trials", f"{TITLES[name]}; * is the best, + on the front"), _course(study, ran, name))
+        late = [
+            trial
+            for place, trial in enumerate(ran, start=TRIALS - len(ran))
+            if place >= 0 or trial.number in (study.best, *study.front)
+        ]
+        which = f"{len(late)} of {len(ran)}: the last ones, the best and the front; " if len(late) < len(ran) else ""
+        yield section(heading("Trials", f"{which}{TITLES[name]}; * is the best, + on the front"), _course(study, late, name))
     if report.influences:
         rows = ((item.setting, bar(item.share), percent(item.share)) for item in report.influences[:CARDS])
         table = columns("setting", "", "share", rows=rows, left=["setting", ""])

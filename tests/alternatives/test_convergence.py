@@ -31,9 +31,12 @@ def plan(request: Request, **change: Any) -> Answer:
 
 
 def gains_by_allowed_name(found: Answer) -> dict[str, float]:
-    """Tokens/s of alternatives that allow a setting, by its name."""
+    """Tokens/s of alternatives that change convergence, by the name of the allowed setting or of the option."""
+    named = {"--allow": 1, "--global-batch": 0}
     return {
-        other.flags[1]: other.plan.estimate.tokens_per_second for other in found.alternatives if other.flags[:1] == ("--allow",)
+        other.flags[named[other.flags[0]]].strip("-").replace("-", "_"): other.plan.estimate.tokens_per_second
+        for other in found.alternatives
+        if other.flags[:1] and other.flags[0] in named
     }
 
 
@@ -82,3 +85,10 @@ def test_every_name_of_allow_gives_a_plan() -> None:
 
 def test_each_knob_that_changes_convergence_has_a_title() -> None:
     assert set(TITLES) == set(CONVERGENCE_KNOBS)
+
+
+def test_a_larger_batch_is_named_by_the_option_that_gives_it() -> None:
+    (other,) = [other for other in plan(PIPELINE).alternatives if "sequences a step" in other.title]
+    assert other.flags == ("--global-batch", other.title.split()[0])
+    again = plan(PIPELINE, workload=replace(PIPELINE.workload, global_batch=int(other.flags[1])))
+    assert again.plans[0].id == other.plan.id

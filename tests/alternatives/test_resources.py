@@ -95,3 +95,9 @@ def test_suggested_clusters_stay_within_the_device_limit() -> None:
     assert sizes == sorted(sizes)
     assert 2**19 < max(sizes) <= MAX_DEVICES
     assert list(resources._sizes(resolve_cluster("131072x8xH100"), state_bytes=0.0)) == []
+
+
+def test_each_alternative_is_another_plan(deck: Deck) -> None:
+    """The best plan recomputes and keeps state on the hosts: 8-bit states help against both."""
+    titles = [other.title for other in answer(Request(model="70b", gpus="8xH200"), deck=deck).alternatives]
+    assert titles.count("8-bit optimizer states") == 1

@@ -36,7 +36,13 @@ def test_an_invalid_answer_is_asked_again(
     assert main(["init", "-o", str(tmp_path / "request.yaml")]) == 0
     output = capsys.readouterr().err
     assert [output.count(text) for text in ("Model: ", "GPUs: ", "Tokens of", "Sequences of", "What is trained")] == [2, 2, 3, 1, 2]
-    for law in ("tinny", "GTX", "a whole number is needed", "must be at least 1", "--train fully: is not known"):
+    for law in (
+        "tinny",
+        "GTX",
+        "a whole number of at most 12 digits is needed",
+        "must be at least 1",
+        "--train fully: is not known",
+    ):
         assert law in output
     assert load_request(tmp_path / "request.yaml").workload.train == "lora"
 

@@ -136,7 +136,7 @@ def test_watch_ends_on_ctrl_c(studies: Path) -> None:
         ("show postgresql://ada@db/tuning", "names no study; add ?study=NAME"),
         ("show postgresql:///tuning?study=x&password=SECRET", "holds a password"),
         ("watch nowhere", "there is no study"),
-        ("watch nowhere --idle soon", "--idle soon: a whole number is needed"),
+        ("watch nowhere --idle soon", "--idle soon: a whole number of at most 12 digits is needed"),
         ("export nowhere --to t.csv", "there is no study"),
         ("export nowhere --to t.xlsx", "has no known format"),
         ("export nowhere", "--to"),

@@ -9,18 +9,47 @@ import pytest
 from tuner.studies import tuned
 
 from strategist import api
+from strategist.cli import report as report_command
 from strategist.contract.report import PlanReport, Span, Timeline
-from strategist.report.terminal_charts import CELLS, LINES, candidates, funnel, mesh, plan_charts, ranks, study_charts, timeline
+from strategist.report.terminal_charts import (
+    CELLS,
+    LINES,
+    SECTIONS,
+    TRIALS,
+    candidates,
+    funnel,
+    mesh,
+    plan_charts,
+    ranks,
+    study_charts,
+    timeline,
+)
 from tests.report.page.reports import pipeline, streamed
 from tests.report.samples import rendered
 
 
 @pytest.mark.parametrize("made", [pipeline, streamed], ids=["simulated", "streamed"])
 def test_charts_of_a_plan_fit_80_columns(made: Callable[[], PlanReport]) -> None:
-    text = rendered(plan_charts(made()), 80)
+    text = rendered(plan_charts(made(), tuple(SECTIONS)), 80)
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
     for title in ("Memory by rank", "Time of a step", "Mesh", "Timeline", "Candidates", "Funnel"):
         assert f"\n{title}" in text
+
+
+def test_the_outcome_comes_first_and_charts_of_a_deep_pipeline_fit_a_screen() -> None:
+    report = pipeline()
+    assert report.timeline is not None
+    deep = replace(
+        report,
+        ranks=tuple(replace(report.ranks[0], ranks=(rank,)) for rank in range(16)),
+        timeline=replace(report.timeline, bubble_seconds=(1.0,) * 16),
+    )
+    lines = rendered(plan_charts(deep), 80).splitlines()
+    assert lines[0].startswith("Fits: ")
+    assert len(lines) <= 40
+    assert [line.split()[1] for line in lines if line.startswith("  rank ")] == ["0", "3", "6", "9", "12", "15"]
+    assert lines[-1].startswith("More: strategist report --explain, or --show mesh,candidates,funnel")
+    assert tuple(SECTIONS) == report_command.SECTIONS
 
 
 def test_the_timeline_has_one_letter_per_kind_of_work() -> None:
@@ -64,4 +93,8 @@ def test_charts_of_a_study_show_trials_and_influence(tmp_path: Path) -> None:
     assert best is not None
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
-    assert "Influence" not in rendered(study_charts(replace(report, study=replace(report.study, trials=(), best=None), influences=())))
+    trials = tuple(replace(best, number=number) for number in range(90, 91 + TRIALS))
+    many = replace(report, study=replace(report.study, trials=trials, best=None, front=()))
+    assert f"{TRIALS} of {TRIALS + 1}: the last ones" in rendered(study_charts(many), 80)
+    none = replace(report, study=replace(report.study, trials=(), best=None), influences=())
+    assert "Influence" not in rendered(study_charts(none))

@@ -2,12 +2,15 @@
 
 Rules: c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp of torch 2.13, without settings except
 ``expandable_segments``. A block that another stream reads when it is freed is reused as late as possible (``stream_memory``).
-Not modelled: memory outside of the allocator (NCCL's buffers, CUDA's context), cuBLAS workspaces, temporaries that CUDA's
-kernels have and the CPU's have not, and the release of cached segments when a device is full.
+On a full device the allocator waits for all streams, releases segments without tensors (of expandable ones, free pages), and tries
+again (``release_cached_blocks``). Not modelled: memory outside of the allocator (NCCL's buffers, CUDA's context), cuBLAS
+workspaces, and temporaries that CUDA's kernels have and the CPU's have not.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Set
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from math import inf
 
 from strategist_runtime.simulate.timeline import Timeline
 
@@ -47,7 +50,7 @@ class Pool:
     """The small or the large blocks of one stream. ``tail``: the last block, if segments are expandable."""
 
     def __init__(self, *, small: bool, address: int) -> None:
-        self.small, self.end = small, address
+        self.small, self.begin, self.end = small, address, address
         self.tail: Block | None = None
         self._free: list[tuple[int, int, Block]] = []
 
@@ -67,13 +70,57 @@ class Pool:
     def take(self, block: Block) -> None:
         del self._free[bisect_left(self._free, (block.size, block.address))]
 
+    def release_segments(self) -> int:
+        """Removes the segments that hold nothing; returns their bytes."""
+        empty = [block for _, _, block in self._free if block.before is None and block.behind is None]
+        for block in empty:
+            self.take(block)
+        return sum(block.size for block in empty)
+
+    def release_pages(self) -> int:
+        """Removes the whole pages of the free blocks of expandable segments; returns their bytes. Blocks on both sides of such a
+        hole are never joined.
+        """
+        page, released = SMALL_SEGMENT if self.small else MEDIUM_SEGMENT, 0
+        for _, _, block in list(self._free):
+            start, stop = block.address - self.begin, block.address - self.begin + block.size
+            first, last = _rounded_up(start, page), stop // page * page
+            if first < last:
+                self._remove(block, first - start, stop - last)
+                released += last - first
+        return released
+
+    def _remove(self, block: Block, front: int, back: int) -> None:
+        """Removes a free block except for its first and last bytes."""
+        self.take(block)
+        before, behind, end = block.before, block.behind, block.address + block.size
+        left = Block(self, block.address, front) if front else None
+        right = Block(self, end - back, back) if back else None
+        if before is not None:
+            before.behind = left
+        if behind is not None:
+            behind.before = right
+        if left is not None:
+            left.before = before
+            self.put(left)
+        if right is not None:
+            right.behind = behind
+            self.put(right)
+        if self.tail is block:
+            self.tail = right
+
 
 class Allocator:
-    """Memory of one device, divided into blocks."""
+    """Memory of one device, divided into blocks.
 
-    def __init__(self, *, expandable: bool = False) -> None:
-        self.expandable = expandable
-        self.allocated_bytes = self.reserved_bytes = 0
+    ``capacity_bytes`` are those of the device; ``peak_bytes``, the most that was reserved, exceeds them if a block did not fit.
+    ``releases``: how often cached blocks were released because the device was full; ``on_full`` is called before.
+    """
+
+    def __init__(self, *, expandable: bool = False, capacity_bytes: float = inf, on_full: Callable[[], None] | None = None) -> None:
+        self.expandable, self.capacity_bytes = expandable, capacity_bytes
+        self.allocated_bytes = self.reserved_bytes = self.peak_bytes = self.releases = 0
+        self._on_full = on_full
         self._pools: dict[tuple[int, bool], Pool] = {}
 
     def allocate(self, size: int, stream: int = COMPUTE_STREAM) -> Block:
@@ -83,7 +130,7 @@ class Allocator:
         pool = self._pools.get((stream, small))
         if pool is None:  # addresses of pools are far apart, so that growing segments never meet
             pool = self._pools[stream, small] = Pool(small=small, address=len(self._pools) << 50)
-        block = pool.fitting(size) or (self._grown(pool, size) if self.expandable else self._segment(pool, size))
+        block = pool.fitting(size) or self._new(pool, size)
         rest = block.size - size
         if rest >= BLOCK_MULTIPLE and (small or self.expandable or rest > SMALL_BLOCK_BYTES):
             self._cut(block, size)
@@ -103,20 +150,34 @@ class Allocator:
             block = self._joined(block, behind)
         pool.put(block)
 
-    def _segment(self, pool: Pool, size: int) -> Block:
-        length = SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT if size < MEDIUM_BLOCK_BYTES else _rounded_up(size, SEGMENT_STEP)
-        block = Block(pool, pool.end, length)
-        pool.end += length
-        self.reserved_bytes += length
-        return block
+    def release(self) -> None:
+        """Releases all memory that holds nothing."""
+        if self._on_full is not None:
+            self._on_full()
+        for pool in self._pools.values():
+            self.reserved_bytes -= pool.release_pages() if self.expandable else pool.release_segments()
+        self.releases += 1
 
-    def _grown(self, pool: Pool, size: int) -> Block:
-        """The tail of the pool's expandable segment, grown by the missing bytes."""
-        tail = pool.tail
-        free_bytes = tail.size if tail is not None and tail.free else 0
-        length = _rounded_up(size - free_bytes, SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT)
+    def _new(self, pool: Pool, size: int) -> Block:
+        """A block of memory that the allocator reserves; a full device releases what is cached before."""
+        if self.reserved_bytes + self._missing(pool, size) > self.capacity_bytes:
+            self.release()
+        length = self._missing(pool, size)
         self.reserved_bytes += length
+        self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)
         pool.end += length
+        return self._grown(pool, length) if self.expandable else Block(pool, pool.end - length, length)
+
+    def _missing(self, pool: Pool, size: int) -> int:
+        """Bytes to reserve for a block: of a segment, or those that the free tail of an expandable segment lacks."""
+        if self.expandable:
+            free_bytes = pool.tail.size if pool.tail is not None and pool.tail.free else 0
+            return _rounded_up(size - free_bytes, SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT)
+        return SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT if size < MEDIUM_BLOCK_BYTES else _rounded_up(size, SEGMENT_STEP)
+
+    def _grown(self, pool: Pool, length: int) -> Block:
+        """The tail of the pool's expandable segment, grown by ``length``."""
+        tail = pool.tail
         if tail is not None and tail.free:
             pool.take(tail)
             tail.size += length
@@ -152,30 +213,37 @@ def _rounded_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def reserved_bytes(timeline: Timeline, *, expandable: bool = False) -> int:
-    """Peak memory that the allocator reserves in a run; ``timeline`` is one step of it, after the first.
+@dataclass(frozen=True, kw_only=True)
+class Reserved:
+    """Most memory that the allocator reserves in a run, and how often a step releases cached blocks because the device is full."""
+
+    peak_bytes: int
+    releases: int = 0
+
+
+def reserved(timeline: Timeline, *, expandable: bool = False, capacity_bytes: float = inf) -> Reserved:
+    """Reserved memory of a run on a device of ``capacity_bytes``; ``timeline`` is one step of it, after the first.
 
     Replays the allocations before that step except the optimizer's states; then the step, with the states allocated at the begin
     of its update (also if parameters are updated in the backward pass, which makes them earlier), among blocks freed by
-    activations; then the step again, until it reserves nothing more. Allocations are on the streams of the step. A freed block
+    activations; then the step again, until a step changes nothing. Allocations are on the streams of the step. A freed block
     is free on its own stream at once, as with FSDP2, which waits for events and does not record streams; or after its delay.
     """
-    run = _Run(timeline, expandable=expandable)
+    run = _Run(timeline, expandable=expandable, capacity_bytes=capacity_bytes)
     run.begin()
-    run.step()
+    found = run.step()
     for _ in range(MAX_STEPS - 1):
-        before = run.allocator.reserved_bytes
-        run.step()
-        if run.allocator.reserved_bytes == before:
+        before, found = found, run.step()
+        if found == before:
             break
-    return run.allocator.reserved_bytes
+    return found
 
 
 class _Run:
     """Replays steps on one allocator."""
 
-    def __init__(self, timeline: Timeline, *, expandable: bool) -> None:
-        self.allocator = Allocator(expandable=expandable)
+    def __init__(self, timeline: Timeline, *, expandable: bool, capacity_bytes: float) -> None:
+        self.allocator = Allocator(expandable=expandable, capacity_bytes=capacity_bytes, on_full=self._free_waiting)
         self._timeline = timeline
         self._held = _sizes(timeline)
         self._states = {number for number in self._held if timeline.births[number].part == "optimizer"}
@@ -186,8 +254,9 @@ class _Run:
     def begin(self) -> None:
         self._restore(self._held.keys() - self._states)
 
-    def step(self) -> None:
+    def step(self) -> Reserved:
         """Replays the step from the state between steps; the optimizer's states may be missing until its update."""
+        releases = self.allocator.releases
         made = self._states <= self._bytes.keys()
         self._restore(self._held.keys() if made else self._held.keys() - self._states)
         streams, begin = self._timeline.streams, self._timeline.begin
@@ -201,6 +270,11 @@ class _Run:
             )
             for block in self._waiting.pop(index, ()):
                 self.allocator.free(block)
+        self._free_waiting()
+        return Reserved(peak_bytes=self.allocator.peak_bytes, releases=self.allocator.releases - releases)
+
+    def _free_waiting(self) -> None:
+        """Frees the blocks that other streams have read until now."""
         for block in [block for blocks in self._waiting.values() for block in blocks]:
             self.allocator.free(block)
         self._waiting.clear()

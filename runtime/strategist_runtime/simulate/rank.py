@@ -20,7 +20,7 @@ from strategist_runtime.model.attention_metadata import MetadataBuilder
 from strategist_runtime.model.decoder import Decoder, StageSpec
 from strategist_runtime.model.rotary import rotary_of
 from strategist_runtime.simulate import kernels, unsupported
-from strategist_runtime.simulate.allocator import reserved_bytes
+from strategist_runtime.simulate.allocator import Reserved, reserved
 from strategist_runtime.simulate.extrapolation import StepSize, extrapolated
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Logger, Reducer
@@ -77,6 +77,7 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | Non
     least = replace(small.least, middle=small.whole.middle) if own is not None else small.least
     found = trace(small.whole) if whole else extrapolated(small.whole, least, small.rounds, trace, repeat)
     moment, fullest = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
+    allocator = None if plan.cluster.device.kind == "cpu" else _reserved(plan, found, fullest.memory_bytes)
     return SimulatedRank(
         rank=rank,
         stages=stages_of_rank(knobs.pp_schedule, layout.pp, layout.pp * knobs.pp_virtual_stages, meshes.stage_rank),
@@ -91,7 +92,8 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | Non
         ),
         flops=float(found.flops),
         wall_seconds=time.perf_counter() - begin,
-        peak_reserved_bytes=None if plan.cluster.device.kind == "cpu" else _reserved_bytes(plan, found, fullest.memory_bytes),
+        peak_reserved_bytes=None if allocator is None else allocator.peak_bytes,
+        cache_releases=0 if allocator is None else allocator.releases,
         host_memory_bytes=found.host_bytes,
         notes=tuple(unsupported.notes(asked, own)),
         upper_bound=unsupported.overestimates_memory(asked),
@@ -116,14 +118,16 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     return tuple(found.found)
 
 
-def _reserved_bytes(plan: Plan, found: Traced, peak_memory_bytes: int) -> int:
+def _reserved(plan: Plan, found: Traced, peak_memory_bytes: int) -> Reserved:
     """Reserved memory. If the timeline has fewer micro-batches than the step, the difference of both peaks is added.
 
     Compared with tracing the whole step: 0.4 % off with fewer layers only (models of 8B and 70B, benchmarks/titan.py); with
     fewer micro-batches a small pipeline came out 5 % too low.
     """
     besides = peak_memory_bytes - found.timeline.peak_memory_bytes
-    return besides + reserved_bytes(found.timeline, expandable=plan.candidate.options.expandable_segments)
+    capacity, expandable = plan.estimate.capacity_bytes - besides, plan.candidate.options.expandable_segments
+    seen = reserved(found.timeline, expandable=expandable, capacity_bytes=capacity)
+    return replace(seen, peak_bytes=besides + seen.peak_bytes)
 
 
 def without_compiler(plan: Plan) -> Plan:

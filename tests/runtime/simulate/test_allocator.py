@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from strategist_runtime.simulate.allocator import MIB, Allocator, reserved_bytes
+from strategist_runtime.simulate.allocator import MIB, Allocator, Reserved, reserved
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 
 from strategist.contract import codec
@@ -104,6 +104,53 @@ def test_an_expandable_segment_prefers_a_hole_to_its_free_end():
     assert memory.reserved_bytes == 160 * MIB
 
 
+def test_a_full_device_releases_segments_that_hold_nothing():
+    memory = Allocator(capacity_bytes=100 * MIB)
+    memory.free(memory.allocate(40 * MIB, stream=1))
+    part = memory.allocate(20 * MIB)
+    memory.free(memory.allocate(40 * MIB))
+    memory.allocate(80 * MIB)
+    assert (memory.reserved_bytes, memory.peak_bytes, memory.releases) == (100 * MIB, 100 * MIB, 1)
+    memory.free(part)
+    memory.allocate(10 * MIB)
+    memory.allocate(20 * MIB)
+    assert (memory.reserved_bytes, memory.peak_bytes, memory.releases) == (120 * MIB, 120 * MIB, 2)
+
+
+def test_a_full_device_releases_whole_pages_of_growing_segments():
+    memory = Allocator(expandable=True, capacity_bytes=100 * MIB)
+    hole, _, end = memory.allocate(50 * MIB), memory.allocate(10 * MIB), memory.allocate(30 * MIB)
+    memory.free(hole)
+    memory.free(end)
+    memory.allocate(60 * MIB, stream=1)
+    assert memory.reserved_bytes == (10 + 10 + 60) * MIB
+    memory.allocate(10 * MIB)
+    assert (memory.reserved_bytes, memory.releases) == (80 * MIB, 1)
+    memory.allocate(20 * MIB)
+    assert (memory.reserved_bytes, memory.releases) == (100 * MIB, 1)
+
+
+@settings(max_examples=60)
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 60 * MIB), st.integers(0, 1), st.integers(0, 30)), min_size=1, max_size=60),
+)
+def test_blocks_stay_apart_on_a_device_that_is_full_again_and_again(expandable, wishes):
+    memory = Allocator(expandable=expandable, capacity_bytes=120 * MIB)
+    live = {}
+    for index, (size, stream, victim) in enumerate(wishes):
+        live[index] = memory.allocate(size, stream)
+        if victim in live:
+            memory.free(live.pop(victim))
+        assert memory.peak_bytes >= memory.reserved_bytes >= memory.allocated_bytes == sum(block.size for block in live.values())
+        for one, other in pairwise(sorted(live.values(), key=lambda block: block.address)):
+            assert one.address + one.size <= other.address
+    for block in live.values():
+        memory.free(block)
+    memory.release()
+    assert memory.reserved_bytes == memory.allocated_bytes == 0
+
+
 @settings(max_examples=60)
 @given(
     st.booleans(),
@@ -157,17 +204,26 @@ def test_optimizer_states_fragment_memory_freed_by_the_first_step():
     """They take the place of its activations, which the second step then cannot reuse."""
     step = timeline((2, 60, FORWARD), (2, -60, FORWARD), (3, 1, UPDATE), (3, -1, UPDATE))
     assert step.peak_memory_bytes == 140 * MIB
-    assert reserved_bytes(step) == (40 + 60 + 60 + 2) * MIB
-    assert reserved_bytes(step, expandable=True) == (140 + 2) * MIB
+    assert reserved(step).peak_bytes == (40 + 60 + 60 + 2) * MIB
+    assert reserved(step, expandable=True).peak_bytes == (140 + 2) * MIB
 
 
 def test_storages_kept_by_a_step_are_freed_by_the_next():
-    assert reserved_bytes(timeline((2, 60, FORWARD), (3, 1, UPDATE))) == (40 + 60 + 40 + 2) * MIB
+    assert reserved(timeline((2, 60, FORWARD), (3, 1, UPDATE))).peak_bytes == (40 + 60 + 40 + 2) * MIB
 
 
 def test_a_resized_storage_belongs_to_the_current_stream():
     resized = ((2, 60, FORWARD), (2, -60, FORWARD), (2, 60, FORWARD), (2, -60, FORWARD), (3, 1, UPDATE), (3, -1, UPDATE))
-    assert reserved_bytes(timeline(*resized, streams={4: 1})) == (40 + 60 + 60 + 60 + 2) * MIB
+    assert reserved(timeline(*resized, streams={4: 1})).peak_bytes == (40 + 60 + 60 + 60 + 2) * MIB
+
+
+def test_a_run_counts_the_releases_of_each_step():
+    """Two streams in turn need more than the device has, which holds the larger of both beside parameters and states."""
+    in_turn = ((2, 60, FORWARD), (2, -60, FORWARD), (3, 70, FORWARD), (3, -70, FORWARD), (4, 1, UPDATE), (4, -1, UPDATE))
+    step = timeline(*in_turn, streams={4: 1})
+    assert reserved(step) == Reserved(peak_bytes=(40 + 60 + 60 + 70 + 2) * MIB)
+    assert reserved(step, capacity_bytes=160 * MIB) == Reserved(peak_bytes=(40 + 40 + 70 + 2) * MIB, releases=2)
+    assert reserved(step, capacity_bytes=140 * MIB).peak_bytes == (40 + 40 + 70) * MIB
 
 
 @pytest.mark.full
