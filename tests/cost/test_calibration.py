@@ -46,6 +46,14 @@ def test_unfused_attention_of_heads_that_are_not_aligned_leaves_the_tensor_cores
     assert peaks == {("flash", 104): 4e14, ("flash", 108): 4e14, ("unfused", 104): 4e14, ("unfused", 108): 1e14}
 
 
+def test_the_first_flash_attention_has_less_than_half_the_rate_of_the_second() -> None:
+    first, second = (
+        rates_of(cluster(), replace(NATIVE, attention_kernels=kernels), WORKLOAD, DENSE).attention_rate
+        for kernels in ("first", "portable")
+    )
+    assert first == pytest.approx(0.43 * second)
+
+
 def test_compute_slows_the_device_and_no_link() -> None:
     on, slow = cluster(), Calibration(compute=2.0)
     assert rates(on, slow).attention_rate == rates(on).attention_rate / 2

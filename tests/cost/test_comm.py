@@ -94,6 +94,16 @@ def test_switches_that_reduce_speed_up_all_reduces_alone() -> None:
     assert group(eight, one, on).gather(size)[0] == group(eight, one, plain).gather(size)[0]
 
 
+def test_some_devices_of_a_mesh_use_the_links_between_them_alone() -> None:
+    """MI300X: 48 GB/s of bus bandwidth with two devices, 313 with eight (published all-reduces)."""
+    mesh = replace(INTRA, bytes_per_second=313e9, pair_bytes_per_second=48e9, meshed_devices=8)
+    two, four, eight = group(np.array([2.0, 4.0, 8.0]), np.ones(3), cluster(intra=mesh)).bytes_per_second
+    assert (two, eight) == (48e9, 313e9)
+    assert two < four < eight
+    across = group(np.array([4.0]), np.array([4.0]), cluster(2, intra=mesh, inter=replace(INTER, bytes_per_second=1e9)))
+    assert across.bytes_per_second[0] == 2e9  # two members a node use two of its ports
+
+
 def test_frozen_weights_that_stay_whole_are_not_gathered() -> None:
     """Megatron gathers what its optimizer has changed, which of a frozen base is nothing but adapters."""
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)

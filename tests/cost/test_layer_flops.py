@@ -10,9 +10,10 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.model import MLAShape, ModelShape
 from strategist.contract.stack import NATIVE, Stack
-from strategist.cost.calibration import NEUTRAL
+from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import View, view
 from strategist.cost.layer_flops import LayerWork, layer_work, model_flops_per_token
+from strategist.cost.price import price
 from strategist.cost.rates import expert_matmuls
 from strategist.expr.columns import row_of, table
 
@@ -39,6 +40,18 @@ def test_attention_of_a_latent_multiplies_wide_keys_and_narrow_values() -> None:
     assert found == ALL * ALL * 16 * (96 + 48)
     beside = model_flops_per_token(LATENT, WORKLOAD) - 6 * (LATENT.parameters - LATENT.embedding_parameters)
     assert beside == 6 * 16 * ALL * 16 * (96 + 48)
+
+
+def test_a_kernel_an_operation_moves_scores_more_often_than_fused_ones() -> None:
+    """Twice as often in half precision, and in fp32 three times."""
+
+    def moved(elementwise: str, precision: str) -> float:
+        workload, stack = replace(WORKLOAD, precision=precision), replace(UNFUSED, elementwise=elementwise)
+        each = view(table([row_of(Candidate(layout=Layout(), knobs=Knobs()), 1)]), workload)
+        flash = layer_work(DENSE, workload, replace(stack, attention="flash"), each).moved_bytes[0]
+        return float(layer_work(DENSE, workload, stack, each).moved_bytes[0] - flash) / (ALL * 16 * ALL)
+
+    assert [moved("fused", "bf16-true"), moved("eager", "bf16-true"), moved("eager", "fp32")] == [12, 21, 37]
 
 
 def test_kernels_that_write_scores_out_compute_the_masked_half_too() -> None:
@@ -77,13 +90,25 @@ def test_graphs_leave_the_host_less_to_launch() -> None:
     alone, layers, step = (work(EXPERTS, stack=stack) for stack in stacks)
     assert alone.kernels > layers.kernels == step.kernels == 0
     assert alone.awaited_kernels == layers.awaited_kernels > step.awaited_kernels == 0
-    assert work(DENSE, stack=STREAMS).awaited_kernels == 0
+    assert alone.expert_kernels == layers.expert_kernels > step.expert_kernels == 0
+    assert work(DENSE, stack=STREAMS).awaited_kernels == work(DENSE, stack=STREAMS).expert_kernels == 0
 
 
 def test_each_expert_with_kernels_of_its_own_adds_to_what_a_device_waits_for() -> None:
-    together, each = work(EXPERTS).awaited_kernels, work(EXPERTS, stack=STREAMS).awaited_kernels
-    assert each == together + 8 * 20
-    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).awaited_kernels == together + 20
+    """Slices of one parameter are launched from Python, other kernels by one call of a library."""
+    together, sliced, streams = (work(EXPERTS, stack=replace(NATIVE, experts=kind)) for kind in ("grouped", "sliced", "streams"))
+    assert (together.awaited_kernels, together.expert_kernels) == (60, 0)
+    assert (sliced.awaited_kernels, sliced.expert_kernels) == (60 + 8 * 20, 0)
+    assert (streams.awaited_kernels, streams.expert_kernels) == (60, 8 * 20)
+    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).expert_kernels == 20
+
+
+def test_a_slow_host_takes_longer_for_python_than_for_a_library_s_loop() -> None:
+    columns = table([row_of(Candidate(layout=Layout(), knobs=Knobs(micro_batch=4)), 8)])
+    on, slow = cluster(1, 1), Calibration(kernels=2.0)
+    once, twice = (price(EXPERTS, on, WORKLOAD, columns, each, STREAMS).time["launch"][0] for each in (NEUTRAL, slow))
+    added = 8 * 16 * 60 * on.device.launch_seconds  # of routing
+    assert twice - once == pytest.approx(added, rel=0.1)
 
 
 def test_what_a_device_waits_for_shows_however_busy_it_is() -> None:
@@ -110,8 +135,15 @@ def test_fewer_saved_matmuls_are_computed_again_and_keep_less() -> None:
     assert all_.activations.saved_bytes - second.activations.saved_bytes == outputs / 2
     assert all_.activations.saved_bytes - none.activations.saved_bytes == outputs
     down = 1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)  # the last one, which nothing that is saved needs
-    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, pytest.approx(1 - down)]
+    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [
+        0,
+        pytest.approx(0.5 * (1 - down)),
+        pytest.approx(1 - down),
+    ]
     assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
+    halves = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, selective_matmuls=0.5))  # as torchtitan saves matmuls
+    framework = work(DENSE, stack=halves, recompute="selective", saved_operations="matmul+attention")
+    assert framework.repeated_matmuls[0] == second.repeated_matmuls[0]
 
 
 def test_collectives_that_are_saved_do_not_run_again() -> None:
