@@ -89,7 +89,7 @@ def _intra(row: Row, usual: Link) -> Link:
 
 def _with_rate(link: Link, rate: float, name: str, fabric: str) -> Link:
     """Another link of which only the rate is known."""
-    known = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None)
+    known = replace(link, line_bytes_per_second=None, in_switch=False, reduce_bytes_per_second=None, meshed_devices=0)
     return replace(known, name=name, fabric=fabric, bytes_per_second=rate, pair_bytes_per_second=rate)
 
 
@@ -99,7 +99,7 @@ def _slowed(link: Link, share: float) -> Link:
 
 def _inter(row: Row, usual: Link, per_node: int) -> Link:
     """The link between nodes, as seen by one GPU. A stated rate is that of the host, unless the row says that it is per GPU or
-    it equals the rate of one usual port.
+    it equals the rate of one usual port. A measured one is that of collectives.
     """
     found = stated_rate(row.interconnect_inter)
     if found is None:
@@ -110,4 +110,6 @@ def _inter(row: Row, usual: Link, per_node: int) -> Link:
     line = found.bytes_per_second / (1 if own else host)
     if line == port:
         return usual
-    return replace(_with_rate(usual, NETWORK_EFFICIENCY * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)
+    link = replace(_with_rate(usual, NETWORK_EFFICIENCY * line, row.interconnect_inter, usual.fabric), line_bytes_per_second=line)
+    measured = stated_rate(row.interconnect_inter.partition("measured")[2])
+    return replace(link, bytes_per_second=measured.bytes_per_second / host) if measured else link

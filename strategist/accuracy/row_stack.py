@@ -8,7 +8,6 @@ from strategist.accuracy.text_columns import (
     ADAPTERS,
     ATTENTION,
     ATTENTION_TOLD,
-    CAST_BY_FSDP,
     CHUNKED_LOSS,
     DEFAULT_LOSS_CHUNKS,
     DEFAULT_TILE_TOKENS,
@@ -80,8 +79,6 @@ def _memory_traits(row: Row, usual: MemoryTraits) -> MemoryTraits:
     changes: dict[str, str | float | bool] = {"layers_away": number(LAYERS_AWAY, row.notes) or usual.layers_away}
     if row.precision == "fp8" and FLOAT8_BASE.search(row.text):
         changes |= {"frozen_bytes": 1.0, "float8_activations": True}
-    if CAST_BY_FSDP.search(row.notes):
-        changes["autocast"] = False
     if MASTER_AWAY.search(row.notes) and not GRADIENTS_AWAY.search(row.notes):
         changes["gradients_on_host"] = "never"
     if (flags := recompute_flags(row)) and recomputed(row) == "selective":

@@ -75,7 +75,7 @@ CUTS_IN_PAIRS = ("megatron-core", "nemo", "torch")
 GATHERS_LOGITS = ("aleph-alpha-scaling",)
 """Stacks whose tensor-parallel ranks each compute the loss over the whole vocabulary."""
 
-REDUCES_SHARDS_IN_HALF = ("hf-trainer", "transformers-2024", "galvatron", "llm-foundry")
+REDUCES_SHARDS_IN_HALF = ("hf-trainer", "transformers-2024", "galvatron")
 """Stacks on torch's FSDP1, which reduces gradients in the compute dtype unless another is set (MixedPrecision)."""
 
 SUMS_IN_FLOAT32 = ("aleph-alpha-scaling",)
@@ -209,9 +209,6 @@ HALF_GRADIENTS = _pattern(r"megatron-bridge perf|nemo performance|mlperf trainin
 """Gradients are kept and reduced in bf16: as stated, or as in NVIDIA's performance recipes (Megatron-Bridge:
 perf_recipes/_common.py).
 """
-
-CAST_BY_FSDP = _pattern(r"MP Mode PURE")
-"""FSDP casts the parameters before it gathers them (composer: ``mixed_precision``)."""
 
 WHOLE_GRADIENTS = _pattern(r"fp32 (unsharded )?(gradient|grad)s?( accumulation| reduce)?|grads? fp32|accumulat\w* in fp32")
 """Gradients are kept in fp32, whatever the framework's default."""

@@ -134,6 +134,8 @@ class Link:
     reduce_bytes_per_second: bus bandwidth of an all-reduce, where it differs for that reason.
     lost_per_doubling: between nodes, the share of bandwidth that a collective loses with each doubling of nodes beyond
         ``UNDEGRADED_NODES``.
+    meshed_devices: number of devices that links join pair by pair, without a switch, so that a collective among some of them has
+        only their own links; 0 with switches.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Link:
     in_switch: bool = added(False)
     reduce_bytes_per_second: float | None = added(None)
     lost_per_doubling: float = added(0.03)
+    meshed_devices: int = added(0)
 
     def __post_init__(self) -> None:
         if self.fabric not in FABRICS:

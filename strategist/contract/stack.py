@@ -9,7 +9,7 @@ from strategist.errors import not_among
 
 FAMILIES = ("torch", "megatron", "own")
 ATTENTION = ("flash", "unfused")
-ATTENTION_KERNELS = ("portable", "tuned")
+ATTENTION_KERNELS = ("first", "portable", "tuned")
 ELEMENTWISE = ("eager", "fused")
 GRAPHS = ("none", "layers", "step")
 DISPATCH = ("choices", "ranks")
@@ -29,7 +29,8 @@ class Stack:
         (its layers, buckets and pipelines), or ``own``.
     attention: ``flash`` never materialises the scores, ``unfused`` saves them for the backward pass (arXiv 2205.05198, section
         4.1).
-    attention_kernels: FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip (cuDNN, FlashAttention-3 and 4).
+    attention_kernels: FlashAttention as of 2022 (``first``), FlashAttention-2 (``portable``), or kernels ``tuned`` to each chip
+        (cuDNN, FlashAttention-3 and 4).
     elementwise: one kernel per operation (``eager``), or one kernel for all operations between two matmuls (``fused``).
     gradient_bytes: bytes per parameter of gradients between micro-batches.
     loss: properties of the loss.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strategist.contract.cluster import UNDEGRADED_NODES, Cluster
+from strategist.contract.cluster import UNDEGRADED_NODES, Cluster, Link
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import Stack
 from strategist.contract.workload import Workload
@@ -65,21 +65,34 @@ def group(ranks: Floats, stride: Floats, cluster: Cluster) -> Group:
     """
     intra, inter = cluster.intra, cluster.inter
     ranks = np.maximum(ranks, 1.0)
-    inside, reduced = ranks * stride <= cluster.gpus_per_node, intra.reduce_bytes_per_second or intra.bytes_per_second
+    inside = ranks * stride <= cluster.gpus_per_node
+    members = np.where(inside, ranks, np.clip(cluster.gpus_per_node / stride, 1.0, ranks))
+    rate = _inside_rate(members, intra)
+    reduced = rate * ((intra.reduce_bytes_per_second or intra.bytes_per_second) / intra.bytes_per_second)
     if inside.all():  # as on one node
-        rate, reducing, hop = (np.full_like(ranks, each) for each in (intra.bytes_per_second, reduced, intra.latency_seconds))
-        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reducing, hop_seconds=hop)
-    members = np.clip(cluster.gpus_per_node / stride, 1.0, ranks)
+        hop = np.full_like(ranks, intra.latency_seconds)
+        return Group(ranks=ranks, bytes_per_second=rate, reduce_bytes_per_second=reduced, hop_seconds=hop)
     nodes = ranks / members
     crowded = (1 - inter.lost_per_doubling) ** np.log2(np.maximum(nodes / UNDEGRADED_NODES, 1.0))
-    across = np.minimum(intra.bytes_per_second, inter.bytes_per_second * members * crowded)
+    across = np.minimum(rate, inter.bytes_per_second * members * crowded)
     hops = ((nodes - 1) * inter.latency_seconds + (ranks - nodes) * intra.latency_seconds) / np.maximum(ranks - 1, 1.0)
     return Group(
         ranks=ranks,
-        bytes_per_second=np.where(inside, intra.bytes_per_second, across),
+        bytes_per_second=np.where(inside, rate, across),
         reduce_bytes_per_second=np.where(inside, reduced, across),
         hop_seconds=np.where(inside, intra.latency_seconds, hops),
     )
+
+
+def _inside_rate(members: Floats, intra: Link) -> Floats:
+    """Bus bandwidth of ``members`` of a node: all of a switched link; in a mesh n - 1 of a device's links (MI300X: 48 GB/s with two
+    devices, 313 with eight, github.com/stas00/ml-engineering 744d01e).
+    """
+    if not intra.meshed_devices:
+        return np.full_like(members, intra.bytes_per_second)
+    share = (members - 1) / (intra.meshed_devices - 1)
+    meshed: Floats = np.where(members > 1, np.maximum(intra.pair_bytes_per_second, intra.bytes_per_second * share), np.inf)
+    return np.minimum(meshed, intra.bytes_per_second)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strategist.contract.stack import Stack
 from strategist.cost.calibration import Factors
 from strategist.cost.candidate_arrays import Floats, Number
 from strategist.cost.layer_flops import LayerWork
 from strategist.cost.model_states import StateBytes
 from strategist.cost.rates import Matmuls, Rates
 
-ATTENTION_BACKWARD = 2.5
-"""FLOPs of flash attention's backward pass over its forward pass (arXiv 2307.08691, section 4.1)."""
+ATTENTION_BACKWARD, UNFUSED_ATTENTION_BACKWARD = 2.5, 2.0
+"""FLOPs of attention's backward pass over its forward pass: flash attention computes the scores again (arXiv 2307.08691, section
+4.1).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class LayerCompute:
 
     backward_matmuls: FLOPs of matmuls in the backward pass over the forward pass: 2, or 1 if the weights are frozen.
     attention_flops, moved_bytes: of the forward pass.
+    attention_backward: FLOPs of attention in the backward pass over the forward pass.
     moved_backward_bytes: of the backward pass.
     repeated, repeated_matmuls, repeated_moved: shares of the forward pass that are recomputed: of attention, matmuls, elementwise
         work.
@@ -41,6 +45,7 @@ class LayerCompute:
     experts: Matmuls
     backward_matmuls: Number
     attention_flops: Floats
+    attention_backward: Number
     moved_bytes: Floats
     moved_backward_bytes: Floats
     repeated: Floats
@@ -48,13 +53,14 @@ class LayerCompute:
     repeated_moved: Floats
 
 
-def layer_compute(work: LayerWork, per: StateBytes, dense: Matmuls, experts: Matmuls) -> LayerCompute:
+def layer_compute(work: LayerWork, per: StateBytes, stack: Stack, dense: Matmuls, experts: Matmuls) -> LayerCompute:
     """Work of a layer as its device executes it."""
     return LayerCompute(
         dense=dense,
         experts=experts,
         backward_matmuls=1.0 if per.frozen else 2.0,
         attention_flops=work.attention_flops,
+        attention_backward=ATTENTION_BACKWARD if stack.attention == "flash" else UNFUSED_ATTENTION_BACKWARD,
         moved_bytes=work.moved_bytes + work.cast_bytes,
         moved_backward_bytes=work.moved_backward_bytes + work.cast_bytes,
         repeated=work.repeated,
@@ -73,9 +79,9 @@ def layer_seconds(layer: LayerCompute, rates: Rates, factors: Factors) -> LayerS
     again = layer.repeated_matmuls * matmul + layer.repeated * attention + layer.repeated_moved * moved
     return LayerSeconds(
         forward=matmul + attention + moved,
-        backward=layer.backward_matmuls * matmul + ATTENTION_BACKWARD * attention + moved_back + again,
+        backward=layer.backward_matmuls * matmul + layer.attention_backward * attention + moved_back + again,
         matmul=(1 + layer.backward_matmuls) * matmul,
-        attention=(1 + ATTENTION_BACKWARD) * attention,
+        attention=(1 + layer.attention_backward) * attention,
         memory_bound=moved + moved_back,
         recompute=again,
     )

@@ -19,9 +19,22 @@ from strategist.cost.model_states import lora_parameters
 
 FP32_BYTES = 4.0
 
-UNFUSED_MOVED = 12.0
-"""Bytes moved in the forward pass per attention score that is written to memory: out of the matmul, in and out of masked softmax
-and dropout, into the next matmul.
+UNFUSED_MOVED, UNFUSED_BACKWARD_MOVED = 12.0, 17.0
+"""Bytes moved per attention score that is written to memory, by fused kernels. Forward: out of the matmul (2), masked softmax,
+which reads half of the scores (3), dropout and its mask (5), into the next matmul (2). Backward: out of one matmul and into another
+(4), dropout (5), softmax (4), into two matmuls (4) (Megatron-LM, fused_kernels/scaled_upper_triang_masked_softmax.h).
+"""
+
+EAGER_SCORES, EAGER_BACKWARD_SCORES = 21.0, 23.0
+"""The same by a kernel for each operation. Forward: out of the matmul (2), scaled (4), masked (4), softmax (4), dropout and its
+mask (5), into the next matmul (2). Backward: out of one matmul and into another (4), dropout (5), softmax (6), scaling (4), into
+two matmuls (4).
+"""
+
+WIDE_SCORES, WIDE_BACKWARD_SCORES = 37.0, 45.0
+"""The same under autocast, or in fp32. Forward: out of the matmul (2), scaled (4), masked with an fp32 mask (6), softmax (8),
+dropout (9), cast back (6), into the next matmul (2). Backward: out of one matmul and into another (4), cast (6), dropout (9),
+softmax (12), cast (6), scaling (4), into two matmuls (4) (transformers, models/bert/modeling_bert.py: BertSelfAttention).
 """
 
 NORM_BYTES, NORM_BACKWARD_BYTES = 32.0, 60.0
@@ -74,11 +87,22 @@ def elementwise_traffic(model: ModelShape, workload: Workload, stack: Stack, v: 
     layer = _Layer(model=model, workload=workload, stack=stack, v=v, fused=fused, residual_extra_bytes=extra)
     of_tokens = (_residual_stream, _written_norms, _head_norms, _rotary, _repeated_heads, _activation, _routing, _adapters)
     moved = [operation(layer) for operation in of_tokens]
-    scores = 0.0 if stack.attention == "flash" else UNFUSED_MOVED * score_pairs(model, workload, v)
+    scores, scores_back = _scores(layer)
     return (
         v.tokens * sum((item.forward for item in moved), np.zeros_like(v.tp)) + scores,
-        v.tokens * sum((item.backward for item in moved), np.zeros_like(v.tp)) + 2 * scores + c * _slices(model, stack, v),
+        v.tokens * sum((item.backward for item in moved), np.zeros_like(v.tp)) + scores_back + c * _slices(model, stack, v),
     )
+
+
+def _scores(layer: _Layer) -> tuple[Floats, Floats]:
+    """Bytes moved for attention scores that are written to memory, in the forward and in the backward pass."""
+    if layer.stack.attention == "flash":
+        return np.zeros_like(layer.v.tp), np.zeros_like(layer.v.tp)
+    wide = (layer.residual_extra_bytes > 0) | (layer.value_bytes > 2)
+    forward = np.where(layer.fused, UNFUSED_MOVED, np.where(wide, WIDE_SCORES, EAGER_SCORES))
+    backward = np.where(layer.fused, UNFUSED_BACKWARD_MOVED, np.where(wide, WIDE_BACKWARD_SCORES, EAGER_BACKWARD_SCORES))
+    pairs = score_pairs(layer.model, layer.workload, layer.v)
+    return forward * pairs, backward * pairs
 
 
 def _residual_stream(layer: _Layer) -> Moved:

@@ -38,8 +38,8 @@ torch.distributed (assumed: 50 us per call).
 """
 
 CAST_BYTES, EAGER_CAST_BYTES = 5, 25
-"""Bytes moved to cast one bf16 number to float8 with a new scale. Compiled: read for the maximum, read again, written. Eager:
-absolute value and maximum (6), scaled in fp32 (6), clamped (8), cast (5).
+"""Bytes moved to cast one bf16 number to float8 with a new scale. Compiled, or by Transformer Engine: read for the maximum, read
+again, written. Eager: absolute value and maximum (6), scaled in fp32 (6), clamped (8), cast (5).
 """
 
 
@@ -57,7 +57,7 @@ class LayerWork:
     ``activations`` are what it saves. Shares of the forward pass that it computes again: ``repeated`` of attention,
     ``repeated_matmuls``, ``repeated_moved`` of elementwise work, ``repeated_sums`` of tensor-parallel collectives and
     ``repeated_exchanges`` of those between experts. ``kernels`` are launched for both passes, ``awaited_kernels`` beside them
-    while the device waits.
+    while the device waits, and so are ``expert_kernels``, by one call for all experts.
     """
 
     matmul_flops: Floats
@@ -78,6 +78,7 @@ class LayerWork:
     repeated_exchanges: Floats
     kernels: Floats
     awaited_kernels: Floats
+    expert_kernels: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +111,13 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
     experts = model.ffn_matrices * h * expert_width(model)
     others = model.attention_parameters + model.ffn_matrices * h * inner - experts
     t = v.tokens
-    fused = v.compiled | (stack.elementwise == "fused")
+    one_kernel = v.compiled | (stack.elementwise == "fused") | stack.memory_traits.quantized_inputs
     cast = t * (2 * h + (q + o + kv + 3 * inner) / v.tp) + (0.0 if stack.casts_once else (others + experts) / v.tp)
     activations = layer_activations(model, workload, stack, v)
     moved, moved_back = elementwise_traffic(model, workload, stack, v)
     last = model.dense_layers / model.layers if stack.recomputes == "needed" else 0.0
-    recomputed = _recomputed_shares(activations, model, v, last, last * h * model.ffn_size / (others + experts))
+    last_matmul = last * h * model.ffn_size / (others + experts)
+    recomputed = _recomputed_shares(activations, model, v, stack.memory_traits.selective_matmuls, last, last_matmul)
     return LayerWork(
         matmul_flops=2 * t * others / v.tp,
         matmuls=shared_matmuls(model),
@@ -127,9 +129,10 @@ def layer_work(model: ModelShape, workload: Workload, stack: Stack, v: View) -> 
         moved_bytes=moved,
         moved_backward_bytes=moved_back,
         activations=activations,
-        cast_bytes=np.where(v.float8, np.where(fused, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
+        cast_bytes=np.where(v.float8, np.where(one_kernel, CAST_BYTES, EAGER_CAST_BYTES) * cast, 0.0),
         kernels=_kernels(stack, recomputed["repeated_moved"], v),
         awaited_kernels=_awaited_kernels(model, stack, v),
+        expert_kernels=_expert_kernels(model, stack, v) if stack.experts == "streams" else np.zeros_like(v.tp),
         **recomputed,
     )
 
@@ -151,15 +154,25 @@ def _awaited_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
     """
     if model.moe is None or stack.graphs == "step":
         return np.zeros_like(v.tp)
-    each = 0 if stack.experts == "grouped" else EXPERT_KERNELS
-    return (ROUTING_KERNELS + each * model.moe.experts / v.ep) * model.moe_layers / model.layers
+    each = _expert_kernels(model, stack, v) if stack.experts == "sliced" else 0.0
+    return np.full_like(v.tp, ROUTING_KERNELS * model.moe_layers / model.layers) + each
+
+
+def _expert_kernels(model: ModelShape, stack: Stack, v: View) -> Floats:
+    """Kernel launches of a rank's experts. Transformer Engine launches them in a loop of C++, in one call for all experts
+    (transformer_engine/pytorch: general_grouped_gemm), which has no part in how long the host takes for Python's modules.
+    """
+    if model.moe is None or stack.graphs == "step":
+        return np.zeros_like(v.tp)
+    return EXPERT_KERNELS * model.moe.experts / v.ep * model.moe_layers / model.layers
 
 
 def _recomputed_shares(
-    activations: LayerActivations, model: ModelShape, v: View, last: float, last_matmul: float
+    activations: LayerActivations, model: ModelShape, v: View, selective_matmuls: float, last: float, last_matmul: float
 ) -> dict[str, Floats]:
-    """Shares of a layer's forward pass that recomputation does again. ``last`` is the share of the layers that do not repeat what
-    comes last, ``last_matmul`` that of their last matmul in the FLOPs of all matmuls.
+    """Shares of a layer's forward pass that recomputation does again. ``selective_matmuls`` is the share of the matmuls that the
+    framework saves when it saves matmuls, ``last`` that of the layers that do not repeat what comes last, ``last_matmul`` that of
+    their last matmul in the FLOPs of all matmuls.
 
     A compiler with a budget drops first what is cheap to make again, as selective recomputation does, then what matmuls made; in
     between both grow evenly. Zero-bubble schedules make a layer again for the gradients of its inputs and once more for those of
@@ -178,7 +191,7 @@ def _recomputed_shares(
     whole = np.where(v.etp == 1, model.moe_layers / model.layers, 0.0)  # layers whose experts are no tensor-parallel region
     gathers, sums = (0.5 - 0.25 * whole) * v.sequence_parallel, np.where(v.sequence_parallel, 0.25, 0.5)
     regions = 1 - whole * np.where(v.sequence_parallel, 0.5, 0.25) - last * sums
-    matmuls = np.where(v.recompute_selective, np.minimum(1 - v.saved_matmuls, 1 - last_matmul), repeated * (1 - last_matmul))
+    matmuls = (1 - last_matmul) * np.where(v.recompute_selective, 1 - selective_matmuls * v.saved_matmuls, repeated)
     shares = {
         "repeated": repeated,
         "repeated_matmuls": np.where(v.recompute_budget, repeated, matmuls),

@@ -147,7 +147,9 @@ def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
         rates=rates,
         layer=layer,
         links=links,
-        waits=launch_seconds(inputs.kernels * launch, running, rates) + inputs.awaited_kernels * launch,
+        waits=launch_seconds(inputs.kernels * launch, running, rates)
+        + inputs.awaited_kernels * launch
+        + inputs.expert_kernels * rates.launch_seconds,
         hiding_share=taken,
         head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
         head_moved=inputs.head_moved_bytes / rates.memory_rate,

@@ -63,6 +63,7 @@ class StepInputs:
     saved_bytes: Floats
     kernels: Floats
     awaited_kernels: Floats
+    expert_kernels: Floats
     links: Collectives
     hides_reductions: Number
     slows_beside: Number
@@ -88,12 +89,13 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
     return StepInputs(
         v=v,
         rates=rates_of(cluster, stack, workload, model),
-        layer=layer_compute(layer, per, dense, experts),
+        layer=layer_compute(layer, per, stack, dense, experts),
         head=head_matmuls(work.head, workload, device),
         head_moved_bytes=work.head.moved_bytes,
         saved_bytes=layer.activations.saved_bytes,
         kernels=layer.kernels,
         awaited_kernels=layer.awaited_kernels,
+        expert_kernels=layer.expert_kernels,
         links=collectives(model, workload, stack, first, layer, per, v, cluster),
         hides_reductions=float(stack.hides_reductions),
         slows_beside=float(device.overlaps and stack.collectives == "nccl"),

@@ -177,7 +177,7 @@ def _detected() -> Cluster:
 _BOX_FIELDS = (
     "gpus_per_node", "intra", "inter", "host_bytes_per_second", "host_optimizer_bytes_per_second", "host_line_bytes_per_second",
 )  # fmt: skip
-_LINE_FIELDS = ("line_bytes_per_second", "in_switch", "reduce_bytes_per_second")
+_LINE_FIELDS = ("line_bytes_per_second", "in_switch", "reduce_bytes_per_second", "meshed_devices")
 """Fields that belong to the link of the box, and not to another link that a cluster file describes."""
 _GROUP_KEYS = (
     "nodes", "device", "speed", "intra", "inter",

@@ -49,6 +49,13 @@ def test_network_bandwidth_is_per_node_unless_stated_per_gpu():
     assert own.bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 50e9)
 
 
+def test_a_measured_network_rate_applies_to_collectives_only():
+    text = "Omni-Path 400 Gb/s a node; all-reduce measured 40 Gb/s a node"
+    link = cluster_of(made(n_gpus=64, interconnect_inter=text)).inter
+    assert link.bytes_per_second == pytest.approx(5e9 / 8)
+    assert link.pair_bytes_per_second == pytest.approx(NETWORK_EFFICIENCY * 50e9 / 8)
+
+
 def test_a_stated_fabric_overrides_the_profile_only_if_it_differs():
     usual = load_device("rtx4090")[1].intra
     assert cluster_of(made(gpu="RTX 4090", interconnect_intra="PCIe 4.0 x16 (no NVLink)")).intra == usual

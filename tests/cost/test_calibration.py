@@ -47,6 +47,14 @@ def test_unfused_attention_with_unaligned_heads_runs_at_the_fp32_peak() -> None:
     assert peaks == {("flash", 104): 4e14, ("flash", 108): 4e14, ("unfused", 104): 4e14, ("unfused", 108): 1e14}
 
 
+def test_flash_attention_1_has_0_43_of_the_rate_of_flash_attention_2() -> None:
+    first, second = (
+        rates_of(cluster(), replace(NATIVE, attention_kernels=kernels), WORKLOAD, DENSE).attention_rate
+        for kernels in ("first", "portable")
+    )
+    assert first == pytest.approx(0.43 * second)
+
+
 def test_the_compute_factor_slows_the_device_but_no_link() -> None:
     on, slow = cluster(), Calibration(compute=2.0)
     assert rates(on, slow).attention_rate == rates(on).attention_rate / 2

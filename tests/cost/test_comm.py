@@ -99,6 +99,16 @@ def test_in_switch_reduction_speeds_up_all_reduce_only() -> None:
     assert group(eight, one, on).gather(size)[0] == group(eight, one, plain).gather(size)[0]
 
 
+def test_a_group_in_a_mesh_uses_only_the_links_between_its_devices() -> None:
+    """MI300X: 48 GB/s of bus bandwidth with two devices, 313 with eight (published all-reduces)."""
+    mesh = replace(INTRA, bytes_per_second=313e9, pair_bytes_per_second=48e9, meshed_devices=8)
+    two, four, eight = group(np.array([2.0, 4.0, 8.0]), np.ones(3), cluster(intra=mesh)).bytes_per_second
+    assert (two, eight) == (48e9, 313e9)
+    assert two < four < eight
+    across = group(np.array([4.0]), np.array([4.0]), cluster(2, intra=mesh, inter=replace(INTER, bytes_per_second=1e9)))
+    assert across.bytes_per_second[0] == 2e9  # two members a node use two of its ports
+
+
 def test_unsharded_frozen_weights_are_not_gathered() -> None:
     """Megatron gathers the parameters that its optimizer updates; with a frozen base these are the adapters."""
     lora, layout = replace(WORKLOAD, train="lora"), Layout(dp_shard=8)
