@@ -42,9 +42,6 @@ def test_latent_attention_flops_use_key_and_value_widths() -> None:
     assert attention_flops == 6 * 16 * ALL * 16 * (96 + 48)
 
 
-<<<<<<< HEAD
-def test_unfused_attention_computes_the_masked_half() -> None:
-=======
 def test_eager_kernels_move_attention_scores_more_often_than_fused_kernels() -> None:
     """Twice as often in half precision, and in fp32 three times."""
 
@@ -58,7 +55,6 @@ def test_eager_kernels_move_attention_scores_more_often_than_fused_kernels() -> 
 
 
 def test_unfused_attention_computes_the_masked_half() -> None:
->>>>>>> truth
     assert work(DENSE, stack=UNFUSED).attention_flops[0] == 2 * work(DENSE).attention_flops[0]
 
 
@@ -98,12 +94,6 @@ def test_cuda_graphs_reduce_kernel_launches() -> None:
     assert work(DENSE, stack=STREAMS).awaited_kernels == work(DENSE, stack=STREAMS).expert_kernels == 0
 
 
-<<<<<<< HEAD
-def test_separate_kernels_per_expert_add_awaited_launches() -> None:
-    together, each = work(EXPERTS).awaited_kernels, work(EXPERTS, stack=STREAMS).awaited_kernels
-    assert each == together + 8 * 20
-    assert work(EXPERTS, Layout(dp_shard=8, ep=8), STREAMS).awaited_kernels == together + 20
-=======
 def test_separate_kernels_per_expert_add_awaited_launches() -> None:
     """Slices of one parameter are launched from Python, other kernels by one call of a library."""
     together, sliced, streams = (work(EXPERTS, stack=replace(NATIVE, experts=kind)) for kind in ("grouped", "sliced", "streams"))
@@ -119,7 +109,6 @@ def test_a_slow_host_delays_python_launches_but_not_launches_of_a_library() -> N
     once, twice = (price(EXPERTS, on, WORKLOAD, columns, each, STREAMS).time["launch"][0] for each in (NEUTRAL, slow))
     added = 8 * 16 * 60 * on.device.launch_seconds  # of routing
     assert twice - once == pytest.approx(added, rel=0.1)
->>>>>>> truth
 
 
 def test_awaited_launches_are_exposed_even_if_the_device_is_busy() -> None:
@@ -145,19 +134,12 @@ def test_selective_recomputation_trades_saved_matmuls_for_repeated_ones() -> Non
     outputs = 2 * ALL * (2 * 1024 + 1024 + 1024 + 4096 * 2)
     assert all_.activations.saved_bytes - second.activations.saved_bytes == outputs / 2
     assert all_.activations.saved_bytes - none.activations.saved_bytes == outputs
-<<<<<<< HEAD
-    down = (
-        1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)
-    )  # the last matmul, whose output is not needed to recompute saved ones
-    assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [0, 0.5, pytest.approx(1 - down)]
-=======
     down = 1024 * 4096 / (DENSE.attention_parameters + 3 * 1024 * 4096)  # the last one, which nothing that is saved needs
     assert [one.repeated_matmuls[0] for one in (all_, second, none)] == [
         0,
         pytest.approx(0.5 * (1 - down)),
         pytest.approx(1 - down),
     ]
->>>>>>> truth
     assert all(one.repeated == 0 and one.repeated_moved == 1 for one in (all_, second, none))
     halves = replace(NATIVE, memory_traits=replace(NATIVE.memory_traits, selective_matmuls=0.5))  # as torchtitan saves matmuls
     framework = work(DENSE, stack=halves, recompute="selective", saved_operations="matmul+attention")
