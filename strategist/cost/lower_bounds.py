@@ -19,7 +19,7 @@ from strategist.cost.memory_context import MemoryContext, local_parameters, memo
 from strategist.cost.model_states import Stage, stages
 from strategist.cost.price import fitting_bytes, work_on
 from strategist.cost.step import layer_step_seconds
-from strategist.cost.step_inputs import step_inputs
+from strategist.cost.step_inputs import layer_inputs
 from strategist.expr.columns import Columns
 
 FAMILY_KNOBS = (
@@ -56,9 +56,10 @@ def lower_bounds(
     """
     v = view(columns, workload)
     work = work_on(model, cluster, workload, stack, v)
-    inputs = step_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, v, work)
+    stage = stages(model, v, stack.memory_traits)[0]
+    inputs = layer_inputs(model, calibration.calibrated_cluster(cluster), workload, stack, stage, v, work)
     seconds = v.accumulation * (model.layers / v.pp) * layer_step_seconds(inputs, calibration.factors)
-    stage = replace(stages(model, v, stack.memory_traits)[0], recomputed_share=1.0, outputs=np.zeros_like(v.pp))
+    stage = replace(stage, recomputed_share=1.0, outputs=np.zeros_like(v.pp))
     context = memory_context(model, workload, stack, work, v)
     transient = calibration.memory * _transient(stage, context)
     memory = {how: kept_states(stage, replace(context, v=_offloaded(v, how))) + transient for how in _OFFLOADS}

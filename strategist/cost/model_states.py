@@ -1,6 +1,8 @@
 """Model states: bytes per parameter, and the number of parameters of a pipeline stage."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -143,6 +145,16 @@ class Stage:
     def shard(self, v: View) -> Floats:
         """Parameters that a rank stores. Experts are sharded by ep and etp instead of tp, in the end as finely."""
         return self.parameters / (v.fsdp_ranks * v.tp) + self.layers * self.repeated(v) / v.fsdp_ranks
+
+
+def stacked(several: Sequence[Stage]) -> Stage:
+    """Stages of one model as rows of matrices, so that a formula is computed once for all of them."""
+    shape = several[0].layers.shape
+    found: dict[str, Any] = {}
+    for name in vars(several[0]):
+        values = [getattr(stage, name) for stage in several]
+        found[name] = np.stack([np.broadcast_to(value, shape) for value in values]) if any(map(np.ndim, values)) else values[0]
+    return Stage(**found)
 
 
 def stages(model: ModelShape, v: View, traits: MemoryTraits = TORCH_MEMORY_TRAITS) -> tuple[Stage, Stage]:

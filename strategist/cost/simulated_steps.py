@@ -14,7 +14,7 @@ from strategist.contract.workload import Workload
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import Floats, Parts, View, view
 from strategist.cost.compute import ATTENTION_BACKWARD
-from strategist.cost.layer_flops import LayerWork, layer_work
+from strategist.cost.layer_flops import LayerWork, work_of
 from strategist.cost.model_states import StateBytes, state_bytes
 from strategist.cost.pipeline_actions import Pipeline
 from strategist.cost.pipeline_simulator import StageCosts, Timeline, simulate
@@ -86,8 +86,9 @@ def simulated(
     if cluster.groups:
         return ()
     v = view(columns, workload)
-    steps = rank_steps(model, cluster, workload, stack, v, calibration)
-    each = _passes(model, workload, stack, v, steps)
+    work = work_of(model, workload, stack, v)
+    steps = rank_steps(model, cluster, workload, stack, v, work, calibration)
+    each = _passes(model, workload, stack, v, work.layer, steps)
     alike: dict[Pipeline, list[int]] = defaultdict(list)
     few = v.pp * v.virtual_stages * v.accumulation <= MAX_PASSES
     for row in np.flatnonzero((v.pp >= least_pp) & ~v.streamed & few).tolist():
@@ -108,8 +109,9 @@ def streamed_round(
     head's forward pass is part of its backward pass.
     """
     v = view(columns, workload)
-    steps, pp, head = rank_steps(model, cluster, workload, stack, v, calibration), int(v.pp[0]), model.layers + 1
-    own = _passes(model, workload, stack, v, steps)
+    work, pp, head = work_of(model, workload, stack, v), int(v.pp[0]), model.layers + 1
+    steps = rank_steps(model, cluster, workload, stack, v, work, calibration)
+    own = _passes(model, workload, stack, v, work.layer, steps)
     own = replace(own, head=np.stack([0 * own.head[0], own.head[0] + own.head[1], own.head[2]]))
     pipeline = Pipeline("looped_bfs", pp, -(-(head + 1) // pp), int(v.round_batches[0]))
     layers = np.array([[float(0 < stage < head) for stage in range(pipeline.stages)]])
@@ -142,11 +144,11 @@ def with_simulated(priced: Priced, found: Sequence[Simulated], rows: Sequence[in
     return replace(priced, time=time, step_seconds=step_seconds, communication_seconds=links, stage_layers=uneven)
 
 
-def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, steps: RankSteps) -> Passes:
+def _passes(model: ModelShape, workload: Workload, stack: Stack, v: View, work: LayerWork, steps: RankSteps) -> Passes:
     """Divides parts of a micro-batch among its passes: matmuls into three equal passes; recomputation and its communication
     belong to the backward pass, like the sums of the embedding's gradients; a loss is half and half.
     """
-    per, work = state_bytes(model, workload, stack), layer_work(model, workload, stack, v)
+    per = state_bytes(model, workload, stack)
     middle, embedding, head = (
         np.stack([parts[name] for name in STAGE_PARTS]) / v.accumulation for parts in (steps.middle, steps.embedding, steps.head)
     )

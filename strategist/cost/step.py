@@ -12,11 +12,11 @@ from strategist.cost.calibration import Calibration, Factors
 from strategist.cost.candidate_arrays import Counts, Floats, Mask, Number, Parts, View
 from strategist.cost.comm import Collectives, StageCollectives
 from strategist.cost.compute import LayerSeconds, launch_seconds, layer_seconds
-from strategist.cost.layer_flops import work_of
-from strategist.cost.model_states import stages, state_bytes
+from strategist.cost.layer_flops import Work
+from strategist.cost.model_states import stacked, stages
 from strategist.cost.offload import OffloadSeconds, offload_seconds, waiting_seconds
 from strategist.cost.rates import Rates
-from strategist.cost.step_inputs import StageInputs, StepInputs, stage_inputs, step_inputs
+from strategist.cost.step_inputs import LayerInputs, StageInputs, StepInputs, layer_inputs, stage_inputs
 
 CONTENTION = 0.16
 """Seconds that computation loses per second of concurrent collectives, which take multiprocessors and memory bandwidth: it takes
@@ -93,24 +93,25 @@ class RankSteps:
 
 
 def rank_steps(
-    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, calibration: Calibration
+    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work, calibration: Calibration
 ) -> RankSteps:
-    """Inputs of the pipeline simulator: seconds of each kind of rank."""
-    per, cluster = state_bytes(model, workload, stack), calibration.calibrated_cluster(cluster)
-    work = work_of(model, workload, stack, v)
-    inputs = step_inputs(model, cluster, workload, stack, v, work)
-    first = stages(model, v, stack.memory_traits)[0]
+    """Inputs of the pipeline simulator: seconds of each kind of rank. All kinds are timed in one call, as rows of a matrix."""
+    cluster, (first, last) = calibration.calibrated_cluster(cluster), stages(model, v, stack.memory_traits)
     middle = replace(first, ends=np.zeros_like(first.ends), has_head=np.zeros_like(first.has_head))
     head = np.where(v.pp == 1, model.head_parameters, float(model.vocab_size * model.hidden_size))
-    parts = {
+    kinds = {
+        "first": first,
         "middle": middle,
         "embedding": replace(middle, ends=middle.ends + model.embedding_parameters),
         "head": replace(middle, ends=head, has_head=np.ones_like(v.pp)),
+        "last": last,
     }
-    ranks = {name: stage_inputs(stage, model, cluster, workload, stack, per, v, work) for name, stage in parts.items()}
-    shared, factors = _shared(inputs, calibration.factors), calibration.factors
-    all_ranks = {"first": inputs.first, "last": inputs.last, **ranks}
-    times = {name: _stage_step(stage, shared, inputs, factors).time for name, stage in all_ranks.items()}
+    inputs = layer_inputs(model, cluster, workload, stack, first, v, work)
+    ranks = stage_inputs(stacked(tuple(kinds.values())), model, cluster, workload, stack, v, work)
+    shared = _shared(inputs, calibration.factors)
+    time = _stage_step(ranks, shared, inputs, calibration.factors).time
+    whole = {name: np.broadcast_to(column, ranks.layers.shape) for name, column in time.items()}
+    times = {kind: {name: column[number] for name, column in whole.items()} for number, kind in enumerate(kinds)}
     return RankSteps(**times, hop_seconds=shared.links.pp)
 
 
@@ -136,7 +137,7 @@ class _Shared:
         return self.head_matmul + self.head_moved + self.links.head
 
 
-def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
+def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
     """Seconds that all stages share: their layers are alike."""
     rates = inputs.rates.calibrated(factors)
     layer = layer_seconds(inputs.layer, rates, factors)
@@ -156,7 +157,7 @@ def _shared(inputs: StepInputs, factors: Factors) -> _Shared:
     )
 
 
-def layer_step_seconds(inputs: StepInputs, factors: Factors) -> Floats:
+def layer_step_seconds(inputs: LayerInputs, factors: Factors) -> Floats:
     """Seconds of one layer and micro-batch: computation, and waiting that no schedule hides."""
     shared = _shared(inputs, factors)
     layer, links = shared.layer, shared.links
@@ -164,7 +165,7 @@ def layer_step_seconds(inputs: StepInputs, factors: Factors) -> Floats:
     return computed + links.tp + links.cp + links.ep
 
 
-def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
+def _beside_layers(inputs: LayerInputs, layer: LayerSeconds, factors: Factors) -> tuple[Collectives, Floats]:
     """Collectives reduced to what is exposed of tensor and expert parallelism, and the share of a layer's computation that hides
     the rest, which cannot exceed that computation. Rings inside the node leave the ports between nodes to FSDP.
     """
@@ -180,7 +181,7 @@ def _beside_layers(inputs: StepInputs, layer: LayerSeconds, factors: Factors) ->
     return shown, (1 - inputs.ports_free) * fits * hidden / computing
 
 
-def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors: Factors) -> Step:
+def _stage_step(stage: StageInputs, shared: _Shared, inputs: LayerInputs, factors: Factors) -> Step:
     v, rates, layer, links, n = inputs.v, shared.rates, shared.layer, shared.links, stage.layers
     host = offload_seconds(stage.host, rates, v)
     times = v.accumulation
@@ -236,7 +237,7 @@ def _updates(host: OffloadSeconds, stage: StageInputs, backward: Floats, rates: 
     return np.where(v.update_at_once, left, host.update)
 
 
-def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) -> tuple[Floats, Floats]:
+def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, inputs: LayerInputs) -> tuple[Floats, Floats]:
     """Exposed seconds of a step in data-parallel collectives and in the host copies that precede them.
 
     A layer's gather runs beside the layer before it, its reduction beside the next one; the first gather and the last reduction
@@ -270,7 +271,7 @@ def _data_parallel(stage: StageInputs, shared: _Shared, host: OffloadSeconds, in
     return total * np.maximum(1 - copies, 0.0) + np.where(late, at_last, 0.0) + replicas, total * copies
 
 
-def _away(n: Floats, shared: _Shared, host: OffloadSeconds, inputs: StepInputs) -> Floats:
+def _away(n: Floats, shared: _Shared, host: OffloadSeconds, inputs: LayerInputs) -> Floats:
     """Exposed seconds of activation offload of one micro-batch on a stage. A pipeline stage that is not the last waits for the
     whole copy of its last layer, because other stages decide when its backward pass begins.
     """

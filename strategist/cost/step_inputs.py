@@ -18,7 +18,7 @@ from strategist.cost.candidate_arrays import Floats, Number, View
 from strategist.cost.comm import Collectives, StageCollectives, collectives, stage_collectives, with_stack_links
 from strategist.cost.compute import LayerCompute, layer_compute
 from strategist.cost.layer_flops import Work
-from strategist.cost.model_states import Stage, StateBytes, stages, state_bytes
+from strategist.cost.model_states import Stage, stages, state_bytes
 from strategist.cost.offload import OffloadBytes, offload_bytes
 from strategist.cost.optimizer_update import update_bytes, update_matmuls
 from strategist.cost.rates import Matmuls, Rates, dense_matmuls, expert_matmuls, head_matmuls, rates_of, with_stack_kernels
@@ -47,8 +47,8 @@ class StageInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepInputs:
-    """Step inputs of candidates, as columns.
+class LayerInputs:
+    """Inputs that all stages of a pipeline share, because their layers are alike.
 
     hides_reductions: 1 if gradients are reduced during the backward pass.
     slows_beside: 1 if collectives take multiprocessors from computation.
@@ -69,8 +69,6 @@ class StepInputs:
     slows_beside: Number
     ports_free: Floats
     model_layers: Number
-    first: StageInputs
-    last: StageInputs
 
     @property
     def rows(self) -> int:
@@ -78,15 +76,31 @@ class StepInputs:
         return len(self.v.pp)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepInputs(LayerInputs):
+    """Step inputs of candidates, as columns: of a layer, and of a pipeline's first and last stage."""
+
+    first: StageInputs
+    last: StageInputs
+
+
 def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work) -> StepInputs:
     """Inputs of candidates that share everything but their settings; links are those of the given cluster."""
+    first, last = stages(model, v, stack.memory_traits)
+    layers = layer_inputs(model, cluster, workload, stack, first, v, work)
+    ends = [stage_inputs(stage, model, cluster, workload, stack, v, work) for stage in _distinct_stages(first, last, v)]
+    return StepInputs(**vars(layers), first=ends[0], last=ends[-1])
+
+
+def layer_inputs(
+    model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, stage: Stage, v: View, work: Work
+) -> LayerInputs:
+    """Inputs that all stages share; ``stage`` is any of them."""
     per, cluster = state_bytes(model, workload, stack), with_stack_links(cluster, stack)
     device, layer = with_stack_kernels(cluster.device, stack), work.layer
     dense, experts = dense_matmuls(layer, workload, device, v), expert_matmuls(layer, workload, device, v)
-    first, last = stages(model, v, stack.memory_traits)
-    ends = [stage_inputs(stage, model, cluster, workload, stack, per, v, work) for stage in _distinct_stages(first, last, v)]
     inside = np.maximum(v.tp, v.ep * v.etp) <= cluster.gpus_per_node
-    return StepInputs(
+    return LayerInputs(
         v=v,
         rates=rates_of(cluster, stack, workload, model),
         layer=layer_compute(layer, per, stack, dense, experts),
@@ -96,13 +110,11 @@ def step_inputs(model: ModelShape, cluster: Cluster, workload: Workload, stack: 
         kernels=layer.kernels,
         awaited_kernels=layer.awaited_kernels,
         expert_kernels=layer.expert_kernels,
-        links=collectives(model, workload, stack, first, layer, per, v, cluster),
+        links=collectives(model, workload, stack, stage, layer, per, v, cluster),
         hides_reductions=float(stack.hides_reductions),
         slows_beside=float(device.overlaps and stack.collectives == "nccl"),
         ports_free=(inside & (v.fsdp_ranks * v.tp > cluster.gpus_per_node)).astype(np.float64),
         model_layers=float(model.layers),
-        first=ends[0],
-        last=ends[-1],
     )
 
 
@@ -112,10 +124,10 @@ def _distinct_stages(first: Stage, last: Stage, v: View) -> tuple[Stage, ...]:
 
 
 def stage_inputs(
-    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, per: StateBytes, v: View, work: Work
+    stage: Stage, model: ModelShape, cluster: Cluster, workload: Workload, stack: Stack, v: View, work: Work
 ) -> StageInputs:
-    """Inputs of one stage."""
-    shard = stage.shard(v)
+    """Inputs of one stage, or of ``stacked`` ones."""
+    per, cluster, shard = state_bytes(model, workload, stack), with_stack_links(cluster, stack), stage.shard(v)
     return StageInputs(
         layers=stage.layers,
         has_head=stage.has_head,
