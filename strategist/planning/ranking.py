@@ -19,11 +19,12 @@ from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
+from strategist.search.blocks import Grids, Places, Space
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
-from strategist.search.space import Block, Grids, layouts, space
+from strategist.search.space import places_of, space
 from strategist.search.space_constraints import SpaceConstraints
 
 SIMULATED_PLACES = 5
@@ -37,13 +38,13 @@ PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
 class Spaces:
     """Cache of the spaces enumerated for one answer: alternatives share spaces, or grids of knobs."""
 
-    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    spaces: dict[str, Space] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
-    layouts: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
+    places: dict[str, Places] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
     """The latest ranking with its inputs: two alternatives may lead to the same situation."""
 
-    def of(self, asked: Situation, constraints: SpaceConstraints) -> list[Block]:
+    def of(self, asked: Situation, constraints: SpaceConstraints) -> Space:
         """The space of a situation. The train mode matters to float8 only; an allowed optimizer or batch does not change a
         space.
         """
@@ -53,18 +54,18 @@ class Spaces:
         kind = repr((arithmetic, constraints))
         sizes = cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch
         key = repr((sizes, kind))
-        if key not in self.blocks:
-            legal = self._layouts(asked, constraints, sizes)
-            self.blocks[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), legal)
-        return self.blocks[key]
+        if key not in self.spaces:
+            places = self._places(asked, constraints, sizes)
+            self.spaces[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), places)
+        return self.spaces[key]
 
-    def _layouts(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> tuple[Layout, ...]:
-        """Legal layouts, which do not depend on knobs, so that alternatives that allow or fix a knob share them."""
-        degrees = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "async_tp")}
-        key = repr((sizes, degrees, constraints.backend))
-        if key not in self.layouts:
-            self.layouts[key] = tuple(layouts(asked.model, asked.cluster, asked.request.workload, constraints))
-        return self.layouts[key]
+    def _places(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> Places:
+        """Legal layouts and micro-batches: they depend on no other knob, so that alternatives that allow or fix one share them."""
+        named = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "micro_batch", "async_tp")}
+        key = repr((sizes, named, constraints.backend))
+        if key not in self.places:
+            self.places[key] = places_of(asked.model, asked.cluster, asked.request.workload, constraints)
+        return self.places[key]
 
 
 def ranking_of(

@@ -2,8 +2,7 @@
 candidates.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,10 @@ from strategist.errors import InputError
 from strategist.expr.columns import Columns, Gathered
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge
+from strategist.search.blocks import Space
 from strategist.search.candidate_tables import Left, block_table, knob_table, table_of
 from strategist.search.options import forced_options
 from strategist.search.pruning import Families, Limits, families
-from strategist.search.space import Block
 from strategist.search.space_constraints import SpaceConstraints
 
 
@@ -41,7 +40,7 @@ class SearchCriteria:
 class Narrowed:
     """Blocks, and combinations of knobs, that remain after the cards were applied to each of the two separately."""
 
-    blocks: list[Block]
+    blocks: Space
     knobs: Columns
     left: Left
     dropped: tuple[Rejection, ...]
@@ -71,7 +70,7 @@ class Allowed:
         return found.among(of, places)
 
 
-def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
+def allowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> tuple[Allowed, tuple[Rejection, ...], int]:
     """Candidates that the cards allow, rejections by policy, and the number of candidates that the back end refuses.
 
     Policies that depend on layout and micro-batch only are applied first, then those on knobs only, so that the table of whole
@@ -98,13 +97,14 @@ def allowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: b
     return allowed, _merged((*narrowed.dropped, *judgement.dropped)), int(out.sum())
 
 
-def narrowed_of(blocks: Sequence[Block], criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
+def narrowed_of(blocks: Space, criteria: SearchCriteria, *, defaults: bool) -> Narrowed:
     """Blocks for which some combination of knobs may be allowed, and combinations that may be allowed in some layout."""
     fixed = criteria.constraints.open
     kept, by_block = _narrowed_blocks(blocks, criteria.deck, criteria.facts, fixed, defaults)
     knobs, left, by_knobs = _narrowed_knobs(kept, criteria.deck, criteria.facts, fixed, defaults)
-    kept = [block for block in kept if len(left[id(block.grid)])]
-    return Narrowed(blocks=kept, knobs=knobs, left=left, dropped=(*by_block, *by_knobs))
+    some = np.array(list(map(len, left)), dtype=np.int64) > 0
+    left = [rows for rows in left if len(rows)]
+    return Narrowed(blocks=kept.take(some[kept.grid]), knobs=knobs, left=left, dropped=(*by_block, *by_knobs))
 
 
 def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -> tuple[Mask, Mask]:
@@ -119,29 +119,25 @@ def left_out(constraints: SpaceConstraints, known: Facts, everything: Columns) -
 
 
 def _narrowed_blocks(
-    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
-) -> tuple[list[Block], tuple[Rejection, ...]]:
+    blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
+) -> tuple[Space, tuple[Rejection, ...]]:
     """Blocks without those that cards reject whatever the knobs."""
-    rows = np.array([block.rows for block in blocks])
-    judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=rows, defaults=defaults)
-    return [block for block, allowed in zip(blocks, judgement.allowed, strict=True) if allowed], judgement.dropped
+    judgement = judge(deck, facts, block_table(blocks), fixed=fixed, weights=blocks.rows, defaults=defaults)
+    return blocks.take(judgement.allowed), judgement.dropped
 
 
 def _narrowed_knobs(
-    blocks: Sequence[Block], deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
+    blocks: Space, deck: Deck, facts: Facts, fixed: frozenset[str], defaults: bool
 ) -> tuple[Columns, Left, tuple[Rejection, ...]]:
     """The table of knobs of the blocks, the rows of each grid that cards may allow in some layout, and rejections. A grid shared
     by several blocks is judged once.
     """
-    grids = {id(block.grid): block.grid for block in blocks}
-    knobs, places = knob_table(list(grids.values()))
-    used = Counter(id(block.grid) for block in blocks)
-    if not blocks:
+    knobs, places = knob_table(blocks.grids)
+    if not len(blocks):
         return knobs, places, ()
-    weights = np.repeat([used[key] for key in places], [len(rows) for rows in places.values()])
+    weights = np.repeat(np.bincount(blocks.grid), list(map(len, places)))
     judgement = judge(deck, facts, knobs, fixed=fixed, weights=weights, defaults=defaults)
-    left = {key: rows[judgement.allowed[rows]] for key, rows in places.items()}
-    return knobs, left, judgement.dropped
+    return knobs, [rows[judgement.allowed[rows]] for rows in places], judgement.dropped
 
 
 def _merged(drops: tuple[Rejection, ...]) -> tuple[Rejection, ...]:

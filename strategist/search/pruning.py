@@ -1,6 +1,6 @@
 """Pruning: families of candidates that cannot fit or be fast enough, by lower bounds, are dropped before they are enumerated."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ from strategist.contract.settings import SETTING_CHOICES, full_name
 from strategist.cost.lower_bounds import CHEAPEST_KNOBS, FAMILY_KNOBS, LowerBounds
 from strategist.expr.columns import Array, Columns
 from strategist.rules.policy_evaluation import PART_ROWS
+from strategist.search.blocks import Space
 from strategist.search.candidate_tables import Left, rows_at, table_of
-from strategist.search.space import Block
 
 _OFFLOAD = full_name("offload")
 
@@ -39,7 +39,7 @@ class Families:
     could: families x offload modes: whether some candidate could keep to the limits.
     """
 
-    blocks: Sequence[Block]
+    blocks: Space
     knobs: Columns
     left: Left
     first: Array
@@ -54,9 +54,9 @@ class Families:
     def candidates(self) -> Columns:
         """All candidates that could, looked for among so many at a time."""
         alive, pieces = self._alive, []
-        rows = np.array([len(self.left[id(self.blocks[number].grid)]) for number in alive], dtype=np.int64)
+        rows = np.array(list(map(len, self.left)), dtype=np.int64)[self.blocks.grid[alive]]
         for part in np.split(alive, np.flatnonzero(np.diff(np.cumsum(rows) // PART_ROWS)) + 1):
-            places = [self.left[id(self.blocks[number].grid)] for number in part]
+            places = [self.left[grid] for grid in self.blocks.grid[part].tolist()]
             of, place = np.repeat(part, list(map(len, places))), np.concatenate([_NOWHERE, *places])
             could = self.among(of, place)
             pieces.append(np.stack([of[could], place[could]]))
@@ -73,27 +73,25 @@ class Families:
 _NOWHERE: Array = np.zeros(0, dtype=np.int64)
 
 
-def families(
-    blocks: Sequence[Block], knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits
-) -> Families:
+def families(blocks: Space, knobs: Columns, left: Left, lower_bounds: Callable[[Columns], LowerBounds], limits: Limits) -> Families:
     """Families of the blocks, restricted to the combinations of knobs that are ``left``, with the verdicts of their lower
     bounds.
     """
     family, samples = _families(knobs, left)
     table = table_of(blocks, relaxed(knobs), samples)
     parts = (limits.within_limits(lower_bounds(part)) for _, part in table.parts(PART_ROWS)) if table.rows else ()
-    rows = [0, *(len(samples[id(block.grid)]) for block in blocks)]
+    rows = np.array(list(map(len, samples)), dtype=np.int64)[blocks.grid]
     return Families(
         blocks=blocks,
         knobs=knobs,
         left=left,
-        first=np.cumsum(rows)[:-1],
+        first=np.cumsum(rows) - rows,
         family=family,
         could=np.concatenate([np.zeros((0, len(CHOICES["offload"])), dtype=np.bool_), *parts]),
     )
 
 
-def _families(knobs: Columns, left: Left) -> tuple[Array, dict[int, Array]]:
+def _families(knobs: Columns, left: Left) -> tuple[Array, Left]:
     """By place, the number of a combination's family in its grid; and by grid, the first combination of each family.
 
     Families are numbered by the values that they share. These are few, so that marking them is faster than sorting.
@@ -103,14 +101,14 @@ def _families(knobs: Columns, left: Left) -> tuple[Array, dict[int, Array]]:
         column = knobs.values[full_name(name)]
         least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
         kinds, key = kinds * (most - least + 1), key * (most - least + 1) + column - least
-    family, samples = np.zeros(knobs.rows, dtype=np.int64), {}
+    family, samples = np.zeros(knobs.rows, dtype=np.int64), []
     first = np.empty(kinds, dtype=np.int64)
-    for grid, places in left.items():
+    for places in left:
         own, first[:] = key[places], -1
         first[own[::-1]] = places[::-1]  # of equal ones the last that is written stays
         there = first >= 0
         family[places] = (np.cumsum(there) - 1)[own]
-        samples[grid] = first[there]
+        samples.append(first[there])
     return family, samples
 
 

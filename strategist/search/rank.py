@@ -2,7 +2,7 @@
 ties.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,10 +25,11 @@ from strategist.cost.price import Priced, memory_margin
 from strategist.expr.columns import Array, Columns
 from strategist.expr.evaluate import Facts, Mask
 from strategist.rules.policy_evaluation import PART_ROWS, Rejection, judge, preferences
+from strategist.search.blocks import Space
 from strategist.search.card_filter import Allowed, SearchCriteria, allowed_of, left_out, narrowed_of
 from strategist.search.options import forced_options
 from strategist.search.pruning import Limits
-from strategist.search.space import Block, space
+from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 from strategist.units import GIB
 
@@ -80,7 +81,7 @@ def rank(
     calibration: Calibration,
     objective: str,
     confidence: float = DEFAULT_CONFIDENCE,
-    blocks: Sequence[Block] | None = None,
+    blocks: Space | None = None,
     stack: Stack = NATIVE,
     all_timed: bool = True,
     first: int | None = None,
@@ -114,7 +115,7 @@ def rank(
     ranked = partial(
         _ranked, price=price, criteria=criteria, objective=objective, confidence=confidence, all_timed=all_timed, first=first
     )
-    candidates = sum(block.rows for block in blocks)
+    candidates = blocks.candidates
     if first and (few := _pruned(blocks, criteria, ranked)):
         return replace(few, candidates=candidates)
     for defaults in (True, False):
@@ -158,7 +159,7 @@ def _ranked(
     )
 
 
-def _pruned(blocks: Sequence[Block], criteria: SearchCriteria, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
+def _pruned(blocks: Space, criteria: SearchCriteria, ranked: Callable[[Allowed], Ranking]) -> Ranking | None:
     """The ranking of the candidates that pruning leaves, if its first places are proved equal to those of all candidates; else
     None.
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import product
 from math import isqrt, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from strategist.contract.cluster import Cluster
+from strategist.contract.cluster import MAX_DEVICES, Cluster
 from strategist.contract.knobs import (
     CHOICES,
     LOOPED,
@@ -28,34 +28,16 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Places, Space
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
-LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
-BLOCK_COLUMNS = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
-"""Columns with one value for all candidates of a block."""
-
 VIRTUAL_STAGES = (2, 4)
 SEARCHED_SAVED_OPERATIONS = SAVED_OPERATIONS[:2]
 """Sets of saved operations that selective recomputation is searched with; the other sets are used only when fixed."""
 
 
 _DEFAULTS = Knobs()
-
-Grids = dict[tuple[object, ...], tuple[dict[str, Array], int]]
-"""Combinations of knobs by what determines them, with their number. Many layouts share one grid."""
-
-
-class Block(NamedTuple):
-    """Candidates of one layout and micro-batch: the values that all of them share, and the combinations of their knobs.
-
-    A tuple, because the largest spaces have a hundred thousand blocks. ``counts`` are the values of ``BLOCK_COLUMNS``.
-    """
-
-    layout: Layout
-    counts: tuple[int, ...]
-    grid: Mapping[str, Array]
-    rows: int
 
 
 def space(
@@ -64,27 +46,40 @@ def space(
     workload: Workload,
     constraints: SpaceConstraints,
     grids: Grids | None = None,
-    legal: Sequence[Layout] | None = None,
-) -> list[Block]:
-    """All legal candidates in a fixed order, as blocks; their columns are not materialised yet.
+    places: Places | None = None,
+) -> Space:
+    """All legal candidates in a fixed order; their columns are not materialised yet.
 
     Args:
         grids: grids of another space with equal model, constraints, precision and train mode; new ones are added.
-        legal: the legal layouts, if they are known already. They do not depend on what may change convergence.
+        places: ``places`` of the situation, if they are known already.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
-    grids = {} if grids is None else grids
-    found = [
-        block
-        for layout in (layouts(model, cluster, workload, constraints) if legal is None else legal)
-        for block in _blocks(layout, model, workload, cluster, constraints, grids)
-        if block.rows
-    ]
-    if not found:
+    grids, found = {} if grids is None else grids, places or places_of(model, cluster, workload, constraints)
+    kinds, examples, grid = np.unique(_kinds(found.counts, model, cluster, constraints), return_index=True, return_inverse=True)
+    for kind, block in zip(kinds.tolist(), examples.tolist(), strict=True):
+        if kind not in grids:
+            layout, times = found.layouts[found.layout[block]], int(found.counts[-1, block])
+            grids[kind] = _grid_of(layout, times, model, workload, cluster, constraints)
+    whole = Space(counts=found.counts, grid=grid, grids=tuple(grids[kind] for kind in kinds.tolist()))
+    legal = whole.take(whole.rows > 0)
+    if not len(legal):
         raise _nothing_legal(model, cluster, workload, constraints)
-    return found
+    return legal
+
+
+def places_of(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Places:
+    """Legal layouts with their micro-batches. They do not depend on the other knobs, nor on what may change convergence."""
+    legal = tuple(layouts(model, cluster, workload, constraints))
+    degrees = np.array([[getattr(layout, name) for name in LAYOUT_NAMES] for layout in legal], dtype=np.int64)
+    degrees = degrees.reshape(len(legal), len(LAYOUT_NAMES)).T
+    sequences = workload.global_batch // degrees[LAYOUT_NAMES.index("data_ranks")]
+    sizes = {each: _micro_batches(each, constraints) for each in set(sequences.tolist())}
+    micro_batch = np.array([size for each in sequences.tolist() for size in sizes[each]], dtype=np.int64)
+    layout = np.repeat(np.arange(len(legal)), [len(sizes[each]) for each in sequences.tolist()])
+    return Places(legal, np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch]), layout)
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:
@@ -124,41 +119,44 @@ def _micro_batches(sequences: int, constraints: SpaceConstraints) -> list[int]:
     return [int(value) for value in constraints.values("micro_batch", tuple(v for v in _divisors(sequences) if v <= limit))]
 
 
-def _blocks(
-    layout: Layout, model: ModelShape, workload: Workload, cluster: Cluster, constraints: SpaceConstraints, grids: Grids
-) -> Iterator[Block]:
-    """Blocks of one layout, one for each micro-batch; a block has no rows if a fixed setting is impossible there."""
-    counts = tuple(getattr(layout, name) for name in LAYOUT_NAMES)
-    fixed_part = (
-        layout.pp > 1, layout.pp == layout.world_size,
-        _virtual_stages(layout, model, constraints), _subgroups(layout, cluster, constraints),
-        layout.fsdp_ranks > 1, layout.pp > 1 and layout.dp_replicate > 1 and cluster.nodes > 1, layout.tp > 1,
-        model.vocab_size % layout.tp > 0, layout.data_ranks * layout.cp > 1,
-        "comm_hook" in constraints.open and layout.dp_replicate == layout.world_size,
-        "optimizer_in_backward" in constraints.open and layout.ep > 1,
-    )  # fmt: skip
-    for micro_batch in _micro_batches(workload.global_batch // layout.data_ranks, constraints):
-        times, pp = workload.global_batch // (layout.data_ranks * micro_batch), layout.pp
-        key = (*fixed_part, times > 1, times >= pp, times >= 2 * pp, times % max(1, times // pp) > 0)
-        if key not in grids:
-            knobs: list[Sequence[KnobSettings]] = [
-                _axis_orders(layout, cluster, constraints),
-                _reshardings(layout, cluster, constraints),
-                _recomputations(constraints),
-                _schedules(layout, model, times, constraints),
-                *_simple_knobs(layout, model, workload, times, constraints),
-            ]
-            grid = _grid(layout, times, knobs) if all(knobs) else {}
-            grids[key] = grid, grid_rows(grid)
-        yield Block(layout, (*counts, micro_batch, times), *grids[key])
+def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: SpaceConstraints) -> Array:
+    """A number for each block; blocks of equal number have equal grids, also in spaces of other sizes."""
+    at = dict(zip(BLOCK_NAMES, counts, strict=True))
+    pp, whole, times = at["pp"], at["fsdp_ranks"], at["accumulation"]
+    groups = np.zeros(int(whole.max(initial=0)) + 1, dtype=np.int64)
+    for ranks in np.flatnonzero(np.bincount(whole)).tolist():
+        sizes = _subgroups(ranks, cluster, constraints)
+        groups[ranks] = ranks if len(sizes) > 1 else sum(sizes)  # several sizes, if one is fixed, are those of the number of ranks
+    alone = at["dp_replicate"] == at["world_size"]
+    parts = [
+        (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
+        ((pp > 1) & (at["dp_replicate"] > 1) & (cluster.nodes > 1), 2), (at["data_ranks"] * at["cp"] > 1, 2),
+        (("comm_hook" in constraints.open) & alone, 2), (("optimizer_in_backward" in constraints.open) & (at["ep"] > 1), 2),
+        (times > 1, 2), (times >= pp, 2), (times >= 2 * pp, 2), (times % np.maximum(1, times // pp) > 0, 2),
+        (sum((pp * stages <= model.layers).astype(np.int64) for stages in _searched_stages(constraints)), 3),
+        (np.where(at["tp"] * at["ep"] > 1, 0, groups[whole]), MAX_DEVICES + 1),
+    ]  # fmt: skip
+    kind = np.zeros(counts.shape[1], dtype=np.int64)
+    for part, values in parts:
+        kind = kind * values + part
+    return kind
 
 
-def grid_rows(grid: Mapping[str, Array]) -> int:
-    """Number of combinations in a grid."""
-    return len(next(iter(grid.values()), ()))
+def _grid_of(
+    layout: Layout, times: int, model: ModelShape, workload: Workload, cluster: Cluster, constraints: SpaceConstraints
+) -> Grid:
+    """Legal combinations of knobs of one kind of block; none if a fixed setting is impossible there."""
+    knobs: list[Sequence[KnobSettings]] = [
+        _axis_orders(layout, cluster, constraints),
+        _reshardings(layout, cluster, constraints),
+        _recomputations(constraints),
+        _schedules(layout, model, times, constraints),
+        *_simple_knobs(layout, model, workload, times, constraints),
+    ]
+    return _grid(layout, times, knobs) if all(knobs) else {}
 
 
-def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettings]]) -> dict[str, Array]:
+def _grid(layout: Layout, accumulation: int, parts: Sequence[Sequence[KnobSettings]]) -> Grid:
     """Cartesian product of the parts, restricted to legal combinations, as columns; values with named choices are stored as
     codes.
     """
@@ -224,29 +222,33 @@ def _reshardings(layout: Layout, cluster: Cluster, constraints: SpaceConstraints
     found: list[dict[str, KnobValue]] = []
     for value in values:
         if value == "subgroup":
-            sizes = constraints.values("reshard_group_size", _subgroups(layout, cluster, constraints))
+            whole = layout.fsdp_ranks if layout.tp * layout.ep == 1 else 1
+            sizes = constraints.values("reshard_group_size", _subgroups(whole, cluster, constraints))
             found += [{"reshard_after_forward": value, "reshard_group_size": size} for size in sizes]
         elif constraints.values("reshard_group_size", (1,)):
             found.append({"reshard_after_forward": value, "reshard_group_size": 1})
     return found
 
 
-def _subgroups(layout: Layout, cluster: Cluster, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Sizes of the group within which parameters stay gathered: the ranks inside a node, or half of all ranks; every divisor if
-    the size is fixed.
+def _subgroups(whole: int, cluster: Cluster, constraints: SpaceConstraints) -> tuple[int, ...]:
+    """Sizes of the group within which parameters stay gathered, of ``whole`` ranks: the ranks inside a node, or half of all ranks;
+    every divisor if the size is fixed.
     """
-    whole = layout.fsdp_ranks
-    if layout.tp * layout.ep > 1 or whole == 1:
+    if whole == 1:
         return ()
     inside = min(cluster.gpus_per_node, whole // 2)
     return tuple(d for d in _divisors(whole) if 1 < d < whole and (d == inside or "reshard_group_size" in constraints.fix))
 
 
 def _virtual_stages(layout: Layout, model: ModelShape, constraints: SpaceConstraints) -> tuple[int, ...]:
-    """Stages per rank of a looped schedule: the fixed number, or the numbers worth searching."""
+    """Stages per rank of a looped schedule."""
+    return tuple(v for v in _searched_stages(constraints) if layout.pp * v <= model.layers)
+
+
+def _searched_stages(constraints: SpaceConstraints) -> tuple[int, ...]:
+    """The fixed number of stages per rank, or the numbers worth searching."""
     fixed = constraints.fix.get("pp_virtual_stages")
-    searched = (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
-    return tuple(v for v in searched if layout.pp * v <= model.layers)
+    return (int(fixed),) if type(fixed) is int and fixed > 1 else VIRTUAL_STAGES
 
 
 def _schedules(layout: Layout, model: ModelShape, accumulation: int, constraints: SpaceConstraints) -> list[dict[str, KnobValue]]:

@@ -103,8 +103,7 @@ def requests() -> Iterator[tuple[str, Cluster, int, int]]:
 def random_candidates(at: Situation, count: int, generator: np.random.Generator) -> Columns:
     """Up to ``count`` candidates of random layouts."""
     blocks = space(at.model, at.cluster, at.workload, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
-    chosen = [blocks[each] for each in generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)]
-    columns = candidate_table(chosen)
+    columns = candidate_table(blocks.take(generator.choice(len(blocks), min(len(blocks), BLOCKS), replace=False)))
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))
 
 

@@ -38,7 +38,7 @@ def candidates(model: str, on: Cluster, count: int, seed: int = 0) -> Columns:
     """Random candidates; memory does not matter here."""
     generator = np.random.default_rng(seed)
     blocks = space(resolve_model(model).shape, on, WORKLOAD, SpaceConstraints(fix={}, allow=(), backend=load_backend("any")))
-    columns = candidate_table([blocks[at] for at in generator.choice(len(blocks), min(len(blocks), 40), replace=False)])
+    columns = candidate_table(blocks.take(generator.choice(len(blocks), min(len(blocks), 40), replace=False)))
     return columns.take(generator.choice(columns.rows, min(columns.rows, count), replace=False))
 
 

@@ -7,8 +7,9 @@ from contract.samples import CLUSTER, MODEL, MOE
 
 from strategist.contract.workload import Workload
 from strategist.expr.columns import Columns, Gathered
+from strategist.search.blocks import BLOCK_COLUMNS
 from strategist.search.candidate_tables import candidate_table
-from strategist.search.space import BLOCK_COLUMNS, space
+from strategist.search.space import space
 from strategist.search.space_constraints import SpaceConstraints
 
 

@@ -20,6 +20,7 @@ from strategist.profiles.cluster import resolve_cluster
 from strategist.profiles.models import resolve_model
 from strategist.programs.backends import load_backend
 from strategist.rules.backend import Backend
+from strategist.search.blocks import Grids
 from strategist.search.candidate_tables import block_table, candidate_table
 from strategist.search.rank import candidate
 from strategist.search.space import SEARCHED_SAVED_OPERATIONS, VIRTUAL_STAGES, space
@@ -167,8 +168,32 @@ def test_the_block_table_has_one_row_per_block() -> None:
     blocks = space(MODEL, cluster(1, 4), SMALL, SpaceConstraints())
     table = block_table(blocks)
     assert table.rows == len(blocks)
-    assert [table.row(row)["layout.tp"] for row in range(table.rows)] == [block.layout.tp for block in blocks]
-    assert sum(block.rows for block in blocks) == candidate_table(blocks).rows
+    every = candidate_table(blocks)
+    assert np.repeat(table.values["layout.tp"], blocks.rows).tolist() == every.values["layout.tp"].tolist()
+    assert blocks.candidates == every.rows
+
+
+def test_some_blocks_have_their_own_candidates_and_grids() -> None:
+    blocks = space(EXPERTS, cluster(2, 2), SMALL, SpaceConstraints())
+    kept = blocks.columns["layout.pp"] == 2
+    some, every = blocks.take(kept), candidate_table(blocks)
+    found = candidate_table(some)
+    assert 0 < len(some.grids) < len(blocks.grids)
+    mask = np.repeat(kept, blocks.rows)
+    for name, column in every.values.items():
+        np.testing.assert_array_equal(found.values[name], column[mask])
+
+
+def test_grids_are_shared_between_spaces_of_other_sizes() -> None:
+    """A grid that another size left behind is the grid that this size would make itself."""
+    for constraints in (SpaceConstraints(), SpaceConstraints(fix={"reshard_group_size": 2})):
+        grids: Grids = {}
+        for nodes, each in ((1, 4), (1, 8), (2, 2), (4, 4)):
+            size = cluster(nodes, each)
+            shared = candidate_table(space(EXPERTS, size, SMALL, constraints, grids))
+            alone = candidate_table(space(EXPERTS, size, SMALL, constraints))
+            for name, column in alone.values.items():
+                np.testing.assert_array_equal(shared.values[name], column)
 
 
 def test_knobs_that_change_convergence_vary_only_if_allowed_or_fixed() -> None:

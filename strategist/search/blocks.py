@@ -1,0 +1,73 @@
+"""Blocks: the candidates of one layout and micro-batch, as columns; all blocks of a situation are its space."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from strategist.contract.layout import DEGREES, Layout
+from strategist.expr.columns import Array
+
+LAYOUT_NAMES = (*DEGREES, "world_size", "data_ranks", "fsdp_ranks", "model_shards")
+BLOCK_NAMES = (*LAYOUT_NAMES, "micro_batch", "accumulation")
+BLOCK_COLUMNS = (*(f"layout.{name}" for name in LAYOUT_NAMES), "knobs.micro_batch", "knobs.accumulation")
+"""Columns with one value for all candidates of a block."""
+
+Grid = Mapping[str, Array]
+"""Combinations of knobs, as columns."""
+
+Grids = dict[int, Grid]
+"""Grids by the kind of block that has them. Many blocks share one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Candidates in a fixed order, as blocks: candidates of one layout and micro-batch.
+
+    counts: values of ``BLOCK_COLUMNS``: columns x blocks.
+    grid: number of each block's grid, whose combinations of knobs are the block's candidates.
+    """
+
+    counts: Array
+    grid: Array
+    grids: tuple[Grid, ...]
+
+    def __len__(self) -> int:
+        return len(self.grid)
+
+    @cached_property
+    def rows(self) -> Array:
+        """Number of candidates of each block."""
+        return np.array([grid_rows(grid) for grid in self.grids], dtype=np.int64)[self.grid]
+
+    @property
+    def candidates(self) -> int:
+        """Number of all candidates."""
+        return int(self.rows.sum())
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The columns with one value per block."""
+        return dict(zip(BLOCK_COLUMNS, self.counts, strict=True))
+
+    def take(self, kept: Array) -> "Space":
+        """Some of the blocks, by index or by boolean mask, with the grids that these have."""
+        counts, grid = self.counts[:, kept], self.grid[kept]
+        used = np.bincount(grid, minlength=len(self.grids)) > 0
+        grids = tuple(self.grids[number] for number in np.flatnonzero(used))
+        return Space(counts=np.ascontiguousarray(counts), grid=(np.cumsum(used) - 1)[grid], grids=grids)
+
+
+class Places(NamedTuple):
+    """Legal layouts, and their micro-batches as blocks: ``counts`` as in a Space, and the number of each block's layout."""
+
+    layouts: tuple[Layout, ...]
+    counts: Array
+    layout: Array
+
+
+def grid_rows(grid: Mapping[str, Array]) -> int:
+    """Number of combinations in a grid."""
+    return len(next(iter(grid.values()), ()))
