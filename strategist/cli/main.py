@@ -105,8 +105,8 @@ def _run(arguments: list[str]) -> int:
         gc.disable()  # garbage collection would take a twentieth of a short command's time
         atexit.register(gc.freeze)  # nor does the interpreter look for it as it ends
     called = next((item for item in arguments if not item.startswith("-")), "")
-    parser = whole_parser([called])
     asks = HELP.intersection(arguments)
+    parser = whole_parser([called], COMMANDS if asks or called not in COMMANDS else [called])
     whole, stands = (
         (arguments, ()) if asks else config_sources.with_default_values(parser, arguments, config_sources.sources(COMMANDS))
     )
@@ -127,8 +127,8 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def whole_parser(complete: Collection[str]) -> Parser:
-    """The parser of all commands; those in ``complete`` are imported and have their options."""
+def whole_parser(complete: Collection[str], names: Collection[str] = tuple(COMMANDS)) -> Parser:
+    """The parser of all commands, or of those in ``names``; those in ``complete`` are imported and have their options."""
     codes = "".join(f"\n  {code:<5}{text}" for code, text in EXIT_CODES.items())
     parser = Parser(
         prog="strategist", description="Strategy cards, a cost model and measured trials for distributed PyTorch training.",
@@ -136,7 +136,8 @@ def whole_parser(complete: Collection[str]) -> Parser:
     )  # fmt: skip
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for name, text in COMMANDS.items():
+    for name in names:
+        text = COMMANDS[name]
         lines = "".join(f"\n  {line}" for line in EXAMPLES[name])
         command = commands.add_parser(
             name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"examples:{lines}", formatter_class=_Help

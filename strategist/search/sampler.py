@@ -51,8 +51,10 @@ class SurrogateSampler(BaseSampler):
         """Settings of the next candidate; ``expected_gain`` then holds its expected improvement over the best, as a share."""
         seen = [self._seen(other) for other in study.get_trials(deepcopy=False) if other.params and other.number != trial.number]
         gain = self._gains(seen)
-        fitting = [place for place in self._untried if self.known.memory_ratio[place] <= 1] or self._untried
-        place = fitting[int(np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max()))]  # the first of them
+        untried = np.asarray(self._untried, dtype=np.int64)
+        fits = self.known.memory_ratio[untried] <= 1
+        fitting = untried[fits] if fits.any() else untried
+        place = int(fitting[np.argmax(gain[fitting] >= (1 - NEAR_TIE) * gain[fitting].max())])  # the first of them
         self.expected_gain = float(gain[place])
         return dict(self.known.settings[place])
 

@@ -166,12 +166,17 @@ def choices_of(known: CandidateFeatures) -> Choices:
 
 
 class _Shared(CategoricalDistribution):
-    """A distribution that all trials share. Optuna deep-copies what a trial holds; copying this one for each trial would be most
-    of its work.
+    """A distribution that all trials share. Optuna copies and compares what each trial holds; with every value of this one, that
+    would be most of its work.
     """
 
     def __deepcopy__(self, memo: object) -> "_Shared":
         return self
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    __hash__ = CategoricalDistribution.__hash__
 
 
 def _varying_choices(known: CandidateFeatures) -> Choices:
