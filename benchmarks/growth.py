@@ -1,4 +1,4 @@
-"""How the cost of an answer grows with devices and candidates: seconds and memory of a plan, and of pricing ten million candidates.
+"""How the cost of an answer grows with devices and candidates: processor time and memory of a plan, and of pricing ten million.
 
 python benchmarks/growth.py
 """
@@ -10,7 +10,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import resource
 import subprocess
 import sys
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 
@@ -40,10 +40,10 @@ def one_plan(devices: int) -> str:
     """A plan of 70b on so many H100s, its batch growing with them."""
     from strategist import api
 
-    begin = perf_counter()
+    begin = process_time()
     request = Request(model="70b", gpus=f"{devices}xH100", workload=Workload(global_batch=max(64, devices)))
     found = api.plan(request)
-    return f"plan 70b on {devices:>6} H100: {found.candidates:>9,} candidates, {perf_counter() - begin:6.2f} s, {peak()}"
+    return f"plan 70b on {devices:>6} H100: {found.candidates:>9,} candidates, {process_time() - begin:6.2f} s, {peak()}"
 
 
 def ten_million() -> str:
@@ -51,12 +51,12 @@ def ten_million() -> str:
     asked = situation(Request(model="70b", gpus="16x8xH100", workload=Workload(global_batch=256)))
     model, on, workload = asked.model, asked.cluster, asked.request.workload
     columns = candidate_table(space(model, on, workload, SpaceConstraints())).take(np.arange(500_000))
-    begin, done, best = perf_counter(), 0, np.inf
+    begin, done, best = process_time(), 0, np.inf
     while done < CANDIDATES:
         at = np.arange(done, done + min(CHUNK, CANDIDATES - done)) % columns.rows
         best = min(best, float(price(model, on, workload, columns.take(at)).step_seconds.min()))
         done += len(at)
-    seconds = perf_counter() - begin
+    seconds = process_time() - begin
     return f"price {done:,} candidates in chunks of {CHUNK:,}: {seconds:.1f} s, {done / seconds:,.0f} a second, {peak()}"
 
 
