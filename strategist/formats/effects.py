@@ -85,7 +85,7 @@ _GROUPS: tuple[tuple[Effect, str], ...] = (
     (_effect(removes=("gradients",), repeats=("gradients",)), "data_types.grad_accum_dtype communication_data_type"),
     (_effect(removes=STATES), "use_adam_mini use_galore use_apollo lora_target adapter outer-dp-sharding-strategy "
            "use-precision-aware-optimizer main-grads-dtype fp16.fp16_master_weights_and_grads"),
-    (_effect(removes=("parameters", *STATES)), "deepspeed"),
+    (_effect(removes=("parameters", *STATES)), "deepspeed_config.zero_stage"),
     (OTHER_VOCABULARY, "tokenizer-model"),
     (_effect(removes=("optimizer",), repeats=("optimizer",)), "optim optimizer optimizer.type optimizer.optimizer_factory.name"),
     (_effect(removes=("parameters",), repeats=("parameters",)), "quantization_bit quantization_method load_in_8bit"),

@@ -230,8 +230,6 @@ def _unsupported_findings(entries: Entries, source: Source, layers: int) -> Iter
 def _approximated(entries: Entries, layers: int) -> dict[str, str]:
     """Flags with values that settings express only approximately, with their effect."""
     found = {}
-    if entries.on("deepspeed"):
-        found["deepspeed"] = "Megatron-DeepSpeed runs it, whose ZeRO shards by its stage"
     if entries.get("recompute-method") == "uniform" and (entries.whole("recompute-num-layers") or 1) > 1:
         found["recompute-num-layers"] = "inputs of groups of layers are kept, not of each"
     if entries.get("recompute-method") == "block" and (entries.whole("recompute-num-layers") or 1) < layers:
@@ -259,6 +257,9 @@ def _approximated(entries: Entries, layers: int) -> dict[str, str]:
 def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[Diagnostic]:
     """Findings on missing flags without which the program differs from what is priced."""
     ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
+    if entries.on("deepspeed"):
+        text = "deepspeed: Megatron-DeepSpeed runs it, whose ZeRO shards by its stage; the price is that of a plan without it"
+        yield finding("FMT-002", text, "measure it if it matters", source, "deepspeed", about="deepspeed_config.zero_stage")
     if entries.on(OLD_RECOMPUTE):
         text = f"{OLD_RECOMPUTE} is no longer valid, and is read as full recomputation, which it was"
         yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)

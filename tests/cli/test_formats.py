@@ -159,7 +159,7 @@ def test_check_of_a_script_reads_the_launchers_config_file(tmp_path: Path, capsy
 
     def checked(name: str, *options: str) -> tuple[int, str]:
         script.write_text(f"accelerate launch --config_file {name} sft.py --config sft.yaml\n")
-        code = main(["check", str(script), "--model", "8b", "--gpus", "8xH100", "--train", "full", *options])
+        code = main(["check", str(script), "--model", "8b", "--gpus", "8xH100", "--train", "full", "--seq-len", "4096", *options])
         return code, " ".join(capsys.readouterr().out.split())
 
     code, shown = checked("zero3.yaml")

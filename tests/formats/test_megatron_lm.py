@@ -288,5 +288,5 @@ def test_the_old_flag_of_recomputation_and_deepspeed_are_told(tmp_path: Path) ->
     assert found.plan is not None
     assert found.plan.candidate.knobs.recompute == "full"
     told = {item.entry: item.code for item in found.findings}
-    assert (told["checkpoint-activations"], told["deepspeed"]) == ("FMT-001", "FMT-002")
+    assert (told["checkpoint-activations"], told["deepspeed_config.zero_stage"]) == ("FMT-001", "FMT-002")
     assert "wait" not in told
