@@ -26,9 +26,7 @@ from strategist.programs.backends import load_backend
 from strategist.programs.program_backend import IN_ENVIRONMENT
 from strategist.search.facts import situation_facts
 
-GENERATED = pytest.mark.parametrize(
-    "made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)]
-)
+MADE = pytest.mark.parametrize("made", [pytest.param(FEW, id="few"), pytest.param((12, ALL), id="all", marks=pytest.mark.full)])
 WORKLOAD = ("seq_len", "global_batch", "precision", "optimizer", "train", "lora_rank")
 
 
@@ -65,7 +63,7 @@ def again(plan: Plan, name: str) -> tuple[Plan, dict[str, object], dict[str, obj
     return plan, settings, vars(made.situation.request.workload)
 
 
-@GENERATED
+@MADE
 def test_what_a_format_can_say_comes_back_as_it_was(name: str, made: tuple[int, tuple[int, ...]]) -> None:
     tried = plans(name, *made)
     assert tried
@@ -179,7 +177,7 @@ def test_what_a_format_cannot_say_of_a_plan_is_refused_or_told(name: str) -> Non
     assert refused
 
 
-@GENERATED
+@MADE
 def test_the_best_plan_for_a_format_and_a_check_of_its_export_say_the_same(name: str, made: tuple[int, tuple[int, ...]]) -> None:
     """Both are priced as the format's own system runs them; where the file tells facts that the system's profile has otherwise,
     such as logits in pieces, no more is needed than was said."""

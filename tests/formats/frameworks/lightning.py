@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 STRATEGIES = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
-GENERATED: dict[str, Any] = {}
+MADE: dict[str, Any] = {}
 REAL = lightning.Trainer
 
 
@@ -52,35 +52,35 @@ class Data(lightning.LightningDataModule):
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
-        GENERATED["micro_batch"] = batch_size
+        MADE["micro_batch"] = batch_size
 
 
 def trainer(**arguments: Any) -> Any:
     """The real one, for two processors instead of the devices; its fit prepares the module only."""
-    GENERATED.update({name: arguments[name] for name in ("devices", "num_nodes")})
+    MADE.update({name: arguments[name] for name in ("devices", "num_nodes")})
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     made = REAL(**{**arguments, "accelerator": "cpu", "devices": 2 if arguments["devices"] > 1 else 1, "num_nodes": 1, **quiet})
-    GENERATED["strategy"] = type(made.strategy).__name__
-    GENERATED["precision"], GENERATED["accumulation"] = made.precision, made.accumulate_grad_batches
+    MADE["strategy"] = type(made.strategy).__name__
+    MADE["precision"], MADE["accumulation"] = made.precision, made.accumulate_grad_batches
     if isinstance(made.strategy, strategies.ModelParallelStrategy):
-        GENERATED["mesh"] = [made.strategy._data_parallel_size, made.strategy._tensor_parallel_size]
+        MADE["mesh"] = [made.strategy._data_parallel_size, made.strategy._tensor_parallel_size]
     if isinstance(made.strategy, strategies.DDPStrategy):
-        GENERATED["ddp"] = made.strategy._ddp_kwargs
+        MADE["ddp"] = made.strategy._ddp_kwargs
     made.fit = _prepare
     return made
 
 
 def _prepare(module: Model, datamodule: Data) -> None:
     """What the module's own hook does, on the mesh that the strategy would give it."""
-    if "mesh" in GENERATED:
+    if "mesh" in MADE:
         module._device_mesh = dist.device_mesh.init_device_mesh(
-            "cpu", (GENERATED["mesh"][0], GENERATED["mesh"][1]), mesh_dim_names=("data_parallel", "tensor_parallel")
+            "cpu", (MADE["mesh"][0], MADE["mesh"][1]), mesh_dim_names=("data_parallel", "tensor_parallel")
         )
     module.configure_model()
     layer = module.layers[0]
-    GENERATED["recomputed"] = "CheckpointWrapper" in [type(part).__name__.removeprefix("FSDP") for part in layer.modules()]
-    GENERATED["compiled"] = layer._compiled_call_impl is not None
-    GENERATED["split"] = {
+    MADE["recomputed"] = "CheckpointWrapper" in [type(part).__name__.removeprefix("FSDP") for part in layer.modules()]
+    MADE["compiled"] = layer._compiled_call_impl is not None
+    MADE["split"] = {
         name.replace("_checkpoint_wrapped_module.", ""): [str(place) for place in part.placements][-1]
         for name, part in module.named_parameters()
         if isinstance(part, DTensor) and "tensor_parallel" in (part.device_mesh.mesh_dim_names or ()) and name.endswith("weight")
@@ -88,14 +88,14 @@ def _prepare(module: Model, datamodule: Data) -> None:
     if isinstance(layer, FSDPModule):
         group = layer._get_fsdp_state()._fsdp_param_group
         after = group.post_forward_mesh_info
-        GENERATED["resharded"] = after is not None
-        GENERATED["kept"] = None if after is None or after is group.mesh_info else after.shard_mesh_size
-        GENERATED["reduced"], GENERATED["computed"] = str(group.mp_policy.reduce_dtype), str(group.mp_policy.param_dtype)
+        MADE["resharded"] = after is not None
+        MADE["kept"] = None if after is None or after is group.mesh_info else after.shard_mesh_size
+        MADE["reduced"], MADE["computed"] = str(group.mp_policy.reduce_dtype), str(group.mp_policy.param_dtype)
 
 
 def check(ranks: int, path: str) -> dict[str, Any]:
     """What a script makes."""
-    GENERATED.clear()
+    MADE.clear()
     user = ModuleType("model")
     user.Model, user.Data = Model, Data  # type: ignore[attr-defined]
     sys.modules["model"] = user
@@ -107,7 +107,7 @@ def check(ranks: int, path: str) -> dict[str, Any]:
         return {"refused": f"{type(error).__name__}: {error}"}
     finally:
         dist.destroy_process_group()
-    return dict(GENERATED)
+    return dict(MADE)
 
 
 def names() -> Iterator[str]:
