@@ -357,10 +357,7 @@ class World:
     def ended(self, step: int, problem: str) -> None:
         if problem:
             self.failed += 1
-        elif (step, len(self.sessions)) != (
-            self.damaged,
-            self.damaged_in,
-        ):  # otherwise it was damaged before this rank learned of it
+        elif (step, len(self.sessions)) != (self.damaged, self.damaged_in):  # otherwise damaged before this rank learned of it
             self.saved = sorted({*self.saved, step})
 
     def newest(self) -> int | None:

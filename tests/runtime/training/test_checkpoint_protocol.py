@@ -40,7 +40,7 @@ def victim_at(world: World, victim: str, at: int) -> str:
 @pytest.mark.chaos(
     "Checkpoints", "death of a session's owner at every step, while its other ranks still write during the next session"
 )
-def test_ranks_of_a_dead_session_do_not_damage_later_checkpoints(tmp_path: Path, chaos: Chaos) -> None:
+def test_late_writes_of_a_dead_session_do_not_damage_later_checkpoints(tmp_path: Path, chaos: Chaos) -> None:
     runs = 0
     for schedule in range(chaos.size(2, 500)):
         for at in itertools.count():
