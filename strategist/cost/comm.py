@@ -267,10 +267,13 @@ def _parts(parts: Floats, chosen: int) -> Floats:
 
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
-    """Seconds of one activation transfer between stages; some neighbour is on another node unless one node holds all stages."""
+    """Seconds of one activation transfer between stages; some neighbour is on another node unless one node holds all stages. The
+    ranks of a stage on one node send at once, so they share its ports.
+    """
     stride = np.where(v.replicas_outermost, 1.0, v.dp_replicate) * v.fsdp_ranks * v.tp
-    inside = v.pp * stride <= cluster.gpus_per_node
-    pair = np.where(inside, cluster.intra.pair_bytes_per_second, cluster.inter.pair_bytes_per_second)
+    inside, inter = v.pp * stride <= cluster.gpus_per_node, cluster.inter
+    shared = inter.bytes_per_second * np.maximum(cluster.gpus_per_node / stride, 1.0)
+    pair = np.where(inside, cluster.intra.pair_bytes_per_second, np.minimum(inter.pair_bytes_per_second, shared))
     latency = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
     return np.where(v.pp > 1, activation / v.activation_shards / pair + latency, 0.0)
 

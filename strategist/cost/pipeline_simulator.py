@@ -26,8 +26,8 @@ class StageCosts:
 
     A full backward pass takes ``backward_input + backward_weight``.
 
-    hop_seconds: (candidates,) one transfer to a stage on another rank; it runs beside computation if the device ``overlaps``, else
-        it occupies the sender.
+    hop_seconds: (candidates,) one transfer to a stage on another rank; a rank's transfers follow one another. They run beside
+        computation if the device ``overlaps``, else they occupy the sender.
     kept_bytes: held from the forward pass until all gradients exist.
     tail_seconds: (candidates, ranks) after a rank's last action: reductions and update.
     """
@@ -200,7 +200,9 @@ class Waiting:
 
 
 def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
-    """Runs all candidates of one pipeline at once, wave by wave: an action begins when its rank is free and its input is there."""
+    """Runs all candidates of one pipeline at once, wave by wave: an action begins when its rank is free and its input is there,
+    which leaves once the sender's port is free.
+    """
     shared = graph(pipeline)
     seconds = _durations(shared, costs)
     hop = shared.crossing[:, None] * costs.hop_seconds
@@ -208,11 +210,14 @@ def simulate(pipeline: Pipeline, costs: StageCosts) -> Timeline:
         seconds[:-1] += hop
         hop = np.zeros_like(hop)
     lasts, away = seconds[shared.turns], np.append(hop, hop[:1], axis=0)[shared.turns]
-    ends, arrived = np.zeros_like(lasts), np.zeros_like(lasts)
+    ends, arrived, sent = np.zeros_like(lasts), np.zeros_like(lasts), np.zeros_like(lasts)
+    sends = np.append(shared.crossing, False)[shared.turns, None]
     for begin, stop, before, needs in shared.waves:
         done = np.maximum(ends.take(before, axis=0), arrived.take(needs, axis=0), out=ends[begin:stop])
         done += lasts[begin:stop]
-        np.add(done, away[begin:stop], out=arrived[begin:stop])
+        port = sent.take(before, axis=0)
+        np.add(np.maximum(done, port * sends[begin:stop]), away[begin:stop], out=arrived[begin:stop])
+        np.maximum(port, arrived[begin:stop] * sends[begin:stop], out=sent[begin:stop])
     end = np.zeros_like(seconds)
     end[shared.turns] = ends
     return Timeline(graph=shared, costs=costs, start=end - seconds, end=end)

@@ -24,6 +24,9 @@ CONTENTION = 0.16
 """
 
 EPSILON = 1e-30
+
+LINK_PARTS = ("tp_communication", "cp_communication", "ep_communication")
+"""Exposed collectives of a micro-batch, during which links may be busy."""
 """Avoids division by zero."""
 
 
@@ -193,14 +196,15 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: StepInputs, factors
     busy: Floats = sum(batch.values(), start=np.zeros(1))
     data, copied = _data_parallel(stage, shared, host, inputs)
     computing = layer.forward + layer.backward
-    beside = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0) * computing / (computing + shared.waits)
+    hidden = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0)
+    beside = hidden * computing / (computing + shared.waits)
     data = data + inputs.slows_beside * CONTENTION * beside
     others = _others(busy, stage.has_head * shared.head, shared.head, n, inputs.model_layers)
     bubble = others / np.maximum(busy, EPSILON) * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}
     time |= {
         "dp_communication": data + stage.links.update,
-        "pp_communication": _hops(links, v, rates),
+        "pp_communication": _hops(links, times * (busy - sum(batch[name] for name in LINK_PARTS)) - hidden, v, rates),
         "bubble": np.where(v.streamed, _streamed_bubble(n, layer, shared.waits, v), bubble) if v.streamed.any() else bubble,
         "offload": copied
         + np.maximum(host.per_step - times * busy * rates.overlaps, 0.0)
@@ -356,12 +360,13 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
     return idle
 
 
-def _hops(links: Collectives, v: View, rates: Rates) -> Floats:
-    """Seconds of transfers between stages: exposed while the pipeline fills and drains, all exposed if the device cannot
-    overlap.
+def _hops(links: Collectives, room: Floats, v: View, rates: Rates) -> Floats:
+    """Seconds of transfers between stages: exposed while the pipeline fills and drains, and what a stage's own ones take beyond
+    the ``room`` beside its computation; all exposed if the device cannot overlap.
     """
-    exposed = _filling(v) + (1 - rates.overlaps) * transfer_count(v)
-    return np.where(v.pp > 1, exposed * links.pp, 0.0)
+    own = transfer_count(v) * links.pp
+    exposed = np.maximum(_filling(v) * links.pp + (1 - rates.overlaps) * own, 2 * (v.pp - 1) * links.pp + own - room)
+    return np.where(v.pp > 1, exposed, 0.0)
 
 
 def _filling(v: View) -> Floats:
@@ -380,8 +385,7 @@ def transfer_count(v: View) -> Floats:
 def _link_seconds(n: Floats, links: Collectives, besides: StageCollectives, time: Parts, v: View) -> Floats:
     """Seconds in which some collective runs."""
     hops = np.where(v.pp > 1, (_filling(v) + transfer_count(v)) * links.pp, 0.0)
-    blocking = time["tp_communication"] + time["cp_communication"] + time["ep_communication"]
-    return blocking + (_sharding_seconds(n, links, besides, v) + hops)
+    return sum(time[name] for name in LINK_PARTS) + (_sharding_seconds(n, links, besides, v) + hops)
 
 
 def _sharding_seconds(n: Floats, links: Collectives, besides: StageCollectives, v: View) -> Floats:

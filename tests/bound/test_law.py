@@ -1,7 +1,7 @@
 """No price is below the lower bound: drawn candidates, by every stack with its shipped calibration."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from strategist.bound.lower import lower_bound
 from strategist.contract.bound import Bound
-from strategist.contract.cluster import Cluster
+from strategist.contract.cluster import Cluster, Link
 from strategist.contract.model import ModelShape
 from strategist.contract.stack import NATIVE, Stack
 from strategist.contract.workload import Workload
@@ -39,8 +39,12 @@ REQUESTS = (
     ("mixtral-8x7b", "4x8xMI300X", 4096, 128),
     ("qwen2.5-0.5b", "8xRTX4090", 512, 8),
     ("8b", "2x8xV100-32GB", 2048, 64),
+    ("8b", "4x8xRTX4090", 4096, 64),
 )
 """Model, cluster, tokens of a sequence and sequences of a step."""
+SLOW_REQUESTS = (("8b", "4x8xH100", 4096, 64), ("70b", "8x8xH100", 8192, 128))
+"""The same between nodes of one port of ten gigabit for eight devices: transfers between stages fill it."""
+SLOW_BYTES_PER_SECOND = 1.25e9 / 8
 QUICKEST = Calibration(
     compute=1e-3, attention=1e-3, memory_bound=1e-3, launch=1e-3, communication=1e-3, inter=1e-3, latency=1e-3,
     tensor=0.0, expert=0.0, host=1e-3,
@@ -81,10 +85,19 @@ class Situation:
 
 def situations(kinds: tuple[str, ...]) -> Iterator[Situation]:
     """Each request in each kind of training or precision."""
-    for model, gpus, seq_len, batch in REQUESTS:
+    for model, cluster, seq_len, batch in requests():
         for kind in kinds:
             workload = Workload(seq_len=seq_len, global_batch=batch, **({"train": kind} if kind != "fp32" else {"precision": kind}))
-            yield Situation(model=resolve_model(model).shape, cluster=resolve_cluster(gpus), workload=workload)
+            yield Situation(model=resolve_model(model).shape, cluster=cluster, workload=workload)
+
+
+def requests() -> Iterator[tuple[str, Cluster, int, int]]:
+    """All requests, the slow ones with their links."""
+    yield from ((model, resolve_cluster(gpus), seq_len, batch) for model, gpus, seq_len, batch in REQUESTS)
+    for model, gpus, seq_len, batch in SLOW_REQUESTS:
+        cluster = resolve_cluster(gpus)
+        rates = dict.fromkeys(("bytes_per_second", "pair_bytes_per_second", "line_bytes_per_second"), SLOW_BYTES_PER_SECOND)
+        yield model, replace(cluster, inter=Link(name="ten gigabit", latency_seconds=5e-5, **rates)), seq_len, batch
 
 
 def drawn(at: Situation, count: int, generator: np.random.Generator) -> Columns:

@@ -11,9 +11,10 @@ from strategist.contract.knobs import Candidate, Knobs
 from strategist.contract.layout import Layout
 from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
+from strategist.cost.candidate_arrays import view
 from strategist.cost.comm import BUCKET_PARAMETERS, group
 from strategist.cost.price import price
-from strategist.cost.step import CONTENTION
+from strategist.cost.step import CONTENTION, rank_steps
 from strategist.expr.columns import row_of, table
 
 ROUND = replace(EXPERTS, layers=1)
@@ -127,3 +128,13 @@ def test_megatron_gathers_and_reduces_small_layers_together() -> None:
     call = 63 * float(group(np.array([64.0]), np.array([1.0]), on).hop_seconds[0])
     ends = torch - 2 * DENSE.layers * call
     assert megatron - ends == pytest.approx(2 * DENSE.layers * call * DENSE.dense_layer_parameters / BUCKET_PARAMETERS, rel=0.01)
+
+
+@pytest.mark.parametrize(("layout", "share"), [(Layout(pp=2, dp_shard=8), 1), (Layout(pp=16), 8), (Layout(pp=8, tp=2), 4)])
+def test_ranks_of_a_stage_share_the_ports_between_nodes(layout: Layout, share: int) -> None:
+    """One port of 8 GB/s for eight devices: alone a rank gets all of it, beside seven others an eighth."""
+    port = replace(INTER, bytes_per_second=1e9, pair_bytes_per_second=8e9, latency_seconds=0.0)
+    columns = table([row_of(Candidate(layout=layout, knobs=Knobs(micro_batch=1)), 4)])
+    steps = rank_steps(DENSE, cluster(2, inter=port), WORKLOAD, NATIVE, view(columns, WORKLOAD), NEUTRAL)
+    activation = WORKLOAD.seq_len * DENSE.hidden_size * 2
+    assert steps.hop_seconds[0] == pytest.approx(activation / (share * 1e9))

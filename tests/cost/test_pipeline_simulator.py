@@ -112,6 +112,15 @@ def test_a_tail_follows_the_last_action_of_its_rank() -> None:
     assert found.bubble_seconds.tolist() == [[16.0 - 6 - 0.5, 16.0 - 6 - 9.0]]
 
 
+def test_transfers_of_a_rank_follow_one_another() -> None:
+    """Passes of a second and transfers of three: the first of two ranks sends four inputs, and the second as many gradients."""
+    found = run(Pipeline("gpipe", 2, 1, 4), hop=3.0)
+    last_input = 1 + 4 * 3
+    assert found.end[found.graph.orders[1, 3], 0] == last_input + 1
+    gradients = last_input + 1 + 2 + 4 * 3  # a backward pass takes two seconds
+    assert found.step_seconds.tolist() == [gradients + 2]
+
+
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
     """Any schedule with any seconds, of two candidates."""

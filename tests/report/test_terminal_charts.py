@@ -93,6 +93,8 @@ def test_a_study_shows_its_trials_and_what_had_influence(tmp_path: Path) -> None
     assert re.search(rf"\n +{best.number}\* █{{16}} ", text)
     assert report.influences[0].setting in text
     (slow,) = [trial for trial in report.trials if not trial.best and not trial.front][:1]
-    many = replace(report, trials=(slow, *(replace(trial, number=number) for number, trial in enumerate([slow] * TRIALS, start=90))))
+    many = replace(
+        report, trials=(slow, *(replace(trial, number=number) for number, trial in enumerate([slow] * TRIALS, start=90)))
+    )
     assert f"{TRIALS} of {TRIALS + 1}: the last ones" in look(study_charts(many), 80)
     assert "Influence" not in look(study_charts(replace(report, trials=(), influences=())))
