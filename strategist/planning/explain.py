@@ -226,9 +226,12 @@ def _badness(alternative: WhyNot) -> tuple[int, float]:
 
 def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
     """The policy that drops the other plan. Both plans are judged together (this one with weight 0), so that defaults have
-    something to leave.
+    something to leave. Options are resolved after the ranking and drop nothing.
     """
-    rows = [row_of(item.candidate, item.accumulation) for item in (plan, other)]
+    rows = [
+        {name: value for name, value in row_of(item.candidate, item.accumulation).items() if not name.startswith("options.")}
+        for item in (plan, other)
+    ]
     judgement = judge(deck, known, table(rows), weights=np.array([0, 1]))
     if judgement.allowed[1]:
         return None

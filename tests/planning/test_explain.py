@@ -153,6 +153,13 @@ def test_a_card_is_named_where_it_rules_a_value_out(small: Plan) -> None:
     assert alternative.text.startswith("PREC-001/fp32-by-default rules it out: ")
 
 
+def test_a_default_of_an_option_rules_no_layout_out() -> None:
+    """EP-006 sets ``expert_balance`` where experts are shared, which changes convergence, so that it is not taken unasked."""
+    plan = api.plan(Request(model="qwen3-30b-a3b", gpus="2x8xH100", fix={"ep": 1}), top=1).plans[0]
+    asked = replace(plan, request=Request(model="qwen3-30b-a3b", gpus="2x8xH100"))
+    assert api.why_not(asked, "ep", 8).obstacle in (Obstacle.SLOWER, Obstacle.EQUAL)
+
+
 def test_the_card_against_the_plan_itself_is_not_taken_for_the_one_against_the_value(small: Plan, tmp_path: Path) -> None:
     assert small.candidate.knobs.recompute != "full"
     policies = [f"{{id: mine, forbid: {{recompute: {small.candidate.knobs.recompute}}}, because: Mine.}}"]
