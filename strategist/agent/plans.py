@@ -132,10 +132,15 @@ class SimulateAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRank:
-    """What one rank holds at its fullest instant, and what it exchanges in a step, as axis and collective."""
+    """What one rank holds at its fullest instant, and what it exchanges in a step, as axis and collective.
+
+    cache_releases: how often a step fills the device, so that the allocator releases cached blocks.
+    """
 
     rank: int
     peak_memory_gib: float
+    reserved_gib: float | None
+    cache_releases: int
     at: str
     memory_gib: dict[str, float]
     traffic_gib: dict[str, float]
@@ -257,6 +262,8 @@ def simulate(session: AgentSession, arguments: SimulateArguments) -> PagedAnswer
     ranks = tuple(
         SimulatedRank(
             rank=rank.rank, peak_memory_gib=rounded(rank.peak_memory_bytes / GIB),
+            reserved_gib=None if rank.peak_reserved_bytes is None else rounded(rank.peak_reserved_bytes / GIB),
+            cache_releases=rank.cache_releases,
             at=f"{rank.moment.phase} {rank.moment.module}".strip(),
             memory_gib={name: rounded(size / GIB) for name, size in rank.memory.items() if size},
             traffic_gib={f"{flow.axis} {flow.collective}": rounded(flow.message_bytes / GIB) for flow in rank.traffic},

@@ -24,6 +24,9 @@ PROBLEM_CODES = {
 """All codes with their meaning. Codes are never renamed; new ones may be added."""
 
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
+_COMMAND = re.compile(r"write one with strategist (plan|run)\b[^;]*")
+_TOOLS = {"plan": "make one with plan and save_plan", "run": "make one with start_trial"}
+"""What an agent calls instead of a command that an error names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class RefusedError(StrategistError):
 
 
 def problem_of(error: StrategistError) -> Problem:
-    """An error of the API as a problem for agents: command-line options become arguments."""
+    """An error of the API as a problem for agents: command-line options become arguments, commands become tools."""
     if isinstance(error, RefusedError):
         return error.problem
     if isinstance(error, InputError):
@@ -55,4 +58,5 @@ def problem_of(error: StrategistError) -> Problem:
 
 
 def _arguments(text: str) -> str:
+    text = _COMMAND.sub(lambda match: _TOOLS[match[1]], text)
     return _OPTION.sub(lambda match: match[1].replace("-", "_"), text)

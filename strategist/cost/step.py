@@ -361,9 +361,7 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
 
 
 def _hops(links: Collectives, room: Floats, v: View, rates: Rates) -> Floats:
-    """Seconds of transfers between stages: exposed while the pipeline fills and drains, and what a stage's own ones take beyond
-    the ``room`` beside its computation; all exposed if the device cannot overlap.
-    """
+    """Exposed seconds of transfers between stages, which the ``room`` beside computation hides but while the pipeline fills."""
     own = transfer_count(v) * links.pp
     exposed = np.maximum(_filling(v) * links.pp + (1 - rates.overlaps) * own, 2 * (v.pp - 1) * links.pp + own - room)
     return np.where(v.pp > 1, exposed, 0.0)

@@ -89,6 +89,10 @@ def test_a_value_that_breaks_a_law_is_said_in_the_names_of_arguments(dispatcher:
 
 def test_problems_carry_known_codes() -> None:
     assert problem_of(InputError("--seq-len 0", "is none", "use --seq-len 8")).message == "seq_len 0: is none"
+    missing = FileError(
+        "p.json", "cannot be read; name another file, or write one with strategist plan --model M --gpus G -o p.json"
+    )
+    assert problem_of(missing).message == "p.json: cannot be read; name another file, or make one with plan and save_plan"
     assert {problem_of(error).code for error in (InputError("a", "b", "c"), FileError("a", "b"))} <= set(PROBLEM_CODES)
 
 
