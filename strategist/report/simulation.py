@@ -118,7 +118,8 @@ def parts_table(simulation: Simulation) -> Table:
             row(part.replace("_", " "), predicted.get(part), found)
     row("tensors, all", estimate.allocated if estimate else None, fullest.peak_memory_bytes)
     if fullest.peak_reserved_bytes is not None:
-        row("reserved for them", estimate.reserved if estimate else None, fullest.peak_reserved_bytes)
+        most = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
+        row("reserved for them", most, fullest.peak_reserved_bytes)
     if fullest.host_memory_bytes:
         row("in host memory", None, fullest.host_memory_bytes)
     return table

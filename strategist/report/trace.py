@@ -107,26 +107,19 @@ def _axis(part: str) -> str:
 
 
 def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
-    """Activations to the next stage and gradients to the previous one, from the end of the sending action to arrival."""
+    """Activations to the next stage and gradients to the previous one, from when the sender's port is free to arrival."""
     timeline, hop = found.timeline, float(found.timeline.costs.hop_seconds[0])
-    pipeline, lanes = timeline.graph.pipeline, [[0.0] for _ in range(found.timeline.graph.pipeline.pp)]
+    pipeline, free = timeline.graph.pipeline, [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
         target = action.stage + (1 if action.kind is Kind.FORWARD else -1)
         if action.kind is Kind.BACKWARD_WEIGHT or not 0 <= target < pipeline.stages or pipeline.rank_of(target) == rank:
             continue
-        begin = end if timeline.costs.overlaps else max(end - hop, start)
-        lane = _lane(lanes[rank], begin, begin + hop)
+        begin = max(end, free[rank]) if timeline.costs.overlaps else max(end - hop, start)
+        free[rank] = begin + hop
         what = "activations" if action.kind is Kind.FORWARD else "gradients"
         args = {"from_stage": action.stage, "to_stage": target, "to_rank": pipeline.rank_of(target)}
         name = f"{what} {action.micro_batch} to rank {pipeline.rank_of(target)}"
-        yield _slice(rank, TRANSFERS + lane, name, "transfer", begin, begin + hop, args | {"micro_batch": action.micro_batch})
-
-
-def _lane(free: list[float], begin: float, end: float) -> int:
-    """The first lane that is free at ``begin``; a new one if there is none."""
-    lane = next((number for number, until in enumerate(free) if until <= begin), len(free))
-    free[lane : lane + 1] = [end]
-    return lane
+        yield _slice(rank, TRANSFERS, name, "transfer", begin, begin + hop, args | {"micro_batch": action.micro_batch})
 
 
 def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
