@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return PIPE_CLOSED
     except OSError as error:  # a fault of the machine, such as a full disk; expected errors are FileErrors already
-        render.print_error(f"{error.filename}: {error.strerror}" if error.filename else error)
+        render.print_error(f"{error.filename or 'output'}: {error.strerror or error}; correct that and repeat the command")
         _drop_output_that_fails()
         return USER_ERROR
     except KeyboardInterrupt:

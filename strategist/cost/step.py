@@ -24,10 +24,10 @@ CONTENTION = 0.16
 """
 
 EPSILON = 1e-30
+"""Avoids division by zero."""
 
 LINK_PARTS = ("tp_communication", "cp_communication", "ep_communication")
 """Exposed collectives of a micro-batch, during which links may be busy."""
-"""Avoids division by zero."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
 """All inputs of ``plan``, through the command line."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ HF_CONFIG = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 128,
     "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 384, "vocab_size": 512,
 }  # fmt: skip
+COMMAND = [sys.executable, "-m", "strategist.cli.main"]
 SHAPE = "layers: 4\nhidden_size: 128\nheads: 8\nkv_heads: 4\nhead_size: 16\nffn_size: 384\nvocab_size: 512\n"
 
 
@@ -150,3 +153,22 @@ def test_user_cards_and_calibration_change_the_plan(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("request*.yaml")), ids=lambda path: path.name)
 def test_example_requests_get_plans(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan(capsys, "--request", str(file)).plans
+
+
+def test_a_dash_is_standard_input_of_any_kind_of_file(tmp_path: Path) -> None:
+    """From a pipe, which can be read once; what is made of the plan lies in the current folder."""
+    planned = [*COMMAND, "plan", "--model", "tiny", "--gpus", "2xcpu", *SMALL, "-o", "-"]
+    made = subprocess.run(planned, capture_output=True, text=True, cwd=tmp_path, check=True).stdout
+    for command in ("explain", "report", "trace", "check"):
+        done = subprocess.run([*COMMAND, command, "-"], input=made, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), command
+    assert [item.name for item in tmp_path.iterdir()] == ["plan-trace.json"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, "strategist: output: No space left on device; correct that and repeat the command\n",
+    )  # fmt: skip
