@@ -281,12 +281,14 @@ def _parts(parts: Floats, chosen: int) -> Floats:
 
 def _hop(cluster: Cluster, activation: Floats, v: View) -> Floats:
     """Seconds of one activation transfer between stages; some neighbour is on another node unless one node holds all stages. The
-    ranks of a stage on one node send at once, so they share its ports.
+    ranks of a stage on one node send at once; they share its ports if a pair is faster than a device's share of the line rate.
     """
     stride = np.where(v.replicas_outermost, 1.0, v.dp_replicate) * v.fsdp_ranks * v.tp
     inside, inter = v.pp * stride <= cluster.gpus_per_node, cluster.inter
     shared = inter.bytes_per_second * np.maximum(cluster.gpus_per_node / stride, 1.0)
-    pair = np.where(inside, cluster.intra.pair_bytes_per_second, np.minimum(inter.pair_bytes_per_second, shared))
+    own_port = inter.pair_bytes_per_second <= (inter.line_bytes_per_second or 0.0)
+    between = inter.pair_bytes_per_second if own_port else np.minimum(inter.pair_bytes_per_second, shared)
+    pair = np.where(inside, cluster.intra.pair_bytes_per_second, between)
     latency = np.where(inside, cluster.intra.latency_seconds, cluster.inter.latency_seconds)
     return np.where(v.pp > 1, activation / v.activation_shards / pair + latency, 0.0)
 
