@@ -4,8 +4,9 @@ this code under any schedule, any death of a rank and any disk failure.
 Rank 0 owns the folder: no other rank makes, renames or removes a checkpoint. A **session** is the life of one set of ranks.
 
 Begin of a session:
-    The owner takes the folder's lock, removes the unfinished saves of earlier sessions, finds the newest complete checkpoint and
-    draws a token. It sends both to all ranks. No later clean-up follows.
+    The owner takes the folder's lock, removes the unfinished saves of earlier sessions (each is renamed first, so that a late
+    rename cannot publish it half deleted), finds the newest complete checkpoint and draws a token. It sends both to all ranks. No
+    later clean-up follows.
 
 A save:
     1. The owner makes ``step-N.<token>.partial``. All ranks agree that it exists and that they have something to write; no rank
@@ -40,6 +41,8 @@ from strategist.errors import FileError, StrategistError
 T = TypeVar("T")
 OWNER = 0
 LOCK = ".lock"
+ASIDE = "old-"
+"""In the name of a folder that is being removed; no session publishes it."""
 LOCK_SECONDS, LOCK_POLL_SECONDS = 10.0, 0.1
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -133,7 +136,8 @@ class Rank:
             raise FileError(self.folder, f"takes no checkpoints: {in_one_line(error)}; choose another folder") from None
         for name in names:
             if name.startswith("step-") and name.endswith(PARTIAL):
-                yield from _tried(_call(partial(self.storage.remove, self.folder / name)))
+                path = self.folder / name
+                yield from _tried(_call(partial(self.storage.remove, path)) if ASIDE in name else self._removed(path))
         return (yield from _call(look))
 
     def save(self, step: int, problem: str, content: "Content") -> Steps[str]:
@@ -182,8 +186,10 @@ class Rank:
             yield from self._removed(path)
 
     def _removed(self, path: Path) -> Steps[None]:
-        """Removes a checkpoint: renames it first, so that it stops being one at once, then deletes its files."""
-        aside = self._partial(path, "old-")
+        """Removes a checkpoint or an unfinished save: renames it first, then deletes its files. A checkpoint stops being one at once,
+        and an owner whose session has ended cannot publish a folder that is half deleted.
+        """
+        aside = self._partial(path, ASIDE)
         yield partial(self.storage.rename, path, aside)
         yield partial(self.storage.remove, aside)
 

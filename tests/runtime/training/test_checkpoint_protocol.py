@@ -2,12 +2,13 @@
 
 import itertools
 import random
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 from chaos import Chaos
-from strategist_runtime.training.checkpoint_protocol import Disk
+from strategist_runtime.training.checkpoint_protocol import Disk, Rank, run_protocol
 
 from strategist.contract.checkpoint import PARTIAL
 from strategist.errors import FileError
@@ -52,6 +53,32 @@ def test_late_writes_of_a_dead_session_do_not_damage_later_checkpoints(tmp_path:
             if not world.kills:
                 break
     chaos.found(f"{runs:,} runs, one for a death at each step; 0 torn checkpoints read")
+
+
+class LateRename(Disk):
+    """A file system on which a dead owner's publication arrives while the next owner deletes the files of that save."""
+
+    def __init__(self, draft: Path, final: Path) -> None:
+        super().__init__()
+        self.draft, self.final = draft, final
+
+    def remove(self, folder: Path) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        with suppress(FileNotFoundError):
+            self.draft.rename(self.final)
+        super().remove(folder)
+
+
+def test_a_late_rename_does_not_publish_a_save_that_is_being_removed(tmp_path: Path) -> None:
+    """Found by the test above with seed 826645: an empty checkpoint, which no later session could resume from."""
+    draft, final = tmp_path / f"step-00000001.first{PARTIAL}", tmp_path / "step-00000001"
+    draft.mkdir()
+    (draft / "part-0").write_text("state", encoding="utf-8")
+    storage = LateRename(draft, final)
+    run_protocol(Rank(storage=storage, folder=tmp_path, owner=True, token="second").begin(lambda: None), lambda value: [value])
+    storage.unlock()
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("step-")]
 
 
 @pytest.mark.chaos("Checkpoints", "random deaths and failing, late and repeated calls, in the protocol model")
