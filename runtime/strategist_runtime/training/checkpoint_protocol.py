@@ -186,8 +186,8 @@ class Rank:
             yield from self._removed(path)
 
     def _removed(self, path: Path) -> Steps[None]:
-        """Removes a checkpoint or an unfinished save: renames it first, then deletes its files. A checkpoint stops being one at once,
-        and an owner whose session has ended cannot publish a folder that is half deleted.
+        """Removes a checkpoint or an unfinished save: renames it first, then deletes its files. So a checkpoint stops being one at
+        once, and the owner of an earlier session cannot publish a folder that is half deleted.
         """
         aside = self._partial(path, ASIDE)
         yield partial(self.storage.rename, path, aside)
