@@ -77,3 +77,9 @@ def test_no_setting_has_a_removed_name() -> None:
         if path.suffix in (".py", ".yaml", ".json", ".md") and ROOT / "docs" / "reference" not in path.parents
     ]
     assert [str(path.relative_to(ROOT)) for path in files if SETTINGS.search(path.read_text())] == []
+
+
+def test_names_of_tests_have_no_pronoun_riddles() -> None:
+    riddles = re.compile(r"def (test_\w*_(?:told|said|speaks|whoever|whatever|nobody|somebody|says_so)(?:_\w*)?)\(")
+    sources = {path.relative_to(ROOT): path.read_text() for path in sorted((ROOT / "tests").rglob("*.py"))}
+    assert [f"{path}: {name}" for path, source in sources.items() for name in riddles.findall(source)] == []

@@ -15,12 +15,12 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="what measured trials say of cards",
         description="How often each policy was applied, and which trials confirm or contradict it.",
     )
-    command.add_argument("id", nargs="*", metavar="CARD-ID", help="such as FSDP-001 (default: all cards that trials speak of)")
+    command.add_argument("id", nargs="*", metavar="CARD-ID", help="such as FSDP-001 (default: all cards with trials)")
     command.add_argument("--study", action="append", default=[], metavar="DIR", help="folder of a study")
     command.add_argument(
         "--measurements", action="append", default=[], metavar="FILE", help="a file of measurements (default: all shipped ones)"
     )
-    command.add_argument("--all", action="store_true", help="name the cards that no trial speaks of, too")
+    command.add_argument("--all", action="store_true", help="also list the cards without trials")
     deck_options.add_cards(command)
     deck_options.add_language(command)
     command.add_argument("--json", action="store_true", help="print JSON")

@@ -97,7 +97,7 @@ class File:
             value = _value_at(self.document.data, place)
             if value is not None and not (place == COMMAND_TOO and isinstance(value, dict)):
                 if not self.trusted and _needs_trust(path, action):
-                    law = f"{name} may run programs, write files or send data away, so a folder cannot say it"
+                    law = f"{name} may run programs, write files or send data away, so a project's file must not set it"
                     raise self.document.error(place, f"{law}; write it into {user_file()}", key=True)
                 return value, f"{self.document.path}:{self.document.mark(place)[0]}"
         return None

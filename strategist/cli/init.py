@@ -36,7 +36,8 @@ class Question:
             sys.stderr.flush()
             line = sys.stdin.readline()
             if not line:
-                raise InputError("strategist init", "was left before all was said", "an empty line takes what stands in brackets")
+                law = "ended before all questions were answered"
+                raise InputError("strategist init", law, "an empty line takes the value in brackets")
             given = line.strip() or self.default
             try:
                 self.check(given)

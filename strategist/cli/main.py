@@ -122,7 +122,7 @@ def _run(arguments: list[str]) -> int:
     except StrategistError as error:
         for value in stands:
             if value.option in str(error):
-                error.add_note(f"({value.option} stands in {value.source})")
+                error.add_note(f"({value.option} comes from {value.source})")
         raise
     return code
 

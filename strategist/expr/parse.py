@@ -54,7 +54,7 @@ class Node:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that it speaks of."""
+        """The names that the expression uses."""
         return frozenset()
 
 

@@ -18,7 +18,7 @@ def configuration_report(found: Configuration) -> Iterator[RenderableType]:
     if found.options:
         yield pairs((shlex.join(one.words), _place(one)) for one in found.options)
     else:
-        yield Text("Nothing stands; options are what the command line says, or their defaults.")
+        yield Text("No file sets an option; options are those of the command line, or their defaults.")
     looked = [(VARIABLES, "read"), *((name, "read" if is_there else "not there") for name, is_there in found.files.items())]
     yield section(heading("Looked at", "after the command line, in this order"), pairs(looked))
     if found.unknown_variables:

@@ -25,9 +25,9 @@ def evidence_report(
             yield section(heading(card.id, str(card.title)), *_card(card, by_card[card.id]))
     unknown = [card.id for card in cards if not by_card[card.id]]
     if silent and unknown:
-        yield section(heading("No trial speaks of"), Text(", ".join(unknown)))
+        yield section(heading("Cards without trials"), Text(", ".join(unknown)))
     elif len(unknown) == len(cards):
-        yield Text("No trial speaks of these cards.")
+        yield Text("No trial tests these cards.")
 
 
 def _card(card: Card, found: Sequence[PolicyEvidence]) -> Iterator[RenderableType]:

@@ -70,7 +70,7 @@ def _facts(study: Path, found: Recovered, request: Request | None) -> dict[str, 
     """The facts of the study as a whole, such as its request and kind."""
     if "request" in found.facts:
         if request is not None:
-            raise InputError(f"study {study}", "still says what it was asked", "leave out --request")
+            raise InputError(f"study {study}", "still contains its request", "leave out --request")
         return found.facts
     if request is None:
         way = "say it again in a file, and name it with --request"

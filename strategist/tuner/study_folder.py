@@ -44,7 +44,7 @@ def set_request(ledger: Ledger, folder: Path, asked: Situation, kind: Kind, prog
         raise InputError(f"study {folder}", law, "use a new study folder")
     ledger.set_study("situation", asked.digest)
     if ledger.study("program") not in (None, program):
-        raise InputError(f"study {folder}", "was started when the program's file said otherwise", "use a new study folder")
+        raise InputError(f"study {folder}", "was started with another version of the program's file", "use a new study folder")
     if program:
         ledger.set_study("program", program)
 

@@ -128,8 +128,8 @@ def test_defaults_precede_typed_words_and_flags_can_be_off(monkeypatch: pytest.M
         ("plan: {json: maybe}\n", "strategist.yaml:1: maybe: --json is on or off; write true or false"),
         ("gpus: true\n", "strategist.yaml:1: True: --gpus takes a text or a number"),
         ("gpus: &a 8\n", "strategist.yaml:1:7: "),
-        ("gpus: 8x24GX\n", "(--gpus stands in strategist.yaml:1)"),
-        ("gpus: 4xcpu\nplan: {top: none}\n", "(--top stands in strategist.yaml:2)"),
+        ("gpus: 8x24GX\n", "(--gpus comes from strategist.yaml:1)"),
+        ("gpus: 4xcpu\nplan: {top: none}\n", "(--top comes from strategist.yaml:2)"),
     ],
 )
 def test_a_wrong_value_prints_one_line_with_its_place(text: str, message: str, capsys: Captured) -> None:
@@ -139,7 +139,7 @@ def test_a_wrong_value_prints_one_line_with_its_place(text: str, message: str, c
 
 def test_a_typed_value_is_reported_without_a_file_name(capsys: Captured) -> None:
     write_project_file("gpus: 4xcpu\n")
-    assert "stands in" not in refused(capsys, *PLAN, "--gpus", "8x24GX")
+    assert "comes from" not in refused(capsys, *PLAN, "--gpus", "8x24GX")
 
 
 @pytest.mark.parametrize("name", sorted(config_sources.TRUSTED_OPTIONS))
@@ -173,7 +173,7 @@ def test_a_project_file_cannot_set_options_that_write_load_or_change_files(
     path: tuple[str, ...], text: str, capsys: Captured
 ) -> None:
     write_project_file(text)
-    assert "so a folder cannot say it" in refused(capsys, *path)
+    assert "so a project's file must not set it" in refused(capsys, *path)
 
 
 def test_a_project_file_can_set_cards_calibration_and_request() -> None:
@@ -244,7 +244,7 @@ def test_config_reports_errors_in_any_commands_section(capsys: Captured) -> None
 
 def test_config_without_defaults_prints_a_message(capsys: Captured) -> None:
     assert main(["config"]) == 0
-    assert capsys.readouterr().out.startswith("Nothing stands")
+    assert capsys.readouterr().out.startswith("No file sets an option")
 
 
 def test_an_export_reads_model_data_and_image_from_the_user_file(
@@ -267,4 +267,4 @@ def test_an_export_reads_model_data_and_image_from_the_user_file(
 def test_a_project_file_sets_the_backend_of_plan_only(capsys: Captured) -> None:
     write_project_file("backend: pytorch\n")
     assert plan(capsys, "--model", "tiny", "--gpus", "2xcpu").request.backend == "pytorch"
-    assert "so a folder cannot say it" in refused(capsys, "tune")
+    assert "so a project's file must not set it" in refused(capsys, "tune")

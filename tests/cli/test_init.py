@@ -59,7 +59,7 @@ def test_an_early_end_of_input_prints_one_line_and_writes_no_file(
 ) -> None:
     type_lines(monkeypatch, "tiny")
     assert main(["init", "-o", str(tmp_path / "request.yaml")]) == 2
-    assert "strategist: strategist init: was left before all was said" in capsys.readouterr().err
+    assert "strategist: strategist init: ended before all questions were answered" in capsys.readouterr().err
     assert not (tmp_path / "request.yaml").exists()
 
 

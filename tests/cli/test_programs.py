@@ -73,7 +73,7 @@ def test_an_external_program_is_tuned(program: Path, tmp_path: Path, capsys: pyt
     assert processes.tagged(f"{study.resolve()}.") == {}
     program.write_text(TEXT.replace("--limit-gib=3", "--limit-gib=4"), encoding="utf-8")
     assert main([*arguments, "--trials", "5"]) == 2
-    assert "was started when the program's file said otherwise; use a new study folder" in capsys.readouterr().err
+    assert "was started with another version of the program's file; use a new study folder" in capsys.readouterr().err
 
 
 def test_a_plan_is_run_by_an_external_program(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

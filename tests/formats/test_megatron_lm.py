@@ -280,7 +280,7 @@ def test_flags_are_fields_of_megatron_cores_configuration() -> None:
         assert flag.replace("-", "_") in fields
 
 
-def test_the_old_flag_of_recomputation_and_deepspeed_are_told(tmp_path: Path) -> None:
+def test_the_old_recompute_flag_and_deepspeed_flags_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "train.sh"
     flags = "--tensor-model-parallel-size 1 --micro-batch-size 1 --checkpoint-activations --deepspeed --zero-stage 1"
     path.write_text(f"srun --wait 60 torchrun pretrain_gpt.py {flags}\n", encoding="utf-8")

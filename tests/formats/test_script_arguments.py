@@ -53,14 +53,14 @@ def test_a_base_that_the_script_may_quantize_leaves_a_verdict_open(tmp_path: Pat
     assert checked(tmp_path, "--use_peft --lora_r 8", seq_len=512).uncertainties == ()
 
 
-def test_a_name_that_speaks_of_adapters_leaves_full_training_open(tmp_path: Path) -> None:
+def test_a_name_with_adapter_words_leaves_full_training_open(tmp_path: Path) -> None:
     found = checked(tmp_path, "--my_adapter_kind prefix --gradient_checkpointing")
     assert found.fit is Fit.UNKNOWN
     assert entries(found, "FMT-011") == ["my_adapter_kind"]
     assert checked(tmp_path, "--my_adapter_kind False", seq_len=512).fit is Fit.TOO_LARGE
 
 
-def test_modules_that_are_trained_whole_are_told(tmp_path: Path) -> None:
+def test_modules_that_are_trained_whole_are_reported(tmp_path: Path) -> None:
     assert "lora_modules_to_save" in entries(checked(tmp_path, "--lora_rank 8 --modules_to_save embed_tokens"), "FMT-002")
 
 

@@ -223,7 +223,7 @@ def test_why_not_of_a_degree_takes_devices_from_two_axes_if_needed(small: Plan) 
     assert (layout.pp, layout.dp_shard, layout.tp, layout.world_size) == (4, 1, 1, 4)
 
 
-def test_why_not_of_the_plans_own_value_says_so(small: Plan) -> None:
+def test_why_not_of_the_plans_own_value_is_reported(small: Plan) -> None:
     assert api.why_not(small, "recompute", small.candidate.knobs.recompute).text == "the plan has it"
 
 

@@ -115,9 +115,9 @@ def test_cards_without_evidence_are_named_on_request(study: Path, capsys: pytest
     run(study, "A-1", "B-2")
     assert "B-2" not in capsys.readouterr().out
     run(study, "A-1", "B-2", "--all")
-    assert "No trial speaks of B-2" in " ".join(capsys.readouterr().out.split())
+    assert "Cards without trials B-2" in " ".join(capsys.readouterr().out.split())
     run(study, "B-2")
-    assert "No trial speaks of these cards." in capsys.readouterr().out
+    assert "No trial tests these cards." in capsys.readouterr().out
 
 
 def test_the_command_prints_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,7 +129,7 @@ def test_a_repaired_study_can_be_continued(tmp_path: Path) -> None:
 def test_a_lost_request_can_be_given_again(study: Path, tmp_path: Path) -> None:
     with Ledger.open(study) as ledger:
         given = codec.loads(Request, ledger.study("request") or "")
-    with pytest.raises(InputError, match="still says what it was asked; leave out --request"):
+    with pytest.raises(InputError, match="still contains its request; leave out --request"):
         repair(study, tmp_path / "new", given)
     edit(study, "DELETE FROM study")
     (study / HISTORY).unlink()

@@ -77,7 +77,7 @@ def _unreachable(card: Card, index: int, policy: Policy) -> str:
     for effect in policy.effects if policy.phase is Phase.PLAN else ():
         for earlier in card.policies[:index]:
             if any(_leaves_nothing(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in LAWS):
-                return f"{earlier.id} drops all that it speaks of"
+                return f"{earlier.id} drops every candidate that it applies to"
     return ""
 
 
@@ -91,7 +91,7 @@ def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy,
     return impossible(left)
 
 
-@check("CARD014", Level.ERROR, "A policy speaks of what is known in its phase.")
+@check("CARD014", Level.ERROR, "A policy uses only values that are known in its phase.")
 def values_known_in_phase(subject: Subject) -> Iterator[Diagnostic]:
     """A policy that acts before a trial uses observed values, or one that acts before pricing uses estimated values.
 
@@ -106,7 +106,7 @@ def values_known_in_phase(subject: Subject) -> Iterator[Diagnostic]:
         unknown = {OBSERVED} if _acts_on_options(policy) else {OBSERVED, ESTIMATE}
         late = unknown & policy.when.phases if policy.when and _affects_candidates(policy) else set()
         if late:
-            message = f"policy {policy.id} acts before a plan is priced and speaks of {' and '.join(sorted(late))} values"
+            message = f"policy {policy.id} acts before a plan is priced and uses {' and '.join(sorted(late))} values"
             yield finding(subject, "CARD014", message, ("policies", index, "when"))
 
 

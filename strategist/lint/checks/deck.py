@@ -35,7 +35,7 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
         yield finding(subject, "CARD035", str(found), ("policies", index, found.second.effect.kind), level=level)
 
 
-@check("CARD036", Level.INFO, "A card stands in for another only where that is meant.")
+@check("CARD036", Level.INFO, "A card replaces another only on purpose.")
 def shadowing(subject: Subject) -> Iterator[Diagnostic]:
     """The card or flow has the id of one in another folder, and replaces it.
 

@@ -35,7 +35,7 @@ def form(subject: Subject) -> Iterator[Diagnostic]:
     yield from _found(subject, field_reader.FORM)
 
 
-@check(field_reader.NAME, Level.ERROR, "Expressions and metrics speak of names of the vocabulary.")
+@check(field_reader.NAME, Level.ERROR, "Expressions and metrics use names of the vocabulary.")
 def names(subject: Subject) -> Iterator[Diagnostic]:
     """A condition, a metric or a case uses a name that does not exist.
 

@@ -90,6 +90,6 @@ def _learned(learned: Learned) -> Html:
         for name, step in learned.step_errors.items()
     ]
     factors = [(name.replace("_", " "), f"{before:.4g}", f"{after:.4g}") for name, before, after in learned.factors]
-    told = table("Median errors, by who predicts", ("", "step time", "peak memory"), errors)
+    told = table("Median errors by predictor", ("", "step time", "peak memory"), errors)
     moved = table("What the calibration learned", ("factor", "was", "is"), factors) if factors else Html()
     return element("div", told, moved, class_="pair")

@@ -23,7 +23,7 @@ def vocabulary_page() -> str:
     """Every name of the vocabulary, part by part."""
     blocks = [
         "# Vocabulary",
-        "Every name that a condition may speak of. What is not known makes a condition neither true nor false.",
+        "Every name that a condition may use. What is not known makes a condition neither true nor false.",
     ]
     for part, names in groupby(VOCABULARY.values(), key=lambda entry: entry.name.partition(".")[0]):
         listed = list(names)

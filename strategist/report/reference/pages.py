@@ -43,8 +43,8 @@ def _home(deck: Deck) -> str:
             [
                 "[Cards by module](cards/README.md): what each says, when, why and with which sources.",
                 *flows,
-                f"Settings: {', '.join(settings)}: values, defaults, the cards that speak of them.",
-                "[Vocabulary](vocabulary.md): every name that a condition may speak of.",
+                f"Settings: {', '.join(settings)}: values, defaults, the cards that use them.",
+                "[Vocabulary](vocabulary.md): every name that a condition may use.",
                 "[Expressions](expressions.md): operators, functions and units.",
                 "[Codes of the linter](lint/README.md): what each finding means, and what to do.",
             ]

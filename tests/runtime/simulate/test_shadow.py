@@ -71,7 +71,7 @@ def test_stand_ins_for_peers_count_as_communication(tmp_path):
     ],
     ids=["pipeline of tensor-parallel stages in fp16", "experts"],
 )
-def test_shadow_steps_run_whatever_their_values(layout, options, tmp_path):
+def test_shadow_steps_run_with_any_values(layout, options, tmp_path):
     found = shadow(plan(layout=layout, **options), layout.world_size - 1, tmp_path)
     assert found.losses == (0.0,) * (SHORT.warmup_steps + SHORT.steps)  # no step was skipped
     assert found.time["optimizer"] > 0
