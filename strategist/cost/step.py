@@ -144,13 +144,12 @@ def _shared(inputs: LayerInputs, factors: Factors) -> _Shared:
     links, taken = _beside_layers(inputs, layer, factors)
     running = layer.forward + layer.backward + links.tp + links.cp + links.ep
     launch = factors.kernels * rates.launch_seconds
+    waited = inputs.awaited_kernels * launch + inputs.expert_kernels * rates.launch_seconds
     return _Shared(
         rates=rates,
         layer=layer,
         links=links,
-        waits=launch_seconds(inputs.kernels * launch, running, rates)
-        + inputs.awaited_kernels * launch
-        + inputs.expert_kernels * rates.launch_seconds,
+        waits=launch_seconds(inputs.kernels * launch, running, rates) + waited,
         hiding_share=taken,
         head_matmul=(1 + inputs.layer.backward_matmuls) * inputs.head.seconds(factors, rates.memory_rate),
         head_moved=inputs.head_moved_bytes / rates.memory_rate,
@@ -200,8 +199,7 @@ def _stage_step(stage: StageInputs, shared: _Shared, inputs: LayerInputs, factor
     data, copied = _data_parallel(stage, shared, host, inputs)
     computing = layer.forward + layer.backward
     hidden = np.maximum(_sharding_seconds(n, links, stage.links, v) - data, 0.0)
-    beside = hidden * computing / (computing + shared.waits)
-    data = data + inputs.slows_beside * CONTENTION * beside
+    data = data + inputs.slows_beside * CONTENTION * hidden * computing / (computing + shared.waits)
     others = _others(busy, stage.has_head * shared.head, shared.head, n, inputs.model_layers)
     bubble = others / np.maximum(busy, EPSILON) * _bubble(busy, n * layer.matmul / 3, v)
     time = {name: times * seconds for name, seconds in batch.items()}

@@ -16,7 +16,7 @@ from strategist.contract.workload import Workload
 HOPPER = Request(model="8b", gpus="8xH100")
 DDP = Request(model="1b", gpus="4x8xA10G", fix={"dp_replicate": 32}, workload=Workload(global_batch=32, seq_len=1024))
 PIPELINE = Request(model="8b", gpus="8xH100", fix={"pp": 8, "pp_schedule": "1f1b"}, workload=Workload(global_batch=16))
-TIGHT = Request(model="8b", gpus="8xV100-32GB", workload=Workload(global_batch=64, seq_len=2048))
+TIGHT = Request(model="14b", gpus="8xA100-40GB", workload=Workload(global_batch=64, seq_len=4096))
 """Little device memory: smaller states leave room for a faster layout."""
 
 ANSWERS: dict[str, Answer] = {}

@@ -13,6 +13,7 @@ from strategist.contract.stack import NATIVE
 from strategist.cost.calibration import NEUTRAL, Calibration
 from strategist.cost.candidate_arrays import view
 from strategist.cost.comm import BUCKET_PARAMETERS, group
+from strategist.cost.layer_flops import work_of
 from strategist.cost.price import price
 from strategist.cost.step import CONTENTION, rank_steps
 from strategist.expr.columns import row_of, table
@@ -146,9 +147,10 @@ def test_megatron_buckets_collectives_of_small_layers() -> None:
 
 @pytest.mark.parametrize(("layout", "share"), [(Layout(pp=2, dp_shard=8), 1), (Layout(pp=16), 8), (Layout(pp=8, tp=2), 4)])
 def test_ranks_of_a_stage_share_the_ports_between_nodes(layout: Layout, share: int) -> None:
-    """One port of 8 GB/s for eight devices: alone a rank gets all of it, beside seven others an eighth."""
+    """One port of 8 GB/s for eight devices: a single rank gets all of it, each of eight ranks an eighth."""
     port = replace(INTER, bytes_per_second=1e9, pair_bytes_per_second=8e9, latency_seconds=0.0)
     columns = table([row_of(Candidate(layout=layout, knobs=Knobs(micro_batch=1)), 4)])
-    steps = rank_steps(DENSE, cluster(2, inter=port), WORKLOAD, NATIVE, view(columns, WORKLOAD), NEUTRAL)
+    v = view(columns, WORKLOAD)
+    steps = rank_steps(DENSE, cluster(2, inter=port), WORKLOAD, NATIVE, v, work_of(DENSE, WORKLOAD, NATIVE, v), NEUTRAL)
     activation = WORKLOAD.seq_len * DENSE.hidden_size * 2
     assert steps.hop_seconds[0] == pytest.approx(activation / (share * 1e9))

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from strategist_runtime.capability import refusals
 
@@ -68,8 +69,9 @@ def legal_plans():
         model, on, workload = draw.choice(MODELS), draw.choice(clusters), Workload(**kinds, **sizes)
         halves = {"compile": draw.choice((False, True)), "reduce_dtype": draw.choice(("fp32", "bf16"))}
         enumerated = blocks(model, on, workload, {**halves, **draw.choice(often)})
-        for block in draw.sample(enumerated, min(EACH, len(enumerated))):
-            chosen = with_options(candidate(candidate_table([block]), draw.randrange(block.rows)), draw)
+        for number in draw.sample(range(len(enumerated)), min(EACH, len(enumerated))):
+            block = enumerated.take(np.array([number]))
+            chosen = with_options(candidate(candidate_table(block), draw.randrange(block.candidates)), draw)
             if not chosen.violations(model, workload, on.devices):
                 found.append(replace(plan(), model=model, cluster=on, workload=workload, candidate=chosen))
     return found

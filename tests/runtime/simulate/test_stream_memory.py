@@ -3,7 +3,7 @@
 import pytest
 import torch
 from strategist_runtime.compat.dtensor import key_of
-from strategist_runtime.simulate.allocator import MIB
+from strategist_runtime.simulate.allocator import MIB, reserved
 from strategist_runtime.simulate.stream_memory import StreamReaders
 from strategist_runtime.simulate.timeline import StorageOrigin, Timeline
 from strategist_runtime.simulate.virtual_streams import Stream, StreamOrder
@@ -45,8 +45,8 @@ def test_memory_read_by_its_own_stream_only_is_reusable_at_once() -> None:
     assert timeline.delays == {}
 
 
-@pytest.mark.parametrize(("delays", "reserved"), [({}, 40), ({1: 1}, 40), ({1: 2}, 60)])
-def test_delayed_reuse_increases_reserved_memory(delays: dict[int, int], reserved: int) -> None:
+@pytest.mark.parametrize(("delays", "reserved_mib"), [({}, 40), ({1: 1}, 40), ({1: 2}, 60)])
+def test_delayed_reuse_increases_reserved_memory(delays: dict[int, int], reserved_mib: int) -> None:
     changes = ((0, 1), (0, -1), (1, 1), (2, 1), (1, -1), (2, -1))
     events = [(number, change * 20 * MIB, NOW) for number, change in changes]
-    assert reserved(Timeline(births=[BIRTH] * 3, events=events, delays=delays)).peak_bytes == reserved * MIB
+    assert reserved(Timeline(births=[BIRTH] * 3, events=events, delays=delays)).peak_bytes == reserved_mib * MIB
