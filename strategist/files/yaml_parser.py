@@ -134,7 +134,7 @@ class _Reader:
         for line in self.lines[start.start_mark.line + 1 : end.end_mark.line + 1]:
             inner = line.lstrip(" ")
             if inner and len(line) - len(inner) + (inner[0] in "]}") <= indent:
-                self.refuse(start, "its lines are not indented: indent them further than their key")
+                self.refuse(start, "its lines are not indented: move them to the right of their key")
 
     def mapping(self, start: Any, key: Any, depth: int, indent: int) -> tuple[dict[str, Any], Node]:
         data: dict[str, Any] = {}
