@@ -63,17 +63,17 @@ def training_findings(entries: Entries, said: Trained) -> Iterator[Diagnostic]:
     """Findings on adapters: a base whose type the script decides, and arguments that may freeze or quantize parameters."""
     source, do = entries.source, "give --train full, lora or qlora"
     if (length := next((name for name in SEQUENCE if entries.has(name)), "")) and not entries.on("packing"):
-        text = f"{length}: sequences are as long as their texts, and are priced as of so many tokens"
+        text = f"{length}: sequences are not packed; each is priced at this maximum length"
         yield finding("FMT-003", text, "give --seq-len", source, length)
     if not said.base_said:
-        text = f"{said.entry}: nothing says in how many bits the base lies, which the script decides: 16 are assumed"
+        text = f"{said.entry}: no argument states the bits of the base weights; 16 are assumed"
         yield finding("FMT-011", text, "give --train lora or qlora", source, said.entry)
     if said.kind != "full" and (whole := next((name for name in WHOLE if entries.on(name)), "")):
-        text = f"{whole}: further modules are trained as a whole; the price is that of a plan without it"
+        text = f"{whole}: these modules are fully trained; the price leaves them out"
         yield finding("FMT-002", text, "measure it if it matters", source, whole, about=WHOLE[0])
     if not said.kind:
         for entry in [entry for entry in entries.left() if any(fnmatchcase(entry.name, hint) for hint in HINTS)]:
             if entries.get(entry.name) in (*OFF, "False", "false"):
                 continue
-            text = f"{entry.name} is the script's own, and may freeze or quantize parameters: full training is assumed"
+            text = f"{entry.name} is an argument of the script and may freeze or quantize parameters; full training is assumed"
             yield finding("FMT-011", text, do, source, entry.name)
