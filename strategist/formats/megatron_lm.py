@@ -14,6 +14,7 @@ from strategist.contract.diagnostic import Diagnostic
 from strategist.contract.environment import environment
 from strategist.contract.knobs import KnobValue
 from strategist.contract.plan import Plan
+from strategist.formats.commented_text import Shell
 from strategist.formats.config_entries import Entries
 from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.finding_codes import finding, unsupported_entry
@@ -281,7 +282,7 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
 
 
 NEEDS = (
-    "pretrain_gpt.py: copy train.sh into a checkout of Megatron-LM and start it there",
+    "pretrain_gpt.py: set MEGATRON_LM to a checkout of Megatron-LM (in a job by --env), or copy train.sh into one",
     "data: --data-path in the place of --mock-data",
     "tokenizer: --tokenizer-type and --tokenizer-model in the place of NullTokenizer",
     "weights: --load of a checkpoint; without it they are random",
@@ -307,7 +308,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     _, *words = program.arguments(facts, given)
     start = next(index for index, word in enumerate(words) if word.endswith(".py"))
     arguments = [((word,), _note(word, notes)) for word in words[start + 1 :]]
-    command = ("torchrun", *torchrun(plan), SCRIPT)
+    command = ("torchrun", *torchrun(plan), Shell(f'"${{MEGATRON_LM:-.}}/{SCRIPT}"'))
     exported = {name: value.filled(facts, given) for name, value in program.environment.items()} | environment(plan)
     text = start_script(plan, command, arguments, about=(*header_lines(plan), "", *notes.values()), environment=exported)
     files = (File(name="train.sh", text=text, runs=True),)

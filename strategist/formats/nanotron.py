@@ -17,7 +17,7 @@ from strategist.contract.knobs import KnobValue
 from strategist.contract.model import ModelShape, MoEShape
 from strategist.contract.plan import Plan
 from strategist.errors import InputError
-from strategist.formats.commented_text import heading, yaml_text
+from strategist.formats.commented_text import Shell, heading, yaml_text
 from strategist.formats.config_entries import Entries
 from strategist.formats.export_notes import header_lines, setting_notes
 from strategist.formats.finding_codes import unsupported_entry
@@ -157,13 +157,13 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
     rate = config["optimizer"]["learning_rate_scheduler"]["learning_rate"]
     tokenizer = config["tokenizer"]["tokenizer_name_or_path"]
     needs = (
-        f"{SCRIPT}: copy the files into a checkout of Nanotron and start them there",
+        f"{SCRIPT}: set NANOTRON to a checkout of Nanotron (in a job by --env), or copy the files into one",
         "data: data_stages has no dataset, which Nanotron takes for random tokens",
         f"tokenizer: tokenizer_name_or_path is the placeholder {tokenizer}",
         f"learning rate: learning_rate is the placeholder {rate}",
     )
     text = heading((*header_lines(plan), "", *notes.values())) + yaml_text(config, remarks)
-    command = ("torchrun", *torchrun(plan), SCRIPT, "--config-file", "train.yaml")
+    command = ("torchrun", *torchrun(plan), Shell(f'"${{NANOTRON:-.}}/{SCRIPT}"'), "--config-file", "train.yaml")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | environment(plan)
     start = start_script(plan, command, about=header_lines(plan), environment=variables)
     files = (File(name="train.yaml", text=text), File(name="train.sh", text=start, runs=True))
