@@ -57,8 +57,8 @@ class Calibration:
     wait: share of a step that ranks wait for the slowest, per doubling of the nodes.
     overhead_seconds, micro_batch_seconds: added to each step, and to each micro-batch.
     memory: transient memory.
-    step_range: interval that contains the ratio of measured to predicted step time for nine of ten steps. Before a fit: the
-        interval of published rows, predicted from profiles alone.
+    step_range: 90 % interval of measured over predicted step time. Default: the interval of published rows priced with profiles
+        alone.
     memory_spread: standard deviation of the logarithm of measured over predicted memory.
     trials: number of measurements that the factors were fitted to.
     """

@@ -362,7 +362,7 @@ def _streamed_bubble(n: Floats, layer: LayerSeconds, waits: Floats, v: View) -> 
 
 
 def _hops(links: Collectives, room: Floats, v: View, rates: Rates) -> Floats:
-    """Exposed seconds of transfers between stages, which the ``room`` beside computation hides but while the pipeline fills."""
+    """Exposed seconds of transfers between stages: computation hides up to ``room`` seconds, but none while the pipeline fills."""
     own = transfer_count(v) * links.pp
     exposed = np.maximum(_filling(v) * links.pp + (1 - rates.overlaps) * own, 2 * (v.pp - 1) * links.pp + own - room)
     return np.where(v.pp > 1, exposed, 0.0)

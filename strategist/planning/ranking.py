@@ -19,12 +19,12 @@ from strategist.planning.verdict import rejecting_laws
 from strategist.profiles.situation import Situation
 from strategist.programs.backends import load_backend, stack_of
 from strategist.rules.policy_evaluation import Rejection
-from strategist.search.blocks import Grids, Places, Space
+from strategist.search.blocks import Grids, LayoutBlocks, Space
 from strategist.search.facts import estimate_facts, situation_facts
 from strategist.search.options import forced_options, with_options
 from strategist.search.rank import Ranking, candidate, rank
 from strategist.search.simulated_reranking import reranked
-from strategist.search.space import places_of, space
+from strategist.search.space import layout_blocks, space
 from strategist.search.space_constraints import SpaceConstraints
 
 SIMULATED_PLACES = 5
@@ -40,7 +40,7 @@ class Spaces:
 
     spaces: dict[str, Space] = field(default_factory=dict)
     grids: dict[str, Grids] = field(default_factory=dict)
-    places: dict[str, Places] = field(default_factory=dict)
+    layout_blocks: dict[str, LayoutBlocks] = field(default_factory=dict)
     last: tuple[Any, Ranking] | None = None
     """The latest ranking with its inputs: two alternatives may lead to the same situation."""
 
@@ -55,17 +55,17 @@ class Spaces:
         sizes = cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch
         key = repr((sizes, kind))
         if key not in self.spaces:
-            places = self._places(asked, constraints, sizes)
-            self.spaces[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), places)
+            shared = self._layout_blocks(asked, constraints, sizes)
+            self.spaces[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), shared)
         return self.spaces[key]
 
-    def _places(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> Places:
+    def _layout_blocks(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> LayoutBlocks:
         """Legal layouts and micro-batches: they depend on no other knob, so that alternatives that allow or fix one share them."""
         named = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "micro_batch", "async_tp")}
         key = repr((sizes, named, constraints.backend))
-        if key not in self.places:
-            self.places[key] = places_of(asked.model, asked.cluster, asked.request.workload, constraints)
-        return self.places[key]
+        if key not in self.layout_blocks:
+            self.layout_blocks[key] = layout_blocks(asked.model, asked.cluster, asked.request.workload, constraints)
+        return self.layout_blocks[key]
 
 
 def ranking_of(

@@ -60,7 +60,7 @@ class Space:
         return Space(counts=np.ascontiguousarray(counts), grid=(np.cumsum(used) - 1)[grid], grids=grids)
 
 
-class Places(NamedTuple):
+class LayoutBlocks(NamedTuple):
     """Legal layouts, and their micro-batches as blocks: ``counts`` as in a Space, and the number of each block's layout."""
 
     layouts: tuple[Layout, ...]

@@ -28,7 +28,7 @@ from strategist.contract.settings import AXIS_ORDER, AXIS_ORDERS, SETTING_CHOICE
 from strategist.contract.workload import Workload
 from strategist.errors import InputError
 from strategist.expr.columns import Array
-from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, Places, Space
+from strategist.search.blocks import BLOCK_NAMES, LAYOUT_NAMES, Grid, Grids, LayoutBlocks, Space
 from strategist.search.space_constraints import KnobSettings, SpaceConstraints, Values
 
 MAX_MICRO_BATCH = 64
@@ -46,18 +46,18 @@ def space(
     workload: Workload,
     constraints: SpaceConstraints,
     grids: Grids | None = None,
-    places: Places | None = None,
+    shared: LayoutBlocks | None = None,
 ) -> Space:
     """All legal candidates in a fixed order; their columns are not materialised yet.
 
     Args:
         grids: grids of another space with equal model, constraints, precision and train mode; new ones are added.
-        places: ``places`` of the situation, if they are known already.
+        shared: ``layout_blocks`` of the situation, if they are known already.
 
     Raises:
         InputError: the situation, or what is fixed, leaves no legal candidate.
     """
-    grids, found = {} if grids is None else grids, places or places_of(model, cluster, workload, constraints)
+    grids, found = {} if grids is None else grids, shared or layout_blocks(model, cluster, workload, constraints)
     kinds, examples, grid = np.unique(_kinds(found.counts, model, cluster, constraints), return_index=True, return_inverse=True)
     for kind, block in zip(kinds.tolist(), examples.tolist(), strict=True):
         if kind not in grids:
@@ -70,7 +70,7 @@ def space(
     return legal
 
 
-def places_of(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Places:
+def layout_blocks(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> LayoutBlocks:
     """Legal layouts with their micro-batches. They do not depend on the other knobs, nor on what may change convergence."""
     legal = tuple(layouts(model, cluster, workload, constraints))
     degrees = np.array([[getattr(layout, name) for name in LAYOUT_NAMES] for layout in legal], dtype=np.int64)
@@ -79,7 +79,7 @@ def places_of(model: ModelShape, cluster: Cluster, workload: Workload, constrain
     sizes = {each: _micro_batches(each, constraints) for each in set(sequences.tolist())}
     micro_batch = np.array([size for each in sequences.tolist() for size in sizes[each]], dtype=np.int64)
     layout = np.repeat(np.arange(len(legal)), [len(sizes[each]) for each in sequences.tolist()])
-    return Places(legal, np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch]), layout)
+    return LayoutBlocks(legal, np.vstack([degrees[:, layout], micro_batch, sequences[layout] // micro_batch]), layout)
 
 
 def layouts(model: ModelShape, cluster: Cluster, workload: Workload, constraints: SpaceConstraints) -> Iterator[Layout]:
@@ -126,7 +126,7 @@ def _kinds(counts: Array, model: ModelShape, cluster: Cluster, constraints: Spac
     groups = np.zeros(int(whole.max(initial=0)) + 1, dtype=np.int64)
     for ranks in np.flatnonzero(np.bincount(whole)).tolist():
         sizes = _subgroups(ranks, cluster, constraints)
-        groups[ranks] = ranks if len(sizes) > 1 else sum(sizes)  # several sizes, if one is fixed, are those of the number of ranks
+        groups[ranks] = ranks if len(sizes) > 1 else sum(sizes)  # a fixed size allows several, which the number of ranks determines
     alone = at["dp_replicate"] == at["world_size"]
     parts = [
         (pp > 1, 2), (pp == at["world_size"], 2), (whole > 1, 2), (at["tp"] > 1, 2), (model.vocab_size % at["tp"] > 0, 2),
