@@ -1,4 +1,4 @@
-"""Reads the plan file of commands that execute a plan."""
+"""The plan file of commands that execute a plan, and their default outputs."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from strategist.contract.plan import Plan
 from strategist.files import outputs
 
 
-def beside(path: Path, ending: str) -> Path:
-    """Default place of what is made of a plan file: beside it; of standard input, in the current folder."""
+def default_output(path: Path, ending: str) -> Path:
+    """Default output of a command on a plan file: next to the file; of standard input, in the current folder."""
     return Path(f"plan{ending}") if str(path) == outputs.STANDARD_INPUT else path.with_name(f"{path.stem}{ending}")
 
 

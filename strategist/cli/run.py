@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     shown = sections.requested_sections(options, SECTIONS)
     path = Path(options.plan)
     plan = plan_file.read(path)
-    folder = Path(options.out) if options.out else plan_file.beside(path, "-run")
+    folder = Path(options.out) if options.out else plan_file.default_output(path, "-run")
     settings = training_options.settings(options)
     total = settings.total_steps or settings.warmup_steps + settings.steps
     with stage("steps", total) as steps, stop_with_checkpoint(folder) if settings.save else nullcontext():

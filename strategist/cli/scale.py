@@ -36,7 +36,7 @@ def counts(text: str) -> tuple[int, ...]:
 def run(options: argparse.Namespace) -> int:
     """Measures each count; returns 1 if a trial failed."""
     path = Path(options.plan)
-    folder = Path(options.out) if options.out else plan_file.beside(path, "-scale")
+    folder = Path(options.out) if options.out else plan_file.default_output(path, "-scale")
     settings = TrialSettings(steps=options.steps) if options.steps else TrialSettings()
     found = api.scale(codec.load(Plan, path), options.gpus, folder, settings, weak=options.weak, on_point=_tell)
     if options.json:

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the rank; returns 1 if it failed."""
     path = Path(options.plan)
     plan = plan_file.read(path)
-    folder = Path(options.out) if options.out else plan_file.beside(path, "-shadow")
+    folder = Path(options.out) if options.out else plan_file.default_output(path, "-shadow")
     settings = replace(api.DEFAULTS, steps=options.steps or api.DEFAULTS.steps)
     measurement = api.shadow(plan, folder, options.rank, settings)
     if options.json:

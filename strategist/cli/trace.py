@@ -22,7 +22,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the trace and prints a summary."""
     path = Path(options.plan)
-    out = Path(options.out) if options.out else plan_file.beside(path, "-trace.json")
+    out = Path(options.out) if options.out else plan_file.default_output(path, "-trace.json")
     about = api.write_trace(codec.load(Plan, path), out, calibration=options.calibration, force=options.force)
     waits = "" if about["schedule"] == "none" else f", {about['bubble_share']:.1%} of it bubble"
     render.line(f"{out}: a step of {show_seconds(about['step_seconds'])}{waits}; open it in ui.perfetto.dev or chrome://tracing")

@@ -28,8 +28,8 @@ MAX_SHOWN_FLAGS = 4
 LEAST_LIKENESS = 0.75
 """Least likeness of a name that a finding suggests (difflib's ratio): a letter or two differ, not the meaning."""
 
-OWN_NAME = "it is the script's own, or a mistake that ends the run"
-STRANGE_NAME = "correct or remove it: the program may pass over it in silence"
+OWN_NAME = "it is an argument of the script, or a misspelling that ends the run"
+STRANGE_NAME = "correct or remove it: the program may ignore it silently"
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 """Values of entries that state nothing."""

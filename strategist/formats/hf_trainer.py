@@ -242,7 +242,7 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
         where = "its states may wait on the host" if name in OPTIMIZERS else "its states differ"
         yield finding("FMT-002", f"optim {name} is priced as {_optimizer(entries)[0]}", where, source, "optim")
     if name in REMOVED_OPTIMIZERS:
-        yield finding("FMT-001", f"optim {name} is none since transformers 5", "write adamw_torch", source, "optim")
+        yield finding("FMT-001", f"optim {name} was removed in transformers 5", "write adamw_torch", source, "optim")
     if _every(entries) > 2:
         where = entries.named(*(f"{item}_kwargs.every_n_layers" for item in RECOMPUTES))
         yield finding(
@@ -254,8 +254,8 @@ def _findings(entries: Entries, by: Launched) -> Iterator[Diagnostic]:
 
 
 UNPRICED_ENTRIES = {
-    "beta": "the loss compares answers, and a reference model may lie beside",
-    "num_generations": "answers are generated and judged",
+    "beta": "the loss compares answers; a reference model may take memory as well",
+    "num_generations": "answers are generated and scored",
     "auto_find_batch_size": "the micro-batch shrinks until it fits",
     "use_liger_kernel": "Liger's kernels fuse what lies between matmuls, and the loss",
     "torch_compile_mode": "kernels are tuned, or recorded",

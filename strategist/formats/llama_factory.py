@@ -30,7 +30,7 @@ from strategist.search.facts import plan_facts
 
 DEFAULT_MICRO_BATCH, DEFAULT_TOKENS, DEFAULT_RANK = 8, 2048, 8
 STAGES = {
-    "pt": "", "sft": "", "rm": "losses compare two answers", "ppo": "answers are generated and judged",
+    "pt": "", "sft": "", "rm": "losses compare two answers", "ppo": "answers are generated and scored",
     "dpo": "a second model judges both answers", "kto": "a second model judges the answer",
 }  # fmt: skip
 OPTIMIZERS = {

@@ -259,10 +259,10 @@ def _missing_flags(entries: Entries, source: Source, missing: str) -> Iterator[D
     """Findings on missing flags without which the program differs from what is priced."""
     ranks, sharded = entries.whole(DEGREES["ep"]) or 1, entries.on("use-distributed-optimizer", "use-torch-fsdp2", *FSDP)
     if entries.on("deepspeed"):
-        text = "deepspeed: Megatron-DeepSpeed runs it, whose ZeRO shards by its stage; the price is that of a plan without it"
+        text = "deepspeed: Megatron-DeepSpeed shards by its ZeRO stage; the price is that of a plan without it"
         yield finding("FMT-002", text, "measure it if it matters", source, "deepspeed", about="deepspeed_config.zero_stage")
     if entries.on(OLD_RECOMPUTE):
-        text = f"{OLD_RECOMPUTE} is no longer valid, and is read as full recomputation, which it was"
+        text = f"{OLD_RECOMPUTE} was removed; it is read as full recomputation"
         yield finding("FMT-001", text, "write --recompute-granularity full --recompute-method uniform", source, OLD_RECOMPUTE)
     if missing:
         known = "that of GPT-2 is assumed"
