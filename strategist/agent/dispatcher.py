@@ -89,7 +89,7 @@ class Dispatcher:
     async def work(
         self, function: str, arguments: dict[str, Any], job: Job | None = None, *, long: bool = False, name: str = ""
     ) -> Answer:
-        """What a function of the workers answers, for a call, or to prepare the job of that name."""
+        """Calls a function in a worker and returns its answer; ``name`` is the job that the call prepares, empty for none."""
         on_progress = None if job is None else job.report
         head, items = await self.workers.run(function, arguments, long=long, on_progress=on_progress, **self._session_state(name))
         return head, items

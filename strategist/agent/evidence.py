@@ -83,8 +83,8 @@ class AdviceAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownProposal:
-    """What a card would try; ``predicted`` says what the cost model expects of the plan that it would be. No ``speedup``: it is
-    illegal or too large."""
+    """A change that a card proposes, with the prediction in words. ``speedup`` is None if the changed plan is illegal or too
+    large."""
 
     card: str
     policy: str
@@ -108,7 +108,7 @@ class CardEvidence:
 
 @tool({"plan": "58698c070e9c", "measured": {"comm_ratio": 0.5, "exposed_comm_ratio": 0.4}}, long=True)
 def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[AdviceAnswer, ShownProposal]:
-    """Which setting to change first after a run that showed some figures: what cards would try, best first."""
+    """Settings to change after a run with the given figures: the proposals of cards, best first."""
     plan = session.plan(arguments.plan)
     known = arguments.measured.model_dump(exclude_unset=True)
     peak = known.pop("peak_memory_gib", None)
@@ -126,8 +126,8 @@ def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[Adv
 
 @tool({"study": "studies/first", "plan": "58698c070e9c", "measured": {"step_seconds": 80.1, "peak_memory_gib": 12.4}}, changes=True)
 def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedAnswer[ImportResult, CardEvidence]:
-    """Takes what was measured into a study of the workspace: a plan with its figures, or a file of measured candidates. Says what
-    the study's trials now say of cards."""
+    """Adds measurements to a study of the workspace: a plan with its figures, or a file of measured candidates. Returns which
+    cards the study's trials support or contradict."""
     study, request = session.workspace.inside(arguments.study), None
     if bool(arguments.file) == bool(arguments.plan):
         raise RefusedError("invalid_arguments", "one of plan and file is needed", "give a plan with its figures, or a file")

@@ -19,8 +19,8 @@ from strategist.contract.request import Request
 
 @dataclass(frozen=True, kw_only=True)
 class CheckAnswer:
-    """What the file describes, as its own system would run it, and the best plan that the format can say; none where nothing fits.
-    ``verdict`` is fits, tight, does not fit, or cannot tell; ``uncertainties`` are entries that could turn it.
+    """The plan that a file describes, as its framework runs it, and the best plan that the format can express; None if none fits.
+    ``verdict`` is fits, tight, does not fit, or cannot tell; ``uncertainties`` are entries that could change it.
     Items: findings, then changes that help."""
 
     format: str
@@ -118,8 +118,7 @@ class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shar
 
 @tool({"file": "ds_config.json", "model": "8b", "gpus": "8x24GB"}, long=True)
 def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
-    """Whether another system's configuration in the workspace fits, how fast it is, what is wrong with it and what would be
-    better."""
+    """Checks another framework's config file in the workspace: whether it fits, its speed, its problems, and a better plan."""
     path, name = session.workspace.inside(arguments.file), arguments.format
     said = shared_arguments.given(session, arguments, arguments.model)
     if said.model is None and (named := api.named_model(path, format=name)) is not None:
@@ -161,7 +160,7 @@ def export(session: AgentSession, arguments: ExportArguments) -> PagedAnswer[Exp
 
 @tool({"plan": "58698c070e9c", "file": "out/plan.json"}, changes=True)
 def save_plan(session: AgentSession, arguments: PlanFileArguments) -> PagedAnswer[SavedAnswer, Never]:
-    """Writes a plan into a new file of the workspace, for strategist run and for people."""
+    """Writes a plan into a new file of the workspace, for strategist run."""
     return PagedAnswer(
         head=SavedAnswer(file=session.workspace.write_new(arguments.file, codec.dumps(session.plan(arguments.plan))))
     )

@@ -18,7 +18,7 @@ NEEDS_NETWORK = ("ports", "port-taken")
 
 @dataclass(frozen=True, kw_only=True)
 class MachineAnswer:
-    """What ``gpus: local`` means, and the rest of the grant. ``links`` connect the devices."""
+    """Devices that ``gpus: local`` means, and the rest of the grant. ``links`` connect the devices."""
 
     devices: int
     device: str
@@ -45,7 +45,7 @@ class NoArguments(Arguments):
 
 @tool({})
 def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnswer[MachineAnswer, Never]:
-    """What this machine has (what gpus: local stands for), and what is left of the grant for trials."""
+    """Devices and memory of this machine (the meaning of gpus: local), and the rest of the grant for trials."""
     cluster = api.cluster("local")
     host = cluster.host_memory_bytes
     return PagedAnswer(
@@ -61,6 +61,6 @@ def describe_machine(session: AgentSession, arguments: NoArguments) -> PagedAnsw
 
 @tool({}, long=True)
 def diagnose(session: AgentSession, arguments: WaitArguments) -> PagedAnswer[DiagnosisAnswer, Finding]:
-    """What is wrong with this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
+    """Problems of this machine or the installation: torch, drivers, GPUs, memory, disk, limits. Ports are not examined."""
     items = tuple(finding(item) for item in api.doctor(session.workspace.root) if item.code not in NEEDS_NETWORK)
     return PagedAnswer(head=DiagnosisAnswer(sound=all(item.level != "error" for item in items), findings=len(items)), items=items)

@@ -33,7 +33,7 @@ class ShownPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Where memory and time of a plan go, the largest first; communication as far as it is exposed."""
+    """Memory and time of a plan by part, the largest first; communication counts only where it is exposed."""
 
     kind: str = "parts"
     plan: str

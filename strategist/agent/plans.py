@@ -38,7 +38,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownProof:
-    """What a simulation of a plan shows of its memory: fits, too large or open, and why it is open."""
+    """Verdict of a simulation on a plan's memory: fits, too large or open, and the reason if it is open."""
 
     kind: str = "proof"
     plan: str
@@ -66,7 +66,7 @@ class ShownAlternative:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What training on the tokens asked for takes with the best plan; unknown is null."""
+    """Duration and price of training on the requested tokens with the best plan; null if unknown."""
 
     kind: str = "training"
     steps: int
@@ -77,7 +77,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class CardRemark:
-    """What a card says (reason, dropped), or what was assumed, for which there is no card."""
+    """A remark on a plan: a card's reason, candidates that a card dropped, or an assumption, which has no card."""
 
     kind: str
     card: str
@@ -132,7 +132,7 @@ class SimulateAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRank:
-    """What one rank holds at its fullest instant, and what it exchanges in a step, as axis and collective.
+    """Peak memory of one simulated rank by part, and its traffic in a step by axis and collective.
 
     cache_releases: how often a step fills the device, so that the allocator releases cached blocks.
     """
@@ -219,7 +219,7 @@ def plan(
 
 @tool({"plan": "58698c070e9c"}, {"plan": "58698c070e9c", "setting": "recompute"}, long=True)
 def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[ExplainAnswer, ShownDecision | CardRemark]:
-    """Why each setting of a plan is as it is: the cards that asked for it, and what stands against other values."""
+    """Why each setting of a plan has its value: the cards that decided it, and the obstacles to other values."""
     setting = arguments.setting and setting_name(arguments.setting, f"setting {arguments.setting}")
     found = api.explain(session.plan(arguments.plan), **shared_arguments.deciding(session, arguments))
     head = ExplainAnswer(plan=shown(found.plan), not_as_shipped=found.not_as_shipped)
@@ -228,7 +228,7 @@ def explain(session: AgentSession, arguments: ExplainArguments) -> PagedAnswer[E
 
 @tool({"plan": "58698c070e9c", "setting": "recompute=none"})
 def why_not(session: AgentSession, arguments: WhyNotArguments) -> PagedAnswer[WhyNotAnswer, Never]:
-    """What stands against another value of one setting of a plan: a law, a card, memory or time, with numbers."""
+    """The obstacle to another value of one setting of a plan: a law, a card, memory or time, with numbers."""
     name, value = parse_fix(arguments.setting)
     found = api.why_not(session.plan(arguments.plan), name, value, **shared_arguments.deciding(session, arguments))
     if found.plan is not None and (request := session.request(arguments.plan)) is not None:
@@ -252,7 +252,7 @@ def compare(session: AgentSession, arguments: CompareArguments) -> PagedAnswer[C
 
 @tool({"plan": "58698c070e9c"}, long=True)
 def simulate(session: AgentSession, arguments: SimulateArguments) -> PagedAnswer[SimulateAnswer, SimulatedRank]:
-    """Proves a plan's memory without a GPU: ranks of it are run on tensors without values. Takes seconds to minutes."""
+    """Checks a plan's memory without a GPU: runs some of its ranks on tensors without values. Takes seconds to minutes."""
     found = api.simulate(session.plan(arguments.plan), arguments.ranks)
     proof, predicted = found.proof, found.predicted
     head = SimulateAnswer(

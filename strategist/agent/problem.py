@@ -26,7 +26,7 @@ PROBLEM_CODES = {
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 _COMMAND = re.compile(r"write one with strategist (plan|run)\b[^;]*")
 _TOOLS = {"plan": "make one with plan and save_plan", "run": "make one with start_trial"}
-"""What an agent calls instead of a command that an error names."""
+"""By command that an error names, the tools that an agent calls instead."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class GrantedAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusAnswer:
-    """What is left of the grant, and the trial or tuning that runs. Items: the jobs, or one job with its trials."""
+    """The rest of the grant, and the running trial or tuning. Items: the jobs, or one job with its trials."""
 
     trials_left: int
     minutes_left: float
@@ -75,7 +75,7 @@ async def start_trial(
     dispatcher: Dispatcher, arguments: TrialArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
     """Runs a plan once on this machine, under the grant: as a trial, or with settings total_steps and save as a training. It is a
-    job: ask job_status."""
+    job: call job_status."""
     return await _start(dispatcher, TRIAL, "prepare_trial", arguments, 1, arguments.minutes)
 
 
@@ -83,8 +83,8 @@ async def start_trial(
 async def start_tuning(
     dispatcher: Dispatcher, arguments: TuningArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[GrantedAnswer, Never]:
-    """Runs trials of the request that a plan answers, learning from each, on this machine and under the grant. It is a job: ask
-    job_status."""
+    """Tunes the request of a plan by trials on this machine, under the grant; each trial improves the next choice. It is a job:
+    call job_status."""
     return await _start(dispatcher, TUNING, "prepare_tuning", arguments, arguments.trials, arguments.minutes)
 
 
@@ -92,8 +92,8 @@ async def start_tuning(
 async def job_status(
     dispatcher: Dispatcher, arguments: StatusArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """What is left of the grant, and all jobs of the workspace; or one job, with its trials. The handle of an ended job brings its
-    answer, by more."""
+    """The rest of the grant, and all jobs of the workspace; or one job, with its trials. Call more with the handle of an ended
+    job to get its answer."""
     if not arguments.job:
         return PagedAnswer(head=_status(dispatcher), items=dispatcher.jobs.all())
     if (job := dispatcher.jobs.running.get(arguments.job)) is not None:
@@ -108,7 +108,7 @@ async def job_status(
 async def cancel_job(
     dispatcher: Dispatcher, arguments: CancelArguments, on_progress: OnProgress | None
 ) -> PagedAnswer[StatusAnswer, ShownJob | ShownTrial]:
-    """Ends a job that runs. A trial or tuning gets half a minute to end itself; what it did not take of the grant comes back."""
+    """Ends a running job. A trial or tuning gets half a minute to end itself; the unused part of its grant is refunded."""
     job = dispatcher.jobs.find(arguments.job)
     job.scope.cancel()
     await job.over.wait()
@@ -224,7 +224,7 @@ async def _end(process: Process) -> None:
 
 
 async def _taken(dispatcher: Dispatcher, job: Job, before: int) -> int:
-    """How many trials a job has run; more than it was given where its folder cannot be read, so that none comes back."""
+    """Number of trials that a job has run; more than its grant if its folder is unreadable, so that none is refunded."""
     try:
         head, _ = await dispatcher.work("list_trials", {"kind": job.tool, "folder": job.folder})
     except RefusedError:

@@ -84,7 +84,7 @@ class Template:
 
 @cache
 def template() -> Template:
-    """That of this process."""
+    """The template of this process."""
     return Template()
 
 
@@ -101,7 +101,8 @@ class Workers:
     async def run(
         self, function: str, arguments: Any, *, long: bool = False, on_progress: OnProgress | None = None, **session: Any
     ) -> Any:
-        """What a function answers. The worker, and what it has started, is gone when this returns, raises or is cancelled.
+        """Calls a function in a worker and returns its answer. The worker and its child processes have ended when this returns,
+        raises or is cancelled.
 
         Raises:
             RefusedError: the function refuses, or its process has died.

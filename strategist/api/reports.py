@@ -263,7 +263,7 @@ def _spent(rows: "Sequence[TrialRow]", devices: int) -> Iterator[Spent]:
 
 
 def _learned(folder: Path | None) -> Learned | None:
-    """What the study learned, from the result that its last tuning wrote; None without a result."""
+    """Calibration and errors that the last tuning of a study wrote; None without a result."""
     from strategist.contract.study import RESULT
     from strategist.search.tuning_result import TuningResult
 

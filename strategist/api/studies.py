@@ -103,7 +103,7 @@ def tune(
 
 
 def _executor(program: Program | None, goals: Goals, study: str, *, shadow: bool, engine: "Engine | None") -> "Executor":
-    """What runs the trials of a study."""
+    """The executor of a study's trials."""
     from strategist.executors.command import CommandExecutor
     from strategist.executors.local import TORCHRUN, LocalExecutor
     from strategist.executors.shadow import ShadowExecutor

@@ -72,7 +72,7 @@ class Deck:
 
     @cached_property
     def policy_refs(self) -> Mapping[str, tuple[PolicyRef, ...]]:
-        """By full name, all effects on that setting.
+        """All effects on each setting, by its full name.
 
         Effects on whole candidates are listed under every name in the policy's condition.
         """

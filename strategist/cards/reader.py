@@ -47,7 +47,7 @@ COMPUTED: Mapping[EffectKind, Collection[str]] = {
     EffectKind.TRY: SETTINGS,
     **dict.fromkeys((EffectKind.REQUIRE, EffectKind.SET, EffectKind.PREFER), OPTIONS),
 }
-"""By effect, the settings that it may compute from an expression.
+"""Settings that each effect may compute from an expression.
 
 Options are resolved for one plan at a time, when all other settings are known.
 """

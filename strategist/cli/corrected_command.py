@@ -12,8 +12,8 @@ QUOTED = re.compile(r"'([^' ]+)'")
 
 
 def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
-    """With the first word that an error suggests; empty where it suggests none, or where the wrong word stands in no argument or in
-    several."""
+    """The command line with the first word that an error suggests. Empty if the error suggests none, or if not exactly one argument
+    contains the wrong word."""
     suggested = SUGGESTED.search(str(error))
     if suggested is None:
         return ""
@@ -28,8 +28,8 @@ def corrected_command(error: StrategistError, arguments: Sequence[str]) -> str:
 
 
 def _misspelled(error: StrategistError) -> str:
-    """Of a value what the law has in quotation marks, or else what follows the option, of a setting its value; of a command line's
-    own error the first word, without a value."""
+    """The wrong word of an error: the word that its law quotes, else the value of the option or setting; for an error of the
+    command line itself, its first word without a value."""
     if not isinstance(error, InputError):
         return str(error).partition(" ")[0].partition("=")[0]
     quoted = QUOTED.search(error.law)

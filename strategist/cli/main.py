@@ -14,41 +14,41 @@ from importlib import import_module
 from strategist.cli import config_sources, progress_bar, render
 from strategist.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USER_ERROR
 from strategist.cli.help_examples import EXAMPLES
-from strategist.cli.parser import Parser
+from strategist.cli.parser import Parser, UnknownOptionError
 from strategist.errors import StrategistError
 from strategist.files import outputs
 
 COMMANDS = {
     "init": "ask five questions, write a request file, and plan",
     "plan": "propose settings for a model on some GPUs, with reasons",
-    "run": "run a plan here and measure it",
+    "run": "run a plan on this machine and measure it",
     "tune": "run trials, learn from them, and plan again",
     "study": "list, show, plot, export, import, merge, repair and watch studies",
-    "watch": "follow a study that others work on, live",
-    "explain": "why each setting of a plan is as it is, and why not otherwise",
-    "compare": "two plans side by side: in what they differ, and what that does",
-    "check": "say of another system's file whether it fits, how fast it is and what would be better",
-    "import": "read another system's file as a plan",
-    "export": "write a plan as another system's file",
-    "simulate": "prove a plan of any cluster without a GPU: memory and traffic of its ranks",
-    "shadow": "run one rank of a plan for any cluster on a device here",
-    "report": "draw a plan or a study as one page that needs nothing else",
+    "watch": "follow a running study, live",
+    "explain": "why each setting of a plan has its value, and why not another",
+    "compare": "compare two plans: their settings, and the effects on memory and time",
+    "check": "check another framework's config file: whether it fits, its speed, what would be better",
+    "import": "read another framework's config file as a plan",
+    "export": "write a plan as another framework's config files, with a job",
+    "simulate": "check a plan for any cluster without a GPU: memory and traffic of its ranks",
+    "shadow": "run one rank of a plan for any cluster on a device of this machine",
+    "report": "draw a plan, a run or a study, in the terminal or as an HTML page",
     "trace": "write the simulated step of a plan for Chrome's tracing and Perfetto",
-    "cards": "list, show and lint strategy cards",
-    "accuracy": "hold prices against published measurements",
-    "bench": "search published sweeps again: what the search is worth",
-    "profile": "measure this machine into a profile that plans use",
+    "cards": "list, show, create, lint and test strategy cards",
+    "accuracy": "compare predictions with published measurements",
+    "bench": "benchmark the search on published sweeps",
+    "profile": "measure this machine and write a profile for plans",
     "topo": "draw the topology of this machine, and write a cluster file",
-    "doctor": "say what is wrong with this machine or the install",
-    "scale": "measure how a plan scales over more devices",
+    "doctor": "find problems of this machine and of the installation",
+    "scale": "measure a plan on increasing numbers of devices",
     "mcp": "serve plans, cards and trials to agents over the Model Context Protocol",
-    "programs": "list trainers of others that plans can be run with, and what each can set",
-    "schema": "list or print the JSON Schemas of what commands print",
-    "completion": "print what completes this command in a shell",
-    "models": "list known models, or show what one is resolved to",
-    "hardware": "list known devices, or show one with its usual node and the sources",
+    "programs": "list external trainers that can run plans, and their settings",
+    "schema": "list or print the JSON Schemas of the commands' output",
+    "completion": "print the shell completion script of this command",
+    "models": "list known models, or show the shape that a name resolves to",
+    "hardware": "list known devices, or show one with its usual node and its sources",
     "profiles": "list known models, devices, back ends and formats",
-    "config": "show what stands for options that the command line does not say",
+    "config": "show default values of options, and where each is set",
 }
 """Commands with their help. A command is the module of its name; only the called one is imported, to start fast."""
 
@@ -60,6 +60,9 @@ LONG_COMMANDS = {"run", "shadow", "tune", "profile", "scale", "simulate", "bench
 
 INTERACTIVE_COMMANDS = {"init", "tune", "study", "watch", "mcp"}
 """Commands with questions, a live display or a server."""
+
+MOST_COMMANDS = 3
+"""Number of commands that an error about an option of other commands names."""
 
 HELP = {"-h", "--help", "--version"}
 
@@ -119,12 +122,22 @@ def _run(arguments: list[str]) -> int:
         code: int = parsed.command(parsed)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
+    except UnknownOptionError as error:
+        if others := _commands_with(error.option):
+            see = " or ".join(f"strategist {command}" for command in others[:MOST_COMMANDS])
+            raise UnknownOptionError(error.option, called, f"it is an option of {see}") from None
+        raise
     except StrategistError as error:
         for value in stands:
             if value.option in str(error):
                 error.add_note(f"({value.option} comes from {value.source})")
         raise
     return code
+
+
+def _commands_with(option: str) -> list[str]:
+    """Commands that have the option, in the order of the help."""
+    return [" ".join(words) for words, command in whole_parser(COMMANDS).subcommands() if option in command.own_options()]
 
 
 def whole_parser(complete: Collection[str], names: Collection[str] = tuple(COMMANDS)) -> Parser:

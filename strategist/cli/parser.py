@@ -25,6 +25,14 @@ class UsageError(StrategistError):
     code = "invalid_arguments"
 
 
+class UnknownOptionError(UsageError):
+    """An argument that the called command does not have; ``advice``: similar options, or where to look."""
+
+    def __init__(self, argument: str, command: str, advice: str) -> None:
+        super().__init__(f"{argument} is not an argument of {command}; {advice}")
+        self.option = argument.partition("=")[0]
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises instead of exiting, and suggests the nearest option."""
 
@@ -32,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **settings})
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """As argparse's; a positional file may be ``-``, standard input."""
+        """Adds an argument as argparse does; a positional file may be ``-``, standard input."""
         action = super().add_argument(*names, **settings)
         if not action.option_strings and action.type is None and path_kind(action) == "file":
             action.type = _input_path
@@ -41,7 +49,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if match := _UNKNOWN.match(message):
             name, near = match.group(1), _near(match.group(1).partition("=")[0], self.known_options())
-            raise UsageError(f"{name} is not an argument of {self.prog}; {near or f'see {self._called()} --help'}")
+            raise UnknownOptionError(name, self.prog, near or f"see {self._called()} --help")
         if match := _VALUE.match(message):
             option, value, known_values = match.groups()
             raise UsageError(f"{option} {value}: is not known; choose one of {known_values.replace(chr(39), '')}")

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _kept(plan: str, settings: TrialSettings, folder: Path) -> Iterator[str]:
-    """What a training leaves beside its measurement, and the command that goes on."""
+    """Files that a training writes beside its measurement, and the command that continues it."""
     if settings.total_steps is None:
         return
     yield f"curves in {Path(settings.log or folder) / 'curves.csv'}"

@@ -145,7 +145,7 @@ MADE_BY = {
     "Plan": "strategist plan --model MODEL --gpus GPUS -o plan.json",
     "Measurement": "strategist run plan.json",
 }
-"""By type of document, the command that writes it; error messages suggest it."""
+"""Command that writes each type of document; error messages suggest it."""
 
 
 def _another(cls: type) -> str:

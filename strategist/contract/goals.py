@@ -99,11 +99,11 @@ class Goals:
         return None if inf in values else values
 
     def predicted_ratios(self, plan: Plan) -> dict[str, float]:
-        """By name of constraint, estimated value over limit. Constraints on throughput and cost only; above 1 is violated."""
+        """Estimated value over limit, by name of constraint: only throughput and cost. A ratio above 1 violates the constraint."""
         return self._ratios(plan, plan.estimate.step_seconds)
 
     def ratios(self, plan: Plan, measurement: Measurement) -> dict[str, float]:
-        """By name of constraint, measured value over limit: above 1 is violated; infinite where it was not measured."""
+        """Measured value over limit, by name of constraint; infinite if not measured. A ratio above 1 violates the constraint."""
         found = self._ratios(plan, measurement.step_seconds or inf)
         if self.headroom:
             found["headroom"] = (peak_bytes(measurement) or inf) / self.capacity_bytes(plan)

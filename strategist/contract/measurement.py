@@ -127,7 +127,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RankRecord(ProfiledStep):
-    """What one rank of a trial wrote before it ended; the parent process derives the outcome of the trial from all ranks.
+    """Record that one rank of a trial writes before it ends; the parent process derives the trial's outcome from all ranks.
 
     phase: last section entered: spawn, init, build, warm-up, measure, profile, evaluate, save, STOPPED or done.
     step_seconds: steps after warm-up.
@@ -163,7 +163,7 @@ WSD_DECAY_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSettings:
-    """How a plan is run: as a trial of ``steps`` measured steps after ``warmup_steps``, or as a training of ``total_steps``.
+    """Settings of a run of a plan: a trial of ``steps`` measured steps after ``warmup_steps``, or a training of ``total_steps``.
 
     total_steps: steps of the whole training over all its sessions; None for a trial.
     seed: of weights and data.

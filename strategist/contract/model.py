@@ -268,7 +268,7 @@ class ModelShape:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedModel:
-    """What a model name resolves to: the shape, a note on assumptions, and bytes of model state by training mode."""
+    """A resolved model name: the shape, a note on assumptions, and bytes of model state by training mode."""
 
     shape: ModelShape
     note: str

@@ -12,7 +12,7 @@ from strategist.contract.workload import Workload
 from strategist.errors import InputError, not_among
 
 OBJECTIVES = ("throughput", "memory", "cost", "energy")
-"""What plans are ranked by: tokens/s, free memory, tokens per dollar or per joule; for the last two, plans may leave nodes idle."""
+"""Objectives of the ranking: tokens/s, free memory, tokens per dollar or per joule; plans for the last two may leave nodes idle."""
 
 EXAMPLES = {"node-failures": "--node-failures 6h", "price": "--price 2.5"}
 

@@ -16,7 +16,7 @@ OTHER_NAMES = {
     "activation_checkpointing": "recompute", "gradient_checkpointing": "recompute", "cpu_offload": "offload",
     "schedule": "pp_schedule", "vpp": "pp_virtual_stages", "fp8": "float8", "torch_compile": "compile",
 }  # fmt: skip
-"""What other systems call settings, by what they are called here."""
+"""Names of settings in other systems, each with its name here."""
 
 
 def parse_fix(text: str) -> tuple[str, KnobValue]:

@@ -83,7 +83,7 @@ def _interleaved_1f1b(p: Pipeline, rank: int) -> Actions:
 
 
 def _interleaved_zero_bubble(p: Pipeline, rank: int) -> Actions:
-    """As interleaved, with half the warm-up; gradients of weights follow ``rank`` gradients of inputs later."""
+    """Interleaved 1F1B with half the warm-up; gradients of weights follow ``rank`` gradients of inputs later."""
     warm = _warm_up(p, p.pp - 1 - rank)
     forwards, backwards, weights = (_rounds(p, rank, kind) for kind in (F, I, W))
     order = forwards[:warm]

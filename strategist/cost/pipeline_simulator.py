@@ -159,7 +159,7 @@ class Timeline:
         return np.asarray(self.step_seconds[:, None] - self.busy_seconds - self.costs.tail_seconds)
 
     def waiting(self) -> "Waiting":
-        """What waits for its backward pass, by instant: more with each forward pass, less after a micro-batch's last gradient."""
+        """Activations kept for the backward pass, by instant: forward passes add them, a micro-batch's last gradient frees them."""
         shared, kept = self.graph, self.costs.kept_bytes
         pipeline, none = shared.pipeline, shared.crossing.size
         row, stage = np.divmod(shared.orders // pipeline.micro_batches, pipeline.stages)
@@ -185,7 +185,7 @@ class Timeline:
 
 
 def _one_later(by_rank: NDArray[Any]) -> NDArray[Any]:
-    """What holds after an action as what the next one on the rank begins with."""
+    """Values after each action, shifted by one along the rank's order: the values at the start of each action."""
     return np.concatenate([np.zeros_like(by_rank[:, :1]), by_rank[:, :-1]], axis=1)
 
 

@@ -21,7 +21,7 @@ class Split:
 
     @property
     def gain(self) -> float:
-        """How much faster the slowest rank is than with even stages, as a share."""
+        """Relative gain of the slowest rank's speed over even stages."""
         return self.even_seconds / self.slowest_seconds - 1
 
 

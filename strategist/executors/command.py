@@ -80,7 +80,7 @@ class CommandExecutor:
         return self.program.arguments(plan_facts(plan), self._words(plan, folder, settings))
 
     def reading(self, plan: Plan, folder: Path, settings: TrialSettings) -> Reading:
-        """How the monitor reads the output of this run."""
+        """Rules by which the monitor reads the output of this run."""
         facts, words, metrics = plan_facts(plan), self._words(plan, folder, settings), self.program.metrics
         return Reading(
             lines=metrics.lines,

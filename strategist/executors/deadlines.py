@@ -47,7 +47,7 @@ class Deadline(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How the launcher of a trial ended.
+    """End of a trial's launcher: exit code, passed deadline, and the ranks at that time.
 
     exit_code: negative for a signal.
     deadline: the deadline that had passed; None if the launcher ended by itself.
@@ -152,7 +152,7 @@ class Watch:
 
     @property
     def restarts(self) -> int:
-        """How often the ranks were restarted."""
+        """Number of restarts of the ranks."""
         return max(rank.restarts for rank in self._ranks)
 
     @property
@@ -190,7 +190,7 @@ def read_exit(folder: Path, rank: int) -> tuple[int, float] | None:
 
 
 def read_restarts(folder: Path, rank: int) -> int:
-    """How often the rank was restarted."""
+    """Number of restarts of the rank."""
     try:
         return int((folder / f"rank-{rank}.restarts").read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -233,7 +233,7 @@ def not_started(plan: Plan, message: str) -> Measurement:
 
 
 def allowed_restarts(plan: Plan, settings: TrialSettings) -> int:
-    """How often the ranks are restarted when one fails. 0 for a trial, which would start from the beginning; only a training
+    """Maximum number of restarts of the ranks after a failure. 0 for a trial, which would start from the beginning; only a training
     resumes.
     """
     if settings.total_steps is None:

@@ -105,7 +105,7 @@ def _version(package: str) -> str:
 
 
 def _torch() -> tuple[dict[str, Any] | None, str]:
-    """What torch reports in its own process, which may crash; or the last line of its error message."""
+    """Facts that torch reports from its own process, which may crash; or the last line of the error message."""
     command = [sys.executable, "-m", "strategist_runtime.machine.doctor"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False)

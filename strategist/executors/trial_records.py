@@ -19,7 +19,7 @@ _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*(\x07|$)|.)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _REPORTED = re.compile(r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: (-\d+) \(pid: (\d+)\)")
 _ENDED_BY_LAUNCHER = re.compile(r"Sending process (\d+) closing signal")
-"""How torchrun reports a rank that was ended by a signal, and a rank that torchrun ends."""
+"""Patterns of torchrun's log for a rank that a signal ended, and for a rank that torchrun ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

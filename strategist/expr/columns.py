@@ -77,7 +77,7 @@ class Columns:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """What the table tells of a candidate."""
+        """Vocabulary names of the table's columns."""
         return frozenset(self.values)
 
     @cached_property

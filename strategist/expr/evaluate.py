@@ -132,7 +132,7 @@ def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
 
 
 NOTHING, RUN, ROW = range(3)
-"""What a value varies with: the same for all rows, one value per run, or one per row."""
+"""Granularity of a value: the same for all rows, one value per run, or one per row."""
 
 
 class _Evaluator:
@@ -148,7 +148,7 @@ class _Evaluator:
         self.run_names, self.row_names = columns.run_names, columns.row_names
 
     def varies(self, node: Node) -> int:
-        """What the node's value varies with."""
+        """Granularity of the node's value."""
         if not self.row_names.isdisjoint(node.names):
             return ROW
         return NOTHING if self.run_names.isdisjoint(node.names) else RUN
@@ -266,7 +266,7 @@ class _Evaluator:
 
 
 def _any(value: Any) -> bool:
-    """As of NumPy, whose function takes longer than short masks do."""
+    """``numpy.any`` without its overhead, which exceeds the time of short masks."""
     return value if isinstance(value, bool) else bool(value.any())
 
 

@@ -27,4 +27,4 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "sqrt": ("sqrt(layout.world_size) > 8", "The square root; its unit is one of a square. Unknown where the number is below 0."),
     "divides": ("divides(layout.tp, model.heads)", "The second is a multiple of the first. Unknown where the first is 0."),
 }
-"""By operator or function, an example expression and its meaning."""
+"""An example expression of each operator and function, and its meaning."""

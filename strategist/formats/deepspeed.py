@@ -133,7 +133,7 @@ def _sharded(entries: Entries, stage: int) -> dict[str, KnobValue]:
 
 
 def _offload(entries: Entries, stage: int) -> dict[str, KnobValue]:
-    """What is offloaded to host memory, by current or old names. NVMe, which no setting expresses, counts as host memory."""
+    """Settings of offload to host memory, by current or old names. NVMe, which no setting expresses, counts as host memory."""
     places = {"cpu": True, "nvme": True, "none": False}
     parameters = entries.word(places, f"{ZERO}.offload_param.device")
     optimizer = entries.word(places, f"{ZERO}.offload_optimizer.device")

@@ -108,7 +108,7 @@ LAUNCH_FILE = "accelerate launch --config_file"
 EFFECTS = {name: effect for effect, names in _GROUPS for name in names.split()}
 EFFECTS |= dict.fromkeys(HINTS, LESS_TRAINING)
 EFFECTS[LAUNCH_FILE] = _effect(removes=("parameters", *STATES))
-"""By names of entries or patterns of them; any other is UNKNOWN, and OPEN where its value is."""
+"""Effects of entries, by name or pattern. Any other entry is UNKNOWN, or OPEN if its value is unresolved."""
 
 ASSUMED = {
     **dict.fromkeys((*SEQUENCE, "sequence_len"), _effect(removes=("activations", "logits"))),

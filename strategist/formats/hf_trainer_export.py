@@ -52,7 +52,7 @@ def write(plan: Plan, reasons: Mapping[str, str]) -> ExportedFiles:
 
 
 def kind(plan: Plan) -> str:
-    """What shards: nothing (DDP), DeepSpeed if only it can run the plan (tensor parallelism is its AutoTP), otherwise FSDP2."""
+    """The sharding framework: none (DDP), DeepSpeed if only it can run the plan (tensor parallelism is its AutoTP), else FSDP2."""
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     half = plan.workload.precision != "fp32"
     if layout.tp > 1 or knobs.offload == "optimizer" or knobs.reshard_after_forward == "subgroup":

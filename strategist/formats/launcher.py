@@ -150,7 +150,7 @@ def _with_unknown_launcher(found: ParsedConfig, source: Source) -> ParsedConfig:
 
 
 def _by_default(source: Source) -> tuple[Diagnostic, ...]:
-    """That the launcher's default file of this machine counts, where it does."""
+    """The finding that accelerate's default file of this machine is read, if the command names no other."""
     if source.launch is None or "config_file" in source.launch.options:
         return ()
     text = f"--config_file is not there: accelerate's default file of this machine is read, {default_file()}"

@@ -132,7 +132,7 @@ def _flag_names(source: Source) -> dict[str, str]:
 
 
 def _sharding(entries: Entries, settings: Mapping[str, KnobValue]) -> tuple[dict[str, KnobValue], str]:
-    """What data ranks shard, and the axis that takes the remaining devices."""
+    """Settings of sharding over data ranks, and the axis that takes the remaining devices."""
     stage = 0
     if entries.on("use-torch-fsdp2"):
         stage = 2 if entries.on("torch-fsdp2-no-reshard-after-forward") else 3
@@ -172,7 +172,7 @@ def _arithmetic(entries: Entries) -> dict[str, KnobValue]:
 
 
 def _layers(entries: Entries, settings: Mapping[str, KnobValue], layers: int) -> dict[str, KnobValue]:
-    """How layers are split over ranks, and what they recompute."""
+    """Settings of how layers are split over ranks and recomputed."""
     split, sequences = int(settings["tp"]) > 1, entries.on("sequence-parallel")
     found: dict[str, KnobValue] = {"sequence_parallel": split and sequences, "loss_parallel": split}
     stage = max(1, layers // (int(settings["pp"]) * int(settings["pp_virtual_stages"])))

@@ -81,7 +81,7 @@ _USES = {
     "python": re.compile(r"^from plan import (?:\(\s*)?[A-Z_]{2,}\b", re.MULTILINE),
     "command": re.compile(r"^# strategist plan [\s\S]*\btrain\.py", re.MULTILINE),
 }
-"""By language, a pattern of the script's other files, which take their settings from ``plan.py``."""
+"""Patterns, by language, of the script's other files, which take their settings from ``plan.py``."""
 
 
 def recognises(source: Source) -> bool:

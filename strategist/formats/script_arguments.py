@@ -33,7 +33,7 @@ DEFAULT_RANK = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a script trains. ``kind``: empty if no argument says. ``entry``: the argument that says it."""
+    """Training mode of a script. ``kind``: empty if no argument sets it. ``entry``: the argument that sets it."""
 
     kind: str = ""
     rank: int = DEFAULT_RANK
@@ -42,7 +42,7 @@ class Trained:
 
 
 def trained(entries: Entries) -> Trained:
-    """What the arguments of a script train."""
+    """Training mode that a script's arguments set."""
     mode = KINDS.get(str(entries.get(*MODES) or "").lower(), "")
     switch, rank = entries.flag(*SWITCHES), entries.whole(*RANKS, least=0)
     few = [entries.flag(name) for name in FOUR_BITS if entries.has(name)]

@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a script starts its program: whether with ``accelerate launch``, and the launcher's options by name, with ``_``.
+    """Launch command of a script: whether it is ``accelerate launch``, and the launcher's options by name, with ``_``.
 
     before: flags before the program of a command without accelerate: those of srun, torchrun and deepspeed.
     """

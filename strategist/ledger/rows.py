@@ -93,7 +93,7 @@ class TrialRow:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the trial ended; None until it is finished."""
+        """Outcome of the trial's last attempt; None until it is finished."""
         return self.attempts[-1].outcome if self.state is TrialState.FINISHED else None
 
     @property

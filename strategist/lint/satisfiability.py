@@ -25,7 +25,7 @@ _NUMERIC = {"+", "-", "*", "/", "//", "%", "neg", "min", "max", "ceil", "floor",
 
 
 class UndecidedError(Exception):
-    """No answer: there are too many regions, or a value is computed."""
+    """Satisfiability is undecided: there are too many regions, or a value is computed."""
 
 
 def known(regions: Callable[[], Regions]) -> Regions:

@@ -372,7 +372,7 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
 
 
 def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
-    """What a tensor-parallel degree that comes or goes brings and takes."""
+    """Values of sequence and loss parallelism to try if tensor parallelism is switched on or off; no changes otherwise."""
     if (tp > 1) == (before > 1):
         return [{}]
     if tp == 1:
@@ -381,7 +381,7 @@ def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
 
 
 def _changes(before: Candidate, after: Candidate, besides: str) -> str:
-    """What else had to change, as words in brackets; options that follow a priced setting go without saying."""
+    """All other changed settings, as words in brackets; without options that follow from a priced setting."""
     names = [name for name in SETTING_NAMES if name != besides and (name not in OPTION_NAMES or besides in OPTION_NAMES)]
     moved = [f"{name} {show_value(value_of(after, name))}" for name in names if value_of(before, name) != value_of(after, name)]
     return f" (with {', '.join(moved)})" if moved else ""

@@ -52,7 +52,7 @@ Entry = Template | Choice | Conditional
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """How a program's figures are read.
+    """Sources of a program's figures: its log or a JSON file.
 
     lines: patterns of the log; each step has at least one matching line.
     json: path of a JSON file that is read at the end; ``fields`` are positions in it by figure.

@@ -25,7 +25,7 @@ PEAK_FIGURES = (PEAK_MEMORY, PEAK_RESERVED)
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the output of one run is read: a program's metrics, with the plan's tokens and sequences per step and its devices.
+    """Rules for reading the output of one run: a program's metrics, with the plan's tokens and sequences per step and its devices.
 
     json: path of the program's file; empty without one.
     fields: positions in that file by figure, with dots between keys.

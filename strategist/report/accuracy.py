@@ -148,7 +148,7 @@ def _verdicts(groups: Sequence[Figures]) -> Table:
 
 
 def interval_words(figures: Figures) -> str:
-    """How often the published step lies in the predicted interval, in words; empty without intervals."""
+    """Coverage of the predicted intervals, in words; empty without intervals."""
     if figures.interval_coverage is None:
         return ""
     return f"The predicted interval holds {percent(figures.interval_coverage)} of {figures.interval_rows:,} published step times."

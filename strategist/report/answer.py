@@ -150,7 +150,7 @@ def _trainings(trainings: tuple[Training, ...]) -> Table:
 
 
 def _interrupted(answer: Answer) -> str:
-    """What the times include beside steps."""
+    """Interruptions that the times include, in words: failures, restarts and checkpoints."""
     cluster, steps = answer.cluster, answer.plans[0].candidate.options.checkpoint_interval
     known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures says otherwise)"
     return (

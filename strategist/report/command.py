@@ -44,7 +44,7 @@ def _number(value: float) -> str:
 
 
 def _counted(value: int, units: Mapping[str, int]) -> str:
-    """In the largest unit that leaves a whole number, as people write it."""
+    """A number in the largest unit in which it is whole, such as 32k."""
     unit = max((unit for unit, size in units.items() if value % size == 0), key=lambda unit: units[unit])
     return f"{value // units[unit]}{unit}"
 

@@ -20,7 +20,7 @@ AXIS_WORDS = {
     "cp": "pieces of each sequence",
     "tp": "pieces of each matmul",
 }
-"""What the degree of an axis counts."""
+"""Meaning of the degree of each axis."""
 
 ARITHMETIC = (
     "compile",

@@ -41,7 +41,7 @@ BOUND_PARTS = {
     "host link": ("offload",),
     "optimizer": ("optimizer",),
 }
-"""What a step can be bound by, with the parts of its time."""
+"""Possible bottlenecks of a step, each with the parts of its time."""
 
 _PLAIN = Knobs()
 _ALWAYS = ("micro_batch", "recompute", "offload")

@@ -117,7 +117,7 @@ SECTIONS = {
 
 
 def confirmed(found: Confirmation) -> str:
-    """How certain it is that the best trial is the best, in a sentence."""
+    """Certainty that the best trial is the best, in a sentence."""
     pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
     if not found.in_doubt:
         return f"{pair}, more than two equal runs differ by chance"

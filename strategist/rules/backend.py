@@ -132,7 +132,7 @@ class Backend:
         return found
 
     def outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
-        """By full name of a setting, the reason why its value is not supported; ``device`` for the kind of device."""
+        """Reasons why values are not supported, by full name of the setting; ``device`` for the kind of device."""
         return dict(self._outside(candidate, model, workload, device_kind))
 
     def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[tuple[str, str]]:

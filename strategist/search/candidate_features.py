@@ -115,13 +115,13 @@ class CandidateFeatures:
 
     @cached_property
     def places(self) -> dict[tuple[KnobValue, ...], int]:
-        """Of each candidate by its values of the ``questions``."""
+        """Row number of each candidate, by its values of the ``questions``."""
         told = zip(*(self.columns[name] for name in self.questions), strict=True) if self.questions else [()] * len(self)
         return {own: place for place, own in enumerate(told)}
 
     @cached_property
     def codes(self) -> dict[str, Counts]:
-        """Of the ``questions``: the place of each candidate's value among those that occur."""
+        """Values of the ``questions`` as codes: the position of each candidate's value among those that occur."""
         places = {name: {value: place for place, value in enumerate(self.values[name])} for name in self.questions}
         return {name: np.fromiter(map(own.__getitem__, self.columns[name]), np.int64, len(self)) for name, own in places.items()}
 

@@ -45,7 +45,7 @@ class _Joined(Mapping[str, Array]):
 
 
 Left = Sequence[Array]
-"""By the number of a grid: row numbers of its remaining combinations in the table of knobs."""
+"""Row numbers of the remaining combinations in the table of knobs, by number of the grid."""
 
 
 def knob_table(grids: Sequence[Mapping[str, Array]]) -> tuple[Columns, Left]:

@@ -92,7 +92,7 @@ def families(blocks: Space, knobs: Columns, left: Left, lower_bounds: Callable[[
 
 
 def _families(knobs: Columns, left: Left) -> tuple[Array, Left]:
-    """By place, the number of a combination's family in its grid; and by grid, the first combination of each family.
+    """The family number of each combination in its grid; and the first combination of each family, by grid.
 
     Families are numbered by the values that they share. These are few, so that marking them is faster than sorting.
     """

@@ -122,9 +122,9 @@ def _joined(
 
 
 def expected(known: CandidateFeatures, seen: Sequence[ObservedCandidate], predicted: Floats) -> tuple[Floats, Floats]:
-    """Of each candidate the logarithm of what an objective minimises, by what was ``predicted`` of it and seen, and its standard
-    deviation. Trials that run yet are taken to show what is expected of them, so that several tuners do not ask the same
-    question."""
+    """Posterior mean and standard deviation of each candidate's objective (minimised, as a logarithm), from predictions and
+    observed trials. Running trials count as if they had shown their expected value, so that parallel tuners propose different
+    candidates."""
     prior, own = np.log(predicted), _prior_variance(known)
     runs = [(item.place, float(np.log(item.value))) for item in seen if item.value is not None]
     by_place: dict[int, list[float]] = {}

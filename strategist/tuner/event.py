@@ -11,8 +11,8 @@ from strategist.tuner.study_state import StudyState
 
 
 class EventType(StrEnum):
-    """What has just happened: the tuning began; its trial started, made progress or ended; it waits for trials of other tuners;
-    all trials are done and the result follows.
+    """Type of an event of a tuning: the tuning began; its trial started, made progress or ended; it waits for trials of other
+    tuners; all trials are done and the result follows.
     """
 
     BEGUN = "begun"

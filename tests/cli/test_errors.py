@@ -69,6 +69,7 @@ WRONG = (
     ("plan --model", ["--model", "needs a value"]),
     ("plan --modle 32b --gpus 8xH100", ["--modle", "did you mean --model"]),
     ("plan --model 32b --gpus 8xH100 extra", ["extra", "see strategist plan --help"]),
+    ("plan --model 32b --gpus 8xH100 --why-not tp=8", ["--why-not", "it is an option of strategist explain"]),
     ("plna --model 32b", ["plna", "did you mean plan"]),
     ("run /nonexistent.json", ["/nonexistent.json", "cannot be read"]),
     ("run", ["PLAN"]),

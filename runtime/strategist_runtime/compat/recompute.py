@@ -25,7 +25,7 @@ Policy = Callable[..., CheckpointPolicy]
 
 
 class Packing(NamedTuple):
-    """How saved tensors are packed and unpacked, for example to offload them."""
+    """Hooks that pack and unpack saved tensors, for example to offload them."""
 
     pack: Callable[[Tensor], Any]
     unpack: Callable[[Any], Any]

@@ -54,7 +54,7 @@ class HostInBackward(InBackward):
         self.updates.append(self.thread.submit(work))
 
     def squared_norm_share(self) -> Tensor:
-        """As in ``InBackward``, after waiting for the gradients that the thread counts."""
+        """The share of ``InBackward``, after waiting for the gradients that the thread counts."""
         for update in self.updates:
             update.result()
         return super().squared_norm_share()

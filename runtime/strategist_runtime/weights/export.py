@@ -126,7 +126,7 @@ def _sent_to_rank_0(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Iterator[tuple[str, Tensor]]:
-    """On rank 0 every tensor of the model, on the host. Other ranks send what rank 0 lacks and yield nothing.
+    """Yields every tensor of the model on rank 0, on the host. Other ranks send what rank 0 lacks and yield nothing.
 
     Ranks with shards of a tensor gather it in the same order. Rank 0 first gathers its own tensors, then receives those of one
     owner after the other.

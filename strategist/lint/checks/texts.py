@@ -17,7 +17,7 @@ _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "source_refs": ("symbol: or url:", lambda entry: not (entry.symbol or entry.url or entry.parameter)),
     "example": ("run:", lambda entry: not entry.run),
 }
-"""By section, the field that gives an entry an effect, and a test whether an entry lacks it."""
+"""The field that gives an entry of each section an effect, and a test whether an entry lacks it."""
 
 
 @check("CARD009", Level.ERROR, "A policy says because of what it acts.")
