@@ -94,21 +94,21 @@ def newest(folder: str | Path) -> tuple[Path, Training] | None:
     return None
 
 
-def find(place: str | Path, name: str = "--resume") -> Path:
-    """Path of a checkpoint: ``place`` itself, or the newest undamaged checkpoint in it. ``name`` is the option for errors.
+def find(folder: str | Path, name: str = "--resume") -> Path:
+    """Path of a checkpoint: ``folder`` itself, or the newest undamaged checkpoint in it. ``name`` is the option for errors.
 
     Raises:
         InputError: there is none.
         FileError: all of them are damaged.
     """
-    path = Path(place)
+    path = Path(folder)
     if (path / DESCRIPTION).is_file():
         return path
     if not path.is_dir():
-        raise InputError(f"{name} {place}", "is not a folder", "name a checkpoint, or the folder that --save was given")
+        raise InputError(f"{name} {folder}", "is not a folder", "name a checkpoint, or the folder that --save was given")
     if found := newest(path):
         return found[0]
-    raise InputError(f"{name} {place}", "holds no whole checkpoint", "name the folder that --save was given")
+    raise InputError(f"{name} {folder}", "holds no whole checkpoint", "name the folder that --save was given")
 
 
 def read(path: Path) -> Training:
@@ -121,9 +121,9 @@ def read(path: Path) -> Training:
         raise FileError(path, f"holds no {DESCRIPTION}: this is not a checkpoint of strategist; name another")
     training = codec.load(Training, path / DESCRIPTION, any_size=True)
     for name, size in training.files.items():
-        here = (path / name).stat().st_size if (path / name).is_file() else None
-        if here != size:
-            found = "is missing" if here is None else f"has {here} bytes"
+        size_on_disk = (path / name).stat().st_size if (path / name).is_file() else None
+        if size_on_disk != size:
+            found = "is missing" if size_on_disk is None else f"has {size_on_disk} bytes"
             raise FileError(path / name, f"{found} of the {size} that were saved: the checkpoint is damaged; remove it")
     return training
 
@@ -140,7 +140,7 @@ def check(training: Training, path: Path, model: ModelShape, workload: Workload)
             law = f"its {model.name} has another shape than the plan's"
         raise InputError(f"checkpoint {path}", law, "resume with a plan of its model")
     for name in ("optimizer", "train", "precision", "lora_rank"):
-        was, wanted = getattr(training.workload, name), getattr(workload, name)
-        if was != wanted and not (name == "lora_rank" and workload.train == "full"):
-            law = f"it was trained with {name} {was}, the plan has {wanted}"
-            raise InputError(f"checkpoint {path}", law, f"plan with {name} {was}")
+        saved, planned = getattr(training.workload, name), getattr(workload, name)
+        if saved != planned and not (name == "lora_rank" and workload.train == "full"):
+            law = f"it was trained with {name} {saved}, the plan has {planned}"
+            raise InputError(f"checkpoint {path}", law, f"plan with {name} {saved}")

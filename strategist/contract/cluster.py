@@ -184,8 +184,8 @@ class NodeGroup:
         """The device with its rates scaled by ``speed``."""
         device, speed = self.device, self.speed
         peaks = {dtype: peak * speed for dtype, peak in device.peak_flops.items()}
-        moved = device.memory_bytes_per_second * speed
-        return replace(device, peak_flops=peaks, memory_bytes_per_second=moved, launch_seconds=device.launch_seconds / speed)
+        memory_rate = device.memory_bytes_per_second * speed
+        return replace(device, peak_flops=peaks, memory_bytes_per_second=memory_rate, launch_seconds=device.launch_seconds / speed)
 
 
 @shared

@@ -1,4 +1,4 @@
-"""Contract values as versioned JSON and back. Unknown keys, missing keys and wrong types raise an error with their place."""
+"""Contract values as versioned JSON and back. Unknown keys, missing keys and wrong types raise an error with their path in the document."""
 
 import dataclasses
 import json
@@ -57,11 +57,11 @@ def is_standalone(cls: type) -> bool:
 
 
 class CodecError(StrategistError):
-    """A JSON value that does not match the contract; ``place`` is its place in the document, such as ``Plan.model.layers``."""
+    """A JSON value that does not match the contract, at ``field_path`` in the document, such as ``Plan.model.layers``."""
 
-    def __init__(self, message: str, place: str = "", key: str = "") -> None:
-        super().__init__(f"{place}: {message}" if place else message)
-        self.place = f"{place}.{key}" if key else place
+    def __init__(self, message: str, field_path: str = "", key: str = "") -> None:
+        super().__init__(f"{field_path}: {message}" if field_path else message)
+        self.place = f"{field_path}.{key}" if key else field_path
 
 
 def encode(value: Any) -> Any:
@@ -141,7 +141,7 @@ def _check_head(cls: type, data: dict[str, Any]) -> None:
         raise CodecError(f"this holds {held}, and a {cls.__name__} is needed; {_another(cls)}")
 
 
-MADE_BY = {
+WRITING_COMMANDS = {
     "Plan": "strategist plan --model MODEL --gpus GPUS -o plan.json",
     "Measurement": "strategist run plan.json",
 }
@@ -149,8 +149,8 @@ MADE_BY = {
 
 
 def _another(cls: type) -> str:
-    made = MADE_BY.get(cls.__name__)
-    return f"name another file, or write one with {made}" if made else "name another file"
+    command = WRITING_COMMANDS.get(cls.__name__)
+    return f"name another file, or write one with {command}" if command else "name another file"
 
 
 def load(cls: type[T], path: str | Path, *, any_size: bool = False) -> T:
@@ -196,68 +196,67 @@ def document_header(cls: type) -> str:
     return f'"type": "{cls.__name__}"'
 
 
-def decode(kind: Any, data: Any, place: str) -> Any:
-    """``data`` as a value of the annotated type ``kind``; ``place`` names it in errors."""
+def decode(kind: Any, data: Any, field_path: str) -> Any:
+    """``data`` as a value of the annotated type ``kind``; ``field_path`` names it in errors."""
     if type(data) in (int, float) and not -MOST <= data <= MOST:
-        raise CodecError(f"beyond {MOST:.0e}; write a number", place)
+        raise CodecError(f"beyond {MOST:.0e}; write a number", field_path)
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        return _decode_shared(typing.cast(type, kind), data, place)
+        return _decode_shared(typing.cast(type, kind), data, field_path)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(typing.get_args(kind), data, place)
+        return _decode_union(typing.get_args(kind), data, field_path)
     if origin is tuple:
-        return _decode_tuple(typing.get_args(kind), data, place)
+        return _decode_tuple(typing.get_args(kind), data, field_path)
     if origin is dict:
         if not isinstance(data, dict):
-            raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
+            raise CodecError(f"an object is needed, not {_name(data)}; correct it", field_path)
         value_kind = typing.get_args(kind)[1]
-        return {key: decode(value_kind, item, f"{place}.{key}") for key, item in data.items()}
+        return {key: decode(value_kind, item, f"{field_path}.{key}") for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         if data not in [member.value for member in kind]:
-            raise CodecError(
-                f"{json_document.shown(data)} is not one of {', '.join(str(member.value) for member in kind)}; choose one", place
-            )
+            known = ", ".join(str(member.value) for member in kind)
+            raise CodecError(f"{json_document.shown(data)} is not one of {known}; choose one", field_path)
         return kind(data)
-    return _decode_plain(kind, data, place)
+    return _decode_plain(kind, data, field_path)
 
 
-def _decode_plain(kind: Any, data: Any, place: str) -> Any:
+def _decode_plain(kind: Any, data: Any, field_path: str) -> Any:
     if kind is float and type(data) is int:
         return float(data)
     if kind is types.NoneType:
         kind = type(None)
     if type(data) is not kind:
-        raise CodecError(f"{getattr(kind, '__name__', kind)} is needed, not {_name(data)}; correct it", place)
+        raise CodecError(f"{getattr(kind, '__name__', kind)} is needed, not {_name(data)}; correct it", field_path)
     return data
 
 
-def _decode_shared(cls: type, data: Any, place: str) -> Any:
+def _decode_shared(cls: type, data: Any, field_path: str) -> Any:
     if (known := _SHARED.get(cls)) is None:
-        return _decode_dataclass(cls, data, place)
+        return _decode_dataclass(cls, data, field_path)
     text = repr(data)
     value = known.get(text)
     if value is None:
-        value = known[text] = _decode_dataclass(cls, data, place)
+        value = known[text] = _decode_dataclass(cls, data, field_path)
     return value
 
 
-def _decode_dataclass(cls: type, data: Any, place: str) -> Any:
+def _decode_dataclass(cls: type, data: Any, field_path: str) -> Any:
     if not isinstance(data, dict):
-        raise CodecError(f"an object is needed, not {_name(data)}; correct it", place)
+        raise CodecError(f"an object is needed, not {_name(data)}; correct it", field_path)
     kinds, needed = _fields(cls)
     if is_standalone(cls) and "type" in data:
         _check_head(cls, data := dict(data))
     if retired := getattr(cls, "RETIRED", ()):
         data = {name: item for name, item in data.items() if name not in retired}
     if unknown := sorted(set(data) - set(kinds)):
-        raise CodecError(f"unknown key {json_document.shown(unknown[0])}; known are {', '.join(kinds)}", place, unknown[0])
+        raise CodecError(f"unknown key {json_document.shown(unknown[0])}; known are {', '.join(kinds)}", field_path, unknown[0])
     if missing := sorted(needed - set(data)):
-        raise CodecError(f"key {missing[0]!r} is missing; add it", place)
-    values = {name: decode(kinds[name], item, f"{place}.{name}") for name, item in data.items()}
+        raise CodecError(f"key {missing[0]!r} is missing; add it", field_path)
+    values = {name: decode(kinds[name], item, f"{field_path}.{name}") for name, item in data.items()}
     try:
         return cls(**values)
     except StrategistError as error:
-        error.place = place
+        error.place = field_path
         raise
 
 
@@ -271,7 +270,7 @@ def _fields(cls: type) -> tuple[dict[str, Any], set[str]]:
     return {field.name: hints[field.name] for field in fields}, needed
 
 
-def _decode_union(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
+def _decode_union(kinds: tuple[Any, ...], data: Any, field_path: str) -> Any:
     for kind in kinds:  # exact types first, so that True is not read as int, nor 1 as float
         if type(data) is kind:
             return data
@@ -282,20 +281,20 @@ def _decode_union(kinds: tuple[Any, ...], data: Any, place: str) -> Any:
         if kind is types.NoneType:
             continue
         try:
-            return decode(kind, data, place)
+            return decode(kind, data, field_path)
         except CodecError as error:
             complaints.append(error)
-    raise complaints[0] if complaints else CodecError(f"{_name(data)} is not allowed; leave it out", place)
+    raise complaints[0] if complaints else CodecError(f"{_name(data)} is not allowed; leave it out", field_path)
 
 
-def _decode_tuple(kinds: tuple[Any, ...], data: Any, place: str) -> tuple[Any, ...]:
+def _decode_tuple(kinds: tuple[Any, ...], data: Any, field_path: str) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        raise CodecError(f"a list is needed, not {_name(data)}; correct it", place)
+        raise CodecError(f"a list is needed, not {_name(data)}; correct it", field_path)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(decode(kinds[0], item, f"{place}[{i}]") for i, item in enumerate(data))
+        return tuple(decode(kinds[0], item, f"{field_path}[{i}]") for i, item in enumerate(data))
     if len(kinds) != len(data):
-        raise CodecError(f"{len(kinds)} items are needed, not {len(data)}; correct it", place)
-    return tuple(decode(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(kinds, data, strict=True)))
+        raise CodecError(f"{len(kinds)} items are needed, not {len(data)}; correct it", field_path)
+    return tuple(decode(kind, item, f"{field_path}[{i}]") for i, (kind, item) in enumerate(zip(kinds, data, strict=True)))
 
 
 def _name(data: Any) -> str:

@@ -39,6 +39,6 @@ class Diagnostic:
     entry: str = field(default="", metadata={"added": True})
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+        position = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
         text = f"{self.level} {self.code}: {self.message}"
-        return (f"{place}: " if place else "") + text + (f"; {self.do}" if self.do else "")
+        return (f"{position}: " if position else "") + text + (f"; {self.do}" if self.do else "")

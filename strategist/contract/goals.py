@@ -30,12 +30,12 @@ class Goals:
     def __post_init__(self) -> None:
         if not self.objectives:
             raise InputError("objectives", "are missing", f"name some of {', '.join(OBJECTIVES)}")
-        for place, name in enumerate(self.objectives):
+        for index, name in enumerate(self.objectives):
             if name not in OBJECTIVES:
                 raise not_among(f"--pareto {name}", name, OBJECTIVES)
-            if place and name == self.objective:
+            if index and name == self.objective:
                 raise InputError(f"--pareto {name}", "is the objective itself", "name others beside it")
-            if name in self.objectives[:place]:
+            if name in self.objectives[:index]:
                 raise InputError(f"--pareto {name}", "is named twice", "name it once")
         if not 0 <= self.headroom < 1:
             raise InputError(f"--headroom {self.headroom:g}", "must lie from 0 to below 1", "write e.g. 10%")
@@ -54,9 +54,9 @@ class Goals:
             law = f"must begin with that of the request, {objective}"
             raise InputError(f"objectives {', '.join(self.objectives)}", law, "put it first")
         if "energy" in self.objectives and cluster.device.power_watts is None:
-            wanted = "--objective energy" if self.objective == "energy" else "--pareto energy"
+            option = "--objective energy" if self.objective == "energy" else "--pareto energy"
             law = f"the power limit of a {name} is unknown"
-            raise InputError(wanted, law, "add power_watts to the device in a cluster file")
+            raise InputError(option, law, "add power_watts to the device in a cluster file")
         priced = "--pareto cost" if "cost" in self.objectives[1:] else "--most-cost" if self.most_cost is not None else ""
         if cluster.device.price_per_hour is None and priced:
             raise InputError(priced, f"the price of a {name} is unknown", "add price_per_hour to the device in a cluster file")

@@ -41,8 +41,9 @@ def model_type_of(shape: ModelShape) -> str:
     """
     traits = frozenset(_traits(shape))
     if traits not in TRAITS:
-        said = ", ".join(sorted(traits))
-        raise InputError(f"model {shape.name} with {said}", "is none of Hugging Face's architectures", "leave out --export-weights")
+        names = ", ".join(sorted(traits))
+        model = f"model {shape.name} with {names}"
+        raise InputError(model, "is none of Hugging Face's architectures", "leave out --export-weights")
     return TRAITS[traits]
 
 

@@ -69,24 +69,24 @@ def read(text: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """``repr`` of a value, shortened to LONGEST_SHOWN characters."""
+    """``repr`` of a value, shortened to MAX_SHOWN_CHARACTERS."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
-def position(text: str, place: str, root: str) -> tuple[int, int]:
-    """Line and column of the value at ``place``, such as ``Plan.model.layers``, in JSON whose outermost value is ``root``; of the
-    start of the document where there is no such value.
+def position(text: str, value_path: str, root: str) -> tuple[int, int]:
+    """Line and column of the value at ``value_path``, such as ``Plan.model.layers``, in JSON whose outermost value is ``root``; of
+    the start of the document if it has no such value.
     """
-    way = [root]
-    for depth, step, start in _values(text) if place != root else ():
-        del way[depth + (not depth) :]
-        if 0 < depth == len(way):
-            here = f"{way[-1]}[{step}]" if isinstance(step, int) else f"{way[-1]}.{step}"
-            if here == place:
+    parents = [root]
+    for depth, step, start in _values(text) if value_path != root else ():
+        del parents[depth + (not depth) :]
+        if 0 < depth == len(parents):
+            path = f"{parents[-1]}[{step}]" if isinstance(step, int) else f"{parents[-1]}.{step}"
+            if path == value_path:
                 return _line_and_column(text, start)
-            if place.startswith(here):
-                way.append(here)
+            if value_path.startswith(path):
+                parents.append(path)
     return _line_and_column(text, 0)
 
 
@@ -116,13 +116,13 @@ def _token(text: str, word: str) -> int:
 
 def _repeated_key(text: str) -> tuple[int, int]:
     """Line and column where an object repeats a key."""
-    seen: list[set[str | int]] = [set()]
+    keys_by_depth: list[set[str | int]] = [set()]
     for depth, step, start in _values(text):
-        del seen[depth + 1 :]
-        if step in seen[depth]:
+        del keys_by_depth[depth + 1 :]
+        if step in keys_by_depth[depth]:
             return _line_and_column(text, start)
-        seen[depth].add(step)
-        seen.append(set())
+        keys_by_depth[depth].add(step)
+        keys_by_depth.append(set())
     return _line_and_column(text, 0)
 
 

@@ -299,11 +299,11 @@ class TrialSettings:
     def _check_training(self) -> None:
         if self.total_steps is not None:
             return
-        asked = {"--save": self.save, "--export-weights": self.export, "--eval-data": self.evaluation_data, "--wandb": self.wandb}
-        for option, value in asked.items():
+        options = {"--save": self.save, "--export-weights": self.export, "--eval-data": self.evaluation_data, "--wandb": self.wandb}
+        for option, value in options.items():
             if value:
-                said = f"{option} {value}" if isinstance(value, str) else option
-                raise InputError(said, "is for a training", "say until which step: --steps N")
+                argument = f"{option} {value}" if isinstance(value, str) else option
+                raise InputError(argument, "is for a training", "say until which step: --steps N")
 
     @property
     def decay_steps(self) -> int:

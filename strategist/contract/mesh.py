@@ -11,8 +11,8 @@ from strategist.contract.report import MeshAxis
 def mesh_axes(layout: Layout, cluster: Cluster) -> Iterator[MeshAxis]:
     """Axes of the mesh, slowest first; then ep and etp, which are formed from the innermost ranks of other axes."""
     sizes = list(layout.mesh.items())
-    for place, (name, degree) in enumerate(sizes):
-        yield _axis(name, degree, prod(size for _, size in sizes[place + 1 :]), cluster)
+    for index, (name, degree) in enumerate(sizes):
+        yield _axis(name, degree, prod(size for _, size in sizes[index + 1 :]), cluster)
     if layout.ep > 1:
         yield _axis("ep", layout.ep, layout.etp, cluster)
     if layout.etp > 1:

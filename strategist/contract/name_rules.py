@@ -8,17 +8,17 @@ MAX_NAME_CHARACTERS = 1000
 _ID = re.compile(r"[A-Za-z0-9._-]{0,64}", re.ASCII)
 
 
-def check_name(what: str, name: str) -> None:
-    """Raises InputError for a name with a line break or an unprintable character, or with more than LONGEST_NAME characters."""
+def check_name(kind: str, name: str) -> None:
+    """Raises InputError for a name with a line break or an unprintable character, or with more than MAX_NAME_CHARACTERS characters."""
     if not name.isprintable():
         law = "holds a line break or another character that cannot be shown"
-        raise InputError(f"{what} {name[:60]!r}", law, "write the name in printable characters")
+        raise InputError(f"{kind} {name[:60]!r}", law, "write the name in printable characters")
     if len(name) > MAX_NAME_CHARACTERS:
-        raise InputError(f"{what} {name[:60]!r}...", f"has {len(name)} characters", f"write at most {MAX_NAME_CHARACTERS}")
+        raise InputError(f"{kind} {name[:60]!r}...", f"has {len(name)} characters", f"write at most {MAX_NAME_CHARACTERS}")
 
 
-def check_id(what: str, name: str) -> None:
+def check_id(kind: str, name: str) -> None:
     """Raises InputError unless an id has at most 64 letters, digits, dots, dashes and underscores."""
     if not _ID.fullmatch(name):
         law = "is not an id: it has up to 64 letters, digits, dots, dashes and underscores"
-        raise InputError(f"{what} {name[:60]!r}", law, "write the plan again with strategist plan -o")
+        raise InputError(f"{kind} {name[:60]!r}", law, "write the plan again with strategist plan -o")

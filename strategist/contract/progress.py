@@ -33,20 +33,20 @@ def under_way() -> tuple[Stage, ...]:
 @contextmanager
 def stage(what: str, total: int) -> Iterator[Stage]:
     """Context manager: registers work of ``total`` parts; the caller increments ``done``."""
-    own = Stage(what=what, total=total)
-    _STAGES.append(own)
+    work = Stage(what=what, total=total)
+    _STAGES.append(work)
     try:
-        yield own
+        yield work
     finally:
-        _STAGES.remove(own)
+        _STAGES.remove(work)
 
 
 def counted(items: Sequence[T], what: str) -> Iterator[T]:
     """The items one by one; each counts as done when the next one is requested."""
-    with stage(what, len(items)) as own:
+    with stage(what, len(items)) as work:
         for item in items:
             yield item
-            own.done += 1
+            work.done += 1
 
 
 def share_done(stages: Sequence[Stage]) -> float:

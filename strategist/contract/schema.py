@@ -32,17 +32,17 @@ def document_schema(kind: Any, name: str) -> Schema:
     about = {"$schema": DIALECT, "$id": f"urn:strategist:schema:{name}:{VERSION}"}
     if dataclasses.is_dataclass(kind):
         cls = typing.cast(type, kind)
-        own = _of_dataclass(cls, found)
+        schema = _of_dataclass(cls, found)
         about |= {"title": cls.__name__, "description": _description(cls)}
-        own = own if is_standalone(cls) else _with_head(cls, own)
+        schema = schema if is_standalone(cls) else _with_head(cls, schema)
     else:
-        own = {"title": name, **type_schema(kind, found)}
-    return {**about, **own, **({"$defs": dict(sorted(found.items()))} if found else {})}
+        schema = {"title": name, **type_schema(kind, found)}
+    return {**about, **schema, **({"$defs": dict(sorted(found.items()))} if found else {})}
 
 
-def _with_head(cls: type, own: Schema) -> Schema:
+def _with_head(cls: type, schema: Schema) -> Schema:
     head = {"version": {"const": VERSION}, "type": {"const": cls.__name__}}
-    return own | {"properties": head | own["properties"], "required": [*head, *own["required"]]}
+    return schema | {"properties": head | schema["properties"], "required": [*head, *schema["required"]]}
 
 
 def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
@@ -51,13 +51,13 @@ def type_schema(kind: Any, found: dict[str, Schema]) -> Schema:
     if dataclasses.is_dataclass(kind):
         return _reference(typing.cast(type, kind), found)
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [type_schema(one, found) for one in inside]}
+        return {"anyOf": [type_schema(argument, found) for argument in inside]}
     if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:
         return {"type": "array", "items": type_schema(inside[0], found)}
     if origin is tuple:
         return {
             "type": "array",
-            "prefixItems": [type_schema(one, found) for one in inside],
+            "prefixItems": [type_schema(argument, found) for argument in inside],
             "minItems": len(inside),
             "maxItems": len(inside),  # no "items": false, because some clients of tools do not support it
         }
@@ -78,13 +78,13 @@ def _reference(cls: type, found: dict[str, Schema]) -> Schema:
 def _of_dataclass(cls: type, found: dict[str, Schema]) -> Schema:
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(cls)
-    own: Schema = {
+    schema: Schema = {
         "type": "object",
         "properties": {field.name: type_schema(hints[field.name], found) for field in fields},
         "required": [field.name for field in fields if not field.metadata.get("added")],
         "additionalProperties": False,
     }
-    return _with_head(cls, own) if is_standalone(cls) else own
+    return _with_head(cls, schema) if is_standalone(cls) else schema
 
 
 def _description(cls: type) -> str:
