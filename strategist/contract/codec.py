@@ -1,4 +1,4 @@
-"""Contract values as versioned JSON and back. Unknown keys, missing keys and wrong types raise an error with their path in the document."""
+"""Contract values as versioned JSON and back. Unknown keys, missing keys and wrong types are errors with a position."""
 
 import dataclasses
 import json

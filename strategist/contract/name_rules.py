@@ -9,7 +9,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{0,64}", re.ASCII)
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raises InputError for a name with a line break or an unprintable character, or with more than MAX_NAME_CHARACTERS characters."""
+    """Raises InputError for a name with a line break or an unprintable character, or with too many characters."""
     if not name.isprintable():
         law = "holds a line break or another character that cannot be shown"
         raise InputError(f"{kind} {name[:60]!r}", law, "write the name in printable characters")
