@@ -26,8 +26,8 @@ class Audit:
             FileError: the log cannot be written.
         """
         self._number += 1
-        said = json.dumps(arguments, ensure_ascii=True, sort_keys=True)
-        self._write({"call": self._number, "tool": tool, "arguments": said[:MAX_CHARACTERS]})
+        encoded = json.dumps(arguments, ensure_ascii=True, sort_keys=True)
+        self._write({"call": self._number, "tool": tool, "arguments": encoded[:MAX_CHARACTERS]})
         return self._number
 
     def ends(self, number: int, code: str) -> None:

@@ -117,8 +117,8 @@ def advise(session: AgentSession, arguments: AdviseArguments) -> PagedAnswer[Adv
     outcome = Outcome(known.pop("outcome", "ok"))
     measured = Measurement(plan_id=plan.id, kind=Kind.REAL, outcome=outcome, peak_memory_bytes=(int(size),), **known)
     deciding = shared_arguments.decks(session, arguments)
-    asked_for = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
-    request = session.request(arguments.plan) or asked_for
+    default_request = Request(model=plan.model.name, gpus=plan.cluster.name, workload=plan.workload)
+    request = session.request(arguments.plan) or default_request
     proposals = [_shown(session, plan, request, item, deciding) for item in api.advise(plan, measured, **deciding)]
     ordered = sorted(proposals, key=lambda item: -(item.speedup or 0.0))
     return PagedAnswer(head=AdviceAnswer(plan=shown(plan), assumed=assumed), items=tuple(ordered))
@@ -143,12 +143,12 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
     else:
         result = api.import_trials(session.workspace.inside(arguments.file), study)
     head = replace(result, study=session.workspace.show(study))
-    heard = api.evidence(studies=[study]).evidence
+    evidence = api.evidence(studies=[study]).evidence
     items = tuple(
         CardEvidence(
             card=item.card, policy=item.policy, applied=item.applied, confirmed=item.confirmed, contradicted=item.contradicted
         )
-        for item in heard
+        for item in evidence
         if item.has_pairs
     )
     return PagedAnswer(head=head, items=items)
@@ -157,19 +157,19 @@ def record_evidence(session: AgentSession, arguments: RecordArguments) -> PagedA
 def _shown(session: AgentSession, plan: Plan, request: Request, proposal: api.Proposal, deciding: dict[str, Any]) -> ShownProposal:
     """A proposal with the predicted effect of its changes, if they are legal together."""
     bare = {name.rpartition(".")[2]: value for name, value in proposal.changes.items()}
-    made, speedup = "", None
+    plan_id, speedup = "", None
     try:
         other = api.price(request, with_settings(plan.candidate, bare), **deciding)
     except InputError as error:
         predicted = str(error)
     else:
-        made, found = session.keep(other, request), other.estimate
-        predicted = f"step {show_seconds(found.step_seconds)}, peak {show_bytes(found.peak_memory_bytes)}"
-        predicted += "" if found.fits else f" of {show_bytes(found.capacity_bytes)}: too large"
-        speedup = rounded(plan.estimate.step_seconds / found.step_seconds) if found.fits else None
+        plan_id, estimate = session.keep(other, request), other.estimate
+        predicted = f"step {show_seconds(estimate.step_seconds)}, peak {show_bytes(estimate.peak_memory_bytes)}"
+        predicted += "" if estimate.fits else f" of {show_bytes(estimate.capacity_bytes)}: too large"
+        speedup = rounded(plan.estimate.step_seconds / estimate.step_seconds) if estimate.fits else None
     return ShownProposal(
         card=proposal.card, policy=proposal.policy, changes=proposal.changes, because=proposal.because, predicted=predicted,
-        speedup=speedup, plan=made,
+        speedup=speedup, plan=plan_id,
     )  # fmt: skip
 
 

@@ -120,13 +120,16 @@ class ReportArguments(shared_arguments.Deciding, shared_arguments.Language, shar
 def check_config(session: AgentSession, arguments: CheckArguments) -> PagedAnswer[CheckAnswer, Finding | ShownChange]:
     """Checks another framework's config file in the workspace: whether it fits, its speed, its problems, and a better plan."""
     path, name = session.workspace.inside(arguments.file), arguments.format
-    said = shared_arguments.given(session, arguments, arguments.model)
-    if said.model is None and (named := api.named_model(path, format=name)) is not None:
-        shared_arguments.model_name(session.workspace, named)  # the model that the file names must not lie outside either
-    review = api.check_config(path, said, format=name, **shared_arguments.deciding(session, arguments))
-    for made in filter(None, (review.plan, review.best)):
+    values = shared_arguments.given(session, arguments, arguments.model)
+    if values.model is None and (model_name := api.named_model(path, format=name)) is not None:
+        shared_arguments.model_name(session.workspace, model_name)  # the model that the file names must not lie outside either
+    review = api.check_config(path, values, format=name, **shared_arguments.deciding(session, arguments))
+    for described in filter(None, (review.plan, review.best)):
         session.keep(
-            made, Request(model=said.model or made.model.name, gpus=said.gpus or made.cluster.name, workload=made.workload)
+            described,
+            Request(
+                model=values.model or described.model.name, gpus=values.gpus or described.cluster.name, workload=described.workload
+            ),
         )
     head = CheckAnswer(
         format=review.format, fits=review.fits, verdict=review.fit.value, uncertainties=review.uncertainties,
@@ -169,9 +172,9 @@ def save_plan(session: AgentSession, arguments: PlanFileArguments) -> PagedAnswe
 @tool({"file": "out/plan.json"})
 def load_plan(session: AgentSession, arguments: LoadArguments) -> PagedAnswer[LoadedAnswer, Never]:
     """Reads a plan's file of the workspace and gives it an id, which all tools take."""
-    made = session.plan(arguments.file)
-    session.keep(made, None)
-    return PagedAnswer(head=LoadedAnswer(plan=shown(made), model=made.model.name, gpus=made.cluster.name))
+    plan = session.plan(arguments.file)
+    session.keep(plan, None)
+    return PagedAnswer(head=LoadedAnswer(plan=shown(plan), model=plan.model.name, gpus=plan.cluster.name))
 
 
 @tool({"plan": "58698c070e9c", "file": "out/report.html"}, long=True, changes=True)

@@ -108,9 +108,9 @@ class Budget:
 
     def record_spending(self, job: str, trials: int, seconds: float) -> None:
         """Logs what a job used, at most what it reserved."""
-        given = self._spent[job]
-        taken = min(seconds, given.seconds)
-        self._write(Spending(job=job, trials=min(trials, given.trials), seconds=taken, ended=True, time=time.time()))
+        reserved = self._spent[job]
+        used = min(seconds, reserved.seconds)
+        self._write(Spending(job=job, trials=min(trials, reserved.trials), seconds=used, ended=True, time=time.time()))
 
     def _write(self, line: Spending) -> None:
         try:

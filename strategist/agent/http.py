@@ -48,13 +48,13 @@ class Address:
         """
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            made = socket.socket(family, socket.SOCK_STREAM)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((self.host, self.port))
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
         except OSError as error:
             law = f"that address cannot be used: {error.strerror}"
             raise InputError(f"--http {self.host}:{self.port}", law, "name another") from None
-        return made
+        return listener
 
 
 class Guard:

@@ -100,7 +100,7 @@ class Jobs:
     """The jobs of a workspace: those of this server, and records of all."""
 
     def __init__(self, workspace: Workspace, group: TaskGroup) -> None:
-        self._folder = workspace.own(JOBS_FOLDER)
+        self._folder = workspace.server_folder(JOBS_FOLDER)
         self._group = group
         self.running: dict[str, Job] = {}
 
@@ -136,7 +136,7 @@ class Jobs:
         same time. It is released if the job is not created.
         """
         number = max([after, *map(_number, self._folder.glob("job-*.json"))]) + 1
-        while not _made(path := self._folder / f"job-{number}.json"):
+        while not _created(path := self._folder / f"job-{number}.json"):
             number += 1
         try:
             yield path.stem
@@ -230,7 +230,7 @@ def last_lines(log: Path, most: int = 10) -> tuple[str, ...]:
     return tuple(text.splitlines()[-most:])
 
 
-def _made(path: Path) -> bool:
+def _created(path: Path) -> bool:
     """Creates an empty file; False if it exists already."""
     try:
         path.touch(exist_ok=False)

@@ -55,25 +55,25 @@ def confine(readable: Iterable[str], writable: Iterable[str]) -> bool:
         return False
     rights = sum(right for right in _each(ALL_RIGHTS) if REQUIRED_VERSION.get(right, 1) <= known)
     rules = _Rules(files=rights, network=CONNECT if known >= 4 else 0)
-    made = _checked(_call(CREATE_RULESET, ctypes.byref(rules), 16 if known >= 4 else 8, 0))
+    ruleset = _checked(_call(CREATE_RULESET, ctypes.byref(rules), 16 if known >= 4 else 8, 0))
     try:
-        for place in readable:
-            _allow(made, place, READ_FILE | READ_FOLDER)
-        for place in writable:
-            _allow(made, place, rights)
+        for path in readable:
+            _allow(ruleset, path, READ_FILE | READ_FOLDER)
+        for path in writable:
+            _allow(ruleset, path, rights)
         _checked(_libc().prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-        _checked(_call(RESTRICT_SELF, made, 0))
+        _checked(_call(RESTRICT_SELF, ruleset, 0))
     finally:
-        os.close(made)
+        os.close(ruleset)
     return True
 
 
-def _allow(rules: int, place: str, rights: int) -> None:
+def _allow(rules: int, path: str, rights: int) -> None:
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        descriptor = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            mine = rights if os.path.isdir(place) else rights & (READ_FILE | WRITE_FILE | TRUNCATE)
-            beneath = _Beneath(allowed=mine, descriptor=descriptor)
+            allowed = rights if os.path.isdir(path) else rights & (READ_FILE | WRITE_FILE | TRUNCATE)
+            beneath = _Beneath(allowed=allowed, descriptor=descriptor)
             _checked(_call(ADD_RULE, rules, PATH_BENEATH, ctypes.byref(beneath), 0))
         finally:
             os.close(descriptor)

@@ -41,20 +41,20 @@ async def open_session(
     Raises:
         InputError, FileError: a folder is none, or the grant says nothing.
     """
-    place = Workspace.at(workspace)
-    budget = None if grant is None else _budget(place, grant, study)
-    workers = Workers(place, long_calls or max(LONG_CALLS, api.cores()))
-    log = Audit(Path(audit) if audit else place.own() / LOG)
+    opened = Workspace.at(workspace)
+    budget = None if grant is None else _budget(opened, grant, study)
+    workers = Workers(opened, long_calls or max(LONG_CALLS, api.cores()))
+    log = Audit(Path(audit) if audit else opened.server_folder() / LOG)
     async with anyio.create_task_group() as group:
         yield Dispatcher(
-            workspace=place, workers=workers, jobs=Jobs(place, group), budget=budget, audit=log,
+            workspace=opened, workers=workers, jobs=Jobs(opened, group), budget=budget, audit=log,
             tools=(*catalog.TOOLS, *server_tools.TOOLS), call_seconds=call_minutes * 60,
         )  # fmt: skip
         group.cancel_scope.cancel()
 
 
-def _budget(place: Workspace, grant: str, study: str | None) -> Budget:
-    folder = (Path(study) if study else place.root / STUDIES).resolve()
-    if not folder.is_relative_to(place.root):
+def _budget(workspace: Workspace, grant: str, study: str | None) -> Budget:
+    folder = (Path(study) if study else workspace.root / STUDIES).resolve()
+    if not folder.is_relative_to(workspace.root):
         raise InputError(f"--study {study}", "lies outside the workspace", "name a folder inside it")
     return Budget(Grant.parsed(grant, folder))

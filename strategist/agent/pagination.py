@@ -64,12 +64,12 @@ def dumps(data: Any) -> str:
 class Pages:
     """Answers of one session, by page. A handle names an answer and the first item of its next page.
 
-    kept: returns an answer that is not of this session by its name (answers of jobs outlive sessions), or None.
+    stored_answer: returns an answer that is not of this session by its name (answers of jobs outlive sessions), or None.
     """
 
-    def __init__(self, kept: Callable[[str], Answer | None] = lambda name: None) -> None:
+    def __init__(self, stored_answer: Callable[[str], Answer | None] = lambda name: None) -> None:
         self._answers: OrderedDict[str, Answer] = OrderedDict()
-        self._kept = kept
+        self._stored_answer = stored_answer
 
     def first(self, answer: Answer) -> dict[str, Any]:
         """The head with as many items as fit."""
@@ -88,7 +88,7 @@ class Pages:
             RefusedError: the handle is unknown.
         """
         key, _, start = handle.rpartition("-")
-        if key not in self._answers and start == "0" and (answer := self._kept(key)) is not None:
+        if key not in self._answers and start == "0" and (answer := self._stored_answer(key)) is not None:
             return self.first(answer)
         if key not in self._answers or not start.isdigit() or not 0 < int(start) < len(self._answers[key][1]):
             raise RefusedError("unknown_handle", f"handle {handle} names no page of this session", "make the first call again")

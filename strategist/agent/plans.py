@@ -206,9 +206,9 @@ def plan(
     answer = api.plan(request, **shared_arguments.deciding(session, arguments), top=arguments.top)
     if arguments.prove:
         answer = api.prove(answer)
-    for made in (*answer.plans, *(other.plan for other in answer.alternatives)):
-        gpus = request.gpus if made.cluster == answer.cluster else made.cluster.name
-        session.keep(made, replace(request, gpus=gpus, workload=made.workload))
+    for plan in (*answer.plans, *(other.plan for other in answer.alternatives)):
+        gpus = request.gpus if plan.cluster == answer.cluster else plan.cluster.name
+        session.keep(plan, replace(request, gpus=gpus, workload=plan.workload))
     head = PlanAnswer(
         verdict=answer.verdict, candidates=answer.candidates, feasible=answer.feasible, too_large=answer.too_large,
         host_too_small=answer.host_too_small, best=shown(answer.plans[0]) if answer.plans else None,
@@ -296,8 +296,8 @@ def _planned(answer: Answer) -> Iterator[Any]:
 
 def _alternative(other: Alternative) -> ShownAlternative:
     found = other.plan.estimate
-    said = [flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag for flag in other.flags]
-    pairs = (f"{name}: {value}" for name, value in zip(said[::2], said[1::2], strict=False))
+    words = [flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag for flag in other.flags]
+    pairs = (f"{name}: {value}" for name, value in zip(words[::2], words[1::2], strict=False))
     return ShownAlternative(
         title=other.title, arguments="; ".join(pairs), note=other.note, changes_convergence=other.changes_convergence,
         plan=other.plan.id,
@@ -327,8 +327,8 @@ def _explained(found: Explanation, setting: str) -> Iterator[Any]:
 
 
 def _decision(item: Decision) -> ShownDecision:
-    said = tuple(f"{reason.card} {reason.policy} ({reason.effect}): {reason.text}" for reason in item.reasons)
+    cards = tuple(f"{reason.card} {reason.policy} ({reason.effect}): {reason.text}" for reason in item.reasons)
     return ShownDecision(
-        setting=item.setting, value=item.value, cards=said, changes_convergence=item.changes_convergence,
+        setting=item.setting, value=item.value, cards=cards, changes_convergence=item.changes_convergence,
         otherwise={str(other.value): f"{other.obstacle.value}: {other.text}" for other in item.why_not},
     )  # fmt: skip

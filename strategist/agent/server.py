@@ -40,7 +40,7 @@ class AgentServer(MCPServer[Any]):
         self._dispatcher = dispatcher
         for item in resources.RESOURCES:
             registered = self.resource(item.address, name=item.name, description=item.description, mime_type=item.kind)
-            registered(self._one_of(item.name) if "{" in item.address else self._all_of(item.name))
+            registered(self._reader_by_name(item.name) if "{" in item.address else self._reader_of_all(item.name))
         for function in PROMPTS:
             self.prompt()(function)
 
@@ -87,13 +87,13 @@ class AgentServer(MCPServer[Any]):
             known = ", ".join(function.__name__ for function in PROMPTS)
             raise _error(Problem(code="invalid_arguments", message=str(error), next=f"prompts are {known}")) from None
 
-    def _all_of(self, resource: str) -> Any:
+    def _reader_of_all(self, resource: str) -> Any:
         async def read() -> str:
             return await self._dispatcher.read(resource, "")
 
         return read
 
-    def _one_of(self, resource: str) -> Any:
+    def _reader_by_name(self, resource: str) -> Any:
         async def read(name: str) -> str:
             return await self._dispatcher.read(resource, name)
 

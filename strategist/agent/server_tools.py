@@ -179,7 +179,7 @@ def _refuse_second(dispatcher: Dispatcher) -> None:
 
 async def _run(dispatcher: Dispatcher, prepared: Prepared, minutes: float, job: Job) -> None:
     """Runs the process of a job to its end, and gives back what it did not take of the grant, however that comes about."""
-    began, taken = time.monotonic(), 0
+    began, trials = time.monotonic(), 0
     try:
         process = await _open(prepared, minutes, job)
         try:
@@ -191,9 +191,9 @@ async def _run(dispatcher: Dispatcher, prepared: Prepared, minutes: float, job: 
             with anyio.CancelScope(shield=True):
                 await _end(process)
                 job.exit_code = process.returncode
-                taken = await _taken(dispatcher, job, prepared.attempts)
+                trials = await _trials_run(dispatcher, job, prepared.attempts)
     finally:
-        dispatcher.budget.record_spending(job.name, taken, time.monotonic() - began)
+        dispatcher.budget.record_spending(job.name, trials, time.monotonic() - began)
 
 
 async def _open(prepared: Prepared, minutes: float, job: Job) -> Process:
@@ -223,7 +223,7 @@ async def _end(process: Process) -> None:
         await process.wait()
 
 
-async def _taken(dispatcher: Dispatcher, job: Job, before: int) -> int:
+async def _trials_run(dispatcher: Dispatcher, job: Job, before: int) -> int:
     """Number of trials that a job has run; more than its grant if its folder is unreadable, so that none is refunded."""
     try:
         head, _ = await dispatcher.work("list_trials", {"kind": job.tool, "folder": job.folder})

@@ -42,7 +42,7 @@ class AgentSession:
 
     def keep(self, plan: Plan, request: Request | None) -> str:
         """Stores a plan under its id for later calls and sessions in the workspace; the oldest plans are deleted."""
-        folder = self.workspace.own(PLANS_FOLDER)
+        folder = self.workspace.server_folder(PLANS_FOLDER)
         path = folder / f"{plan.id}.json"
         draft = folder / f"{plan.id}.{os.getpid()}"  # workers may keep equal plans at once
         codec.save(KeptPlan(plan=plan, request=request), draft)
@@ -58,24 +58,24 @@ class AgentSession:
         """
         if reference.endswith(".json"):
             return codec.load(Plan, self.workspace.inside(reference)).identified()
-        if (kept := self._kept(reference)) is None:
+        if (stored := self._stored(reference)) is None:
             raise RefusedError("unknown_plan", f"plan {reference} was not made here", "call plan, or name a plan's .json file")
-        return kept.plan
+        return stored.plan
 
     def request(self, reference: str) -> Request | None:
         """The request of a stored plan; None for a plan from a file."""
-        kept = self._kept(reference)
-        return None if kept is None else kept.request
+        stored = self._stored(reference)
+        return None if stored is None else stored.request
 
-    def _kept(self, reference: str) -> KeptPlan | None:
+    def _stored(self, reference: str) -> KeptPlan | None:
         """The stored plan; None if there is none, or if its id does not match its file name."""
         if _ID.fullmatch(reference) is None:
             return None
         try:
-            kept = codec.load(KeptPlan, self.workspace.own(PLANS_FOLDER) / f"{reference}.json")
+            stored = codec.load(KeptPlan, self.workspace.server_folder(PLANS_FOLDER) / f"{reference}.json")
         except StrategistError:
             return None
-        return kept if kept.plan.identified().id == reference else None
+        return stored if stored.plan.identified().id == reference else None
 
     def folders(self, names: list[str]) -> list[Path]:
         """Folders of cards in the workspace.
@@ -92,9 +92,9 @@ class AgentSession:
 
 def _tidy(folder: Path) -> None:
     """Deletes the oldest plans beyond the limit; several workers may do that at once."""
-    kept = []
+    plans = []
     for path in folder.glob("*.json"):
         with suppress(FileNotFoundError):
-            kept.append((path.stat().st_mtime_ns, path))
-    for _, oldest in sorted(kept)[:-MAX_PLANS]:
+            plans.append((path.stat().st_mtime_ns, path))
+    for _, oldest in sorted(plans)[:-MAX_PLANS]:
         oldest.unlink(missing_ok=True)

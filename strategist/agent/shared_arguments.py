@@ -68,9 +68,9 @@ def _settings() -> str:
     words = [
         f"{name}={'|'.join(map(show_value, values))}" for name, values in SETTING_CHOICES.items() if name not in flags
     ]  # fmt: skip
-    listed = (("Whole numbers", counts), ("True or false", flags), ("One of", words))
-    said = " ".join(f"{kind}: {', '.join(names)}." for kind, names in listed)
-    return f"{said} What they mean: resource strategist://vocabulary."
+    lists = (("Whole numbers", counts), ("True or false", flags), ("One of", words))
+    choices = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lists)
+    return f"{choices} What they mean: resource strategist://vocabulary."
 
 
 class SituationArguments(WorkloadArguments):
@@ -131,8 +131,8 @@ def given(session: AgentSession, arguments: SituationArguments, model: str) -> a
 
 def deciding(session: AgentSession, arguments: Deciding) -> dict[str, Any]:
     """Cards and calibration, as keyword arguments of the API."""
-    place = arguments.calibration
-    return {**decks(session, arguments), "calibration": session.workspace.inside(place) if place else None}
+    path = arguments.calibration
+    return {**decks(session, arguments), "calibration": session.workspace.inside(path) if path else None}
 
 
 def decks(session: AgentSession, arguments: Cards) -> dict[str, Any]:
@@ -146,14 +146,14 @@ def model_name(workspace: Workspace, name: str) -> str:
     Raises:
         RefusedError: the path is outside the workspace.
     """
-    there = workspace.root / name
-    a_path = (
+    path = workspace.root / name
+    names_a_path = (
         name.startswith(("/", "~", "."))
         or ".." in name
         or name.lower().endswith(DOCUMENT_SUFFIXES)
-        or ("/" in name and there.exists())
+        or ("/" in name and path.exists())
     )
-    return str(workspace.inside(name)) if a_path else name
+    return str(workspace.inside(name)) if names_a_path else name
 
 
 def cluster_name(workspace: Workspace, name: str) -> str:

@@ -80,9 +80,9 @@ class Tool:
         try:
             return self.arguments.model_validate(arguments)
         except ValidationError as error:
-            wrong = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, wrong["loc"])) or "the arguments"
-        raise RefusedError("invalid_arguments", f"{place}: {wrong['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
+            first = error.errors(include_url=False, include_input=False)[0]
+        position = ".".join(map(str, first["loc"])) or "the arguments"
+        raise RefusedError("invalid_arguments", f"{position}: {first['msg'][:300]}", f"write e.g. {dumps(self.examples[-1])}")
 
     def answer(self, session: Any, arguments: dict[str, Any]) -> Answer:
         """The function's answer as JSON data, in the requested language."""

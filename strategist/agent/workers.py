@@ -49,11 +49,12 @@ class Template:
     def start(self) -> socket.socket:
         """Starts the process if necessary; returns the socket over which connections are sent."""
         if self._requests is None:
-            self._requests, theirs = socket.socketpair()
+            self._requests, child_end = socket.socketpair()
             environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # a model's name is no reason to open a connection
-            with theirs:
+            with child_end:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "strategist.agent.worker", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
+                    [sys.executable, "-P", "-m", "strategist.agent.worker", str(child_end.fileno())],
+                    pass_fds=(child_end.fileno(),),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, env=environment,
                 )  # fmt: skip
         return self._requests
@@ -64,15 +65,15 @@ class Template:
         Raises:
             RefusedError: no process can be started.
         """
-        ours, theirs = socket.socketpair()
-        with theirs, self._lock:
+        parent_end, child_end = socket.socketpair()
+        with child_end, self._lock:
             for _ in range(2):
                 try:
-                    socket.send_fds(self.start(), [b"."], [theirs.fileno()])
-                    return ours
+                    socket.send_fds(self.start(), [b"."], [child_end.fileno()])
+                    return parent_end
                 except OSError:
                     self._end()
-        ours.close()
+        parent_end.close()
         raise RefusedError("failed", "no process can be started for the call", "look at the server's machine")
 
     def _end(self) -> None:
@@ -95,7 +96,7 @@ class Workers:
         self._workspace = workspace
         self._limits = {True: anyio.CapacityLimiter(long_calls), False: anyio.CapacityLimiter(MAX_SHORT_CALLS)}
         self._numbers = count()
-        _tidy(workspace.own(TEMPORARY))
+        _tidy(workspace.server_folder(TEMPORARY))
         template().start()
 
     async def run(
@@ -108,7 +109,7 @@ class Workers:
             RefusedError: the function refuses, or its process has died.
         """
         async with self._limits[long]:
-            temporary = self._workspace.own(TEMPORARY, f"{os.getpid()}-{next(self._numbers)}")
+            temporary = self._workspace.server_folder(TEMPORARY, f"{os.getpid()}-{next(self._numbers)}")
             request = {
                 "function": function, "arguments": arguments, "long": long, "workspace": str(self._workspace.root),
                 "temporary": str(temporary), **session,

@@ -58,14 +58,14 @@ class Workspace:
             RefusedError: it is outside.
         """
         path = self.root if "\0" in text else (self.root / text).resolve()
-        own = path.is_relative_to(self.root / SERVER_FOLDER)
-        if "\0" in text or text.startswith("~") or own or not path.is_relative_to(self.root):
+        server_file = path.is_relative_to(self.root / SERVER_FOLDER)
+        if "\0" in text or text.startswith("~") or server_file or not path.is_relative_to(self.root):
             raise RefusedError(
                 "outside_workspace", f"{text} lies outside the workspace", "name a path inside, relative to its root"
             )
         return path
 
-    def own(self, *names: str) -> Path:
+    def server_folder(self, *names: str) -> Path:
         """The server's own folder, or one in it; created if missing."""
         folder = self.root.joinpath(SERVER_FOLDER, *names)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,15 +116,15 @@ _BUSY = threading.local()
 @contextmanager
 def _unchecked() -> Iterator[None]:
     """Disables the check for what it opens itself in this thread."""
-    _BUSY.now = True
+    _BUSY.active = True
     try:
         yield
     finally:
-        _BUSY.now = False
+        _BUSY.active = False
 
 
 def _check(root: str, event: str, arguments: tuple[Any, ...]) -> None:
-    if getattr(_BUSY, "now", False):
+    if getattr(_BUSY, "active", False):
         return
     if event == "open":
         path, mode, flags = arguments
@@ -149,8 +149,8 @@ def _check_path(root: str, path: Any, *, written: bool) -> None:
         return
     with _unchecked():  # resolving a link must not trigger this check again
         real = os.path.realpath(text)
-        places = (root, os.devnull) if written else (root, *_readable())
-    if not any(real == place or real.startswith(f"{place}{os.sep}") for place in places):
+        allowed = (root, os.devnull) if written else (root, *_readable())
+    if not any(real == root_path or real.startswith(f"{root_path}{os.sep}") for root_path in allowed):
         raise PermissionError(errno.EACCES, "lies outside the workspace", text)
 
 
@@ -164,4 +164,4 @@ def _data() -> tuple[str, ...]:
 def _readable() -> tuple[str, ...]:
     """Paths of strategist itself: its data, Python with its packages, the Hub's cache, and the profile of this machine."""
     python = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *filter(None, sys.path))
-    return tuple(os.path.realpath(place) for place in (*map(str, api.readable_places()), *python, *_SYSTEM))
+    return tuple(os.path.realpath(path) for path in (*map(str, api.readable_places()), *python, *_SYSTEM))

@@ -48,7 +48,7 @@ def confined(workspace: Path, check: Callable[[], None]) -> None:
 
     def run() -> None:
         place = Workspace.at(workspace)
-        confine(place, place.own("temporary"))
+        confine(place, place.server_folder("temporary"))
         check()
 
     process = multiprocessing.get_context("fork").Process(target=run)
