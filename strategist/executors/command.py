@@ -155,7 +155,7 @@ class CommandExecutor:
         return {
             "plan": str(folder / "plan.json"),
             "folder": str(folder),
-            "here": self.program.here,
+            "here": self.program.folder,
             "python": sys.executable,
             "model": plan.model.name,
             "steps": str(warmup + settings.steps),

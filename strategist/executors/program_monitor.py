@@ -89,7 +89,7 @@ class FollowedLog(Log):
             draft.replace(self.folder / f"{NAME}.phase")
             if step is not None:
                 with (self.folder / PROGRESS_FILE).open("a", encoding="ascii") as file:
-                    line = {"step": step.number, "phase": phase, "seconds": self.reading.seconds(step.said)}
+                    line = {"step": step.number, "phase": phase, "seconds": self.reading.seconds(step.figures)}
                     file.write(json.dumps(line) + "\n")
         except OSError:
             return
@@ -137,9 +137,9 @@ def _finished(log: FollowedLog) -> RankRecord:
             problem = f"{log.reading.json} holds no JSON that can be read"
     if problem:
         return RankRecord(rank=0, outcome=Outcome.BAD_MEASUREMENT, phase=log.phase, message=problem)
-    bad = next((step for step in reader.steps.values() if not is_finite(step.said.get(LOSS, 0.0))), None)
+    bad = next((step for step in reader.steps.values() if not is_finite(step.figures.get(LOSS, 0.0))), None)
     if bad is not None:
-        message = f"the loss of step {bad.number} is {bad.said[LOSS]}"
+        message = f"the loss of step {bad.number} is {bad.figures[LOSS]}"
         return RankRecord(rank=0, outcome=Outcome.NAN, phase=log.phase, message=message)
     seconds, by_arrival = reader.seconds()
     return RankRecord(

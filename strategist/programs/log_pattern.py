@@ -33,10 +33,10 @@ FIGURES: dict[str, tuple[str, float]] = {
 Memory is that of the device with the highest use: allocated, or reserved by the caching allocator.
 """
 
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\.\.\.")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\.\.\.")
 _NUMBER = r"(?>[-+]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|inf)\b)"
 
-Said = dict[str, float]
+Figures = dict[str, float]
 """Figures of one line, in base units."""
 
 
@@ -52,10 +52,10 @@ class Pattern:
     compiled: re.Pattern[str]
     figures: tuple[str, ...]
 
-    def read(self, line: str) -> Said | None:
+    def read(self, line: str) -> Figures | None:
         """The figures of a line; None if the line does not match."""
         match = self.compiled.search(line[:LINE_CHARACTERS])
-        return None if match is None else plain({name: number(match[name]) for name in self.figures})
+        return None if match is None else in_base_units({name: number(match[name]) for name in self.figures})
 
 
 def number(text: str) -> float:
@@ -63,9 +63,9 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def plain(said: Said) -> Said:
+def in_base_units(figures: Figures) -> Figures:
     """The figures in base units."""
-    return {FIGURES[name][0]: value * FIGURES[name][1] for name, value in said.items()}
+    return {FIGURES[name][0]: value * FIGURES[name][1] for name, value in figures.items()}
 
 
 def check_figure(name: str) -> None:
@@ -109,7 +109,7 @@ def pattern(text: str) -> Pattern:
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     """Words, figures and gaps of a pattern in order, and whether each is a figure."""
     end, words = 0, ""
-    for match in _PLACE.finditer(text):
+    for match in _PLACEHOLDER.finditer(text):
         words += text[end : match.start()]
         end = match.end()
         if match[0] in ("{{", "}}"):

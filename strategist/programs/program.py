@@ -97,7 +97,7 @@ class OutOfMemory:
 class Program:
     """An external trainer, as its file describes it.
 
-    here: folder of the file.
+    folder: folder of the file.
     passes: environment variables that the program inherits besides the usual ones.
     backend: the settings that it supports, for planning and running; ``sets`` lists them as text.
     digest: of the file's content.
@@ -106,7 +106,7 @@ class Program:
     name: str
     title: str
     source: str
-    here: str
+    folder: str
     command: tuple[Entry, ...]
     environment: Mapping[str, Template]
     passes: tuple[str, ...]

@@ -28,7 +28,7 @@ REQUIRED_SETTINGS = ("workload.seq_len", "workload.global_batch")
 NO_SYNC = "knobs.no_sync"
 _NO_SYNC_WITHOUT_PIPELINE = Refusal(
     when=condition(f"layout.pp == 1 and {NO_SYNC}"),
-    because="nothing tells the program, and by itself only a pipeline waits",
+    because="the command does not pass no_sync to the program, and without it only pipelines reduce once a step",
     do="choose no_sync false",
 )
 
@@ -39,12 +39,12 @@ def free_settings(document: yaml_file.Document) -> frozenset[str]:
     return frozenset(f"{part}.{key}" for part, section in found for key, value in section.items() if value == ANY_BACKEND)
 
 
-def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choice]", free: frozenset[str]) -> Backend:
+def backend_of(declared: Backend, passed_on: frozenset[str], choices: "Sequence[Choice]", free: frozenset[str]) -> Backend:
     """The back end of a program.
 
     Args:
         declared: limits and refusals that its file declares.
-        told: settings that its command passes on to it.
+        passed_on: settings that its command passes on to it.
         choices: settings with arguments by value.
         free: settings that may have any value.
     """
@@ -54,7 +54,7 @@ def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choic
         known[choice.setting] = tuple(value for value in values if value in known.get(choice.setting, values))
     limits: Allowed = dict(known)
     for setting in _settings():
-        if setting not in known and setting not in told | free | IN_ENVIRONMENT:
+        if setting not in known and setting not in passed_on | free | IN_ENVIRONMENT:
             limits[setting] = (_default(setting),)
     refuses = declared.refuses
     if limits.get(NO_SYNC) == (False,) and limits.get("layout.pp") != (1,):
@@ -63,20 +63,20 @@ def backend_of(declared: Backend, told: frozenset[str], choices: "Sequence[Choic
     return replace(declared, limits=limits, refuses=refuses)
 
 
-def missing_setting(told: frozenset[str], declared: Backend, free: frozenset[str]) -> str:
+def missing_setting(passed_on: frozenset[str], declared: Backend, free: frozenset[str]) -> str:
     """The first of NEEDED that the program does not get; empty if none. Micro-batch and accumulation imply the global batch."""
-    if {"knobs.micro_batch", "knobs.accumulation"} <= told:
-        told = told | {"workload.global_batch"}
-    return next((name for name in REQUIRED_SETTINGS if name not in told | free | declared.limits.keys()), "")
+    if {"knobs.micro_batch", "knobs.accumulation"} <= passed_on:
+        passed_on = passed_on | {"workload.global_batch"}
+    return next((name for name in REQUIRED_SETTINGS if name not in passed_on | free | declared.limits.keys()), "")
 
 
-def varying_settings(backend: Backend, told: frozenset[str]) -> Iterator[str]:
+def varying_settings(backend: Backend, passed_on: frozenset[str]) -> Iterator[str]:
     """Settings of the program that may differ between plans, each with its values if they are limited."""
     for setting in _settings():
         values = backend.limits.get(setting)
-        if values is None and setting in told:
+        if values is None and setting in passed_on:
             yield setting
-        elif values is not None and (len(values) > 1 or setting in told):
+        elif values is not None and (len(values) > 1 or setting in passed_on):
             yield f"{setting} ({', '.join(map(show_value, values))})"
 
 

@@ -36,7 +36,7 @@ def read_program(document: yaml_file.Document) -> Program:
     name = _text(document, ["program"])
     command = tuple(_entries(document))
     environment = {key: _template(document, ["environment", key]) for key in _keys(document, "environment")}
-    told = frozenset().union(*(item.names for item in (*templates(command), *environment.values())))
+    passed_on = frozenset().union(*(item.names for item in (*templates(command), *environment.values())))
     free = free_settings(document)
     devices = tuple(_texts(document, ["devices"])) if "devices" in data else ()
     title = str(data.get("title", ""))
@@ -46,19 +46,19 @@ def read_program(document: yaml_file.Document) -> Program:
         stack=read_stack(document),
     )  # fmt: skip
     choices = [entry for entry in command if isinstance(entry, Choice)]
-    told |= {choice.setting for choice in choices}
-    if missing := missing_setting(told, declared, free):
+    passed_on |= {choice.setting for choice in choices}
+    if missing := missing_setting(passed_on, declared, free):
         part, _, key = missing.partition(".")
-        law = f"nothing tells the program {missing}"
+        law = f"the command does not pass {missing} to the program"
         raise document.error(
             ["command"], f"{law}; write {{{missing}}} into its command, or, where it is always the same, {part}: {{{key}: [VALUE]}}"
         )
-    backend = backend_of(declared, told, choices, free)
+    backend = backend_of(declared, passed_on, choices, free)
     return Program(
         name=name,
         title=title,
         source=str(data.get("source", "")),
-        here=str(Path(document.path).resolve().parent),
+        folder=str(Path(document.path).resolve().parent),
         command=command,
         environment=environment,
         passes=tuple(_texts(document, ["passes"])) if "passes" in data else (),
@@ -66,7 +66,7 @@ def read_program(document: yaml_file.Document) -> Program:
         out_of_memory=_decoded(OutOfMemory, document, "out_of_memory"),
         deadlines=_decoded(Deadlines, document, "deadlines"),
         backend=backend,
-        sets=tuple(varying_settings(backend, told | free)),
+        sets=tuple(varying_settings(backend, passed_on | free)),
         digest=hashlib.sha256(document.text.encode()).hexdigest()[:16],
     )
 
@@ -78,61 +78,61 @@ def _entries(document: yaml_file.Document) -> Iterator[Entry]:
             ["command"], "command is a list of arguments, of which the first is what is run; write [python, train.py]"
         )
     for index, entry in enumerate(entries):
-        place: yaml_file.Place = ["command", index]
+        key_path: yaml_file.Place = ["command", index]
         if not isinstance(entry, dict):
-            yield _template(document, place)
+            yield _template(document, key_path)
         elif "when" in entry or "arguments" in entry:
-            yield _conditional(document, place)
+            yield _conditional(document, key_path)
         else:
-            yield from (_choice(document, [*place, setting]) for setting in entry)
+            yield from (_choice(document, [*key_path, setting]) for setting in entry)
 
 
-def _conditional(document: yaml_file.Document, place: yaml_file.Place) -> Conditional:
-    entry = document.mapping_with_keys(("when", "arguments"), place)
+def _conditional(document: yaml_file.Document, key_path: yaml_file.Place) -> Conditional:
+    entry = document.mapping_with_keys(("when", "arguments"), key_path)
     if len(entry) < 2:
-        raise document.error(place, "arguments that depend on a condition need both when and arguments; add what is missing")
-    when = _checked(document, [*place, "when"], condition)
-    return Conditional(when=when, arguments=_arguments(document, [*place, "arguments"]))
+        raise document.error(key_path, "arguments that depend on a condition need both when and arguments; add what is missing")
+    when = _checked(document, [*key_path, "when"], condition)
+    return Conditional(when=when, arguments=_arguments(document, [*key_path, "arguments"]))
 
 
-def _choice(document: yaml_file.Document, place: yaml_file.Place) -> Choice:
+def _choice(document: yaml_file.Document, key_path: yaml_file.Place) -> Choice:
     """Arguments by value of the setting that the last key names."""
-    setting = str(place[-1])
+    setting = str(key_path[-1])
     entry = VOCABULARY.get(setting)
     if entry is None or (entry.phase != CANDIDATE and setting not in _BY_WORKLOAD):
         known = [name for name, item in VOCABULARY.items() if item.phase == CANDIDATE]
-        raise document.error(place, f"{setting} is not a setting{near_miss(setting, known)}", key=True)
+        raise document.error(key_path, f"{setting} is not a setting{near_miss(setting, known)}", key=True)
     arguments = {}
-    for text in document.mapping(place):
+    for text in document.mapping(key_path):
         value = value_in(setting, text)
         if isinstance(value, str) and value not in entry.choices:
             shown = ", ".join(map(show_value, entry.choices)) or "whole numbers, or true and false"
-            raise document.error([*place, text], f"{text} is not a value of {setting}; its values are {shown}", key=True)
-        arguments[text] = _arguments(document, [*place, text])
+            raise document.error([*key_path, text], f"{text} is not a value of {setting}; its values are {shown}", key=True)
+        arguments[text] = _arguments(document, [*key_path, text])
     return Choice(setting=setting, arguments=arguments)
 
 
-def _arguments(document: yaml_file.Document, place: yaml_file.Place) -> tuple[Template, ...]:
-    return tuple(_template(document, [*place, index]) for index in range(len(_list(document, place))))
+def _arguments(document: yaml_file.Document, key_path: yaml_file.Place) -> tuple[Template, ...]:
+    return tuple(_template(document, [*key_path, index]) for index in range(len(_list(document, key_path))))
 
 
 def _metrics(document: yaml_file.Document) -> Metrics:
     if "metrics" not in document.data:
-        raise document.error((), "key 'metrics' is missing: add it, it says how the time of a step is read")
+        raise document.error((), "key 'metrics' is missing: add it, it defines how the time of a step is read")
     data = document.mapping_with_keys(("lines", "json", "fields", "warmup_steps"), ["metrics"])
     lines = tuple(_texts(document, ["metrics", "lines"])) if "lines" in data else ()
     for index in range(len(lines)):
         _checked(document, ["metrics", "lines", *([index] if isinstance(data["lines"], list) else [])], pattern)
     if "fields" in data and "json" not in data:
-        raise document.error(["metrics", "fields"], "are places in a JSON file: say in json which")
+        raise document.error(["metrics", "fields"], "are positions in a JSON file, and json does not name the file; add json: FILE")
     fields = {}
     for figure in document.mapping(["metrics", "fields"]) if "json" in data else ():
-        place = ["metrics", "fields", figure]
+        key_path = ["metrics", "fields", figure]
         try:
             check_figure(figure)
         except PatternError as error:
-            raise document.error(place, str(error), key=True) from None
-        fields[figure] = _text(document, place)
+            raise document.error(key_path, str(error), key=True) from None
+        fields[figure] = _text(document, key_path)
     if not lines and not fields:
         raise document.error(["metrics"], "metrics need lines, patterns of the log, or json and fields; add one")
     warmup = data.get("warmup_steps")
@@ -147,47 +147,47 @@ def _decoded(cls: type[T], document: yaml_file.Document, key: str) -> T:
     return cls() if data is None else catalog.decoded(cls, document, data, key, [key])
 
 
-def _at(document: yaml_file.Document, place: yaml_file.Place) -> Any:
+def _at(document: yaml_file.Document, key_path: yaml_file.Place) -> Any:
     value = document.data
-    for step in place:
+    for step in key_path:
         value = value.get(step) if isinstance(value, dict) else value[step]
     return value
 
 
-def _checked(document: yaml_file.Document, place: yaml_file.Place, check: Callable[[str], T]) -> T:
-    """The result of ``check`` on the text at a place; its errors are located there."""
+def _checked(document: yaml_file.Document, key_path: yaml_file.Place, check: Callable[[str], T]) -> T:
+    """The result of ``check`` on the text at ``key_path``, to which its errors point."""
     try:
-        return check(_text(document, place))
+        return check(_text(document, key_path))
     except StrategistError as error:
         if hasattr(error, "line"):
             raise
-        raise document.error(place, str(error)) from None
+        raise document.error(key_path, str(error)) from None
 
 
-def _template(document: yaml_file.Document, place: yaml_file.Place) -> Template:
-    return _checked(document, place, template)
+def _template(document: yaml_file.Document, key_path: yaml_file.Place) -> Template:
+    return _checked(document, key_path, template)
 
 
-def _text(document: yaml_file.Document, place: yaml_file.Place) -> str:
-    """The text at a place; a number counts as text."""
-    value = _at(document, place)
+def _text(document: yaml_file.Document, key_path: yaml_file.Place) -> str:
+    """The text at ``key_path``; a number counts as text."""
+    value = _at(document, key_path)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise document.error(place, f"{place[-1] if isinstance(place[-1], str) else 'an entry'} must be text: quote it")
+        raise document.error(key_path, f"{key_path[-1] if isinstance(key_path[-1], str) else 'an entry'} must be text: quote it")
     return str(value)
 
 
-def _texts(document: yaml_file.Document, place: yaml_file.Place) -> Iterator[str]:
-    if isinstance(_at(document, place), str):
-        yield _text(document, place)
+def _texts(document: yaml_file.Document, key_path: yaml_file.Place) -> Iterator[str]:
+    if isinstance(_at(document, key_path), str):
+        yield _text(document, key_path)
         return
-    for index in range(len(_list(document, place))):
-        yield _text(document, [*place, index])
+    for index in range(len(_list(document, key_path))):
+        yield _text(document, [*key_path, index])
 
 
-def _list(document: yaml_file.Document, place: yaml_file.Place) -> list[Any]:
-    value = _at(document, place)
+def _list(document: yaml_file.Document, key_path: yaml_file.Place) -> list[Any]:
+    value = _at(document, key_path)
     if not isinstance(value, list):
-        raise document.error(place, f"{'.'.join(map(str, place))} must be a list; write [VALUE]")
+        raise document.error(key_path, f"{'.'.join(map(str, key_path))} must be a list; write [VALUE]")
     return value
 
 

@@ -14,10 +14,10 @@ from strategist.programs.log_pattern import (
     RATES,
     STEP,
     STEP_SECONDS,
-    Said,
+    Figures,
+    in_base_units,
     is_finite,
     pattern,
-    plain,
 )
 
 PEAK_FIGURES = (PEAK_MEMORY, PEAK_RESERVED)
@@ -43,12 +43,12 @@ class Reading:
     sequences_per_step: int
     devices: int
 
-    def seconds(self, said: Said) -> float | None:
+    def seconds(self, figures: Figures) -> float | None:
         """The time of a step, as reported or from a rate; None without a time and a positive rate."""
-        if STEP_SECONDS in said:
-            return said[STEP_SECONDS]
+        if STEP_SECONDS in figures:
+            return figures[STEP_SECONDS]
         worth = (1.0, self.sequences_per_step, self.tokens_per_step, self.tokens_per_step / self.devices)
-        rates = (amount / said[name] for name, amount in zip(RATES, worth, strict=True) if said.get(name, 0.0) > 0)
+        rates = (amount / figures[name] for name, amount in zip(RATES, worth, strict=True) if figures.get(name, 0.0) > 0)
         return next(rates, None)
 
 
@@ -58,7 +58,7 @@ class Step:
 
     number: int
     arrived: float
-    said: Said = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)
 
 
 class Reader:
@@ -68,31 +68,31 @@ class Reader:
         self.reading = reading
         self.patterns = [pattern(text) for text in reading.lines]
         self.steps: dict[int, Step] = {}
-        self.peaks: Said = {}
+        self.peaks: Figures = {}
 
     def line(self, text: str, now: float) -> Step | None:
         """Reads a line that arrived at ``now``; returns the step that it begins, or None."""
-        said = next((found for one in self.patterns if (found := one.read(text)) is not None), None)
-        return None if said is None else self.take(said, now)
+        figures = next((found for item in self.patterns if (found := item.read(text)) is not None), None)
+        return None if figures is None else self.take(figures, now)
 
-    def take(self, said: Said, now: float) -> Step | None:
+    def take(self, figures: Figures, now: float) -> Step | None:
         """Records figures. Figures without a step number belong to the latest step, unless it has them already."""
         for name in PEAK_FIGURES:
-            if name in said:
-                self.peaks[name] = max(self.peaks.get(name, 0.0), said.pop(name))
-        if not said or not is_finite(said.get(STEP, 0.0)):
+            if name in figures:
+                self.peaks[name] = max(self.peaks.get(name, 0.0), figures.pop(name))
+        if not figures or not is_finite(figures.get(STEP, 0.0)):
             return None
-        number = int(said.pop(STEP)) if STEP in said else self._latest(said)
+        number = int(figures.pop(STEP)) if STEP in figures else self._latest(figures)
         known = self.steps.get(number)
         if known is not None:
-            known.said = {**said, **known.said}  # several ranks may report the same step
+            known.figures = {**figures, **known.figures}  # several ranks may report the same step
             return None
-        self.steps[number] = Step(number=number, arrived=now, said=said)
+        self.steps[number] = Step(number=number, arrived=now, figures=figures)
         return self.steps[number]
 
-    def _latest(self, said: Said) -> int:
+    def _latest(self, figures: Figures) -> int:
         latest = max(self.steps, default=0)
-        return latest if latest and not self.steps[latest].said.keys() & said.keys() else latest + 1
+        return latest if latest and not self.steps[latest].figures.keys() & figures.keys() else latest + 1
 
     def document(self, text: str) -> None:
         """Reads the JSON file: one object, in which a figure may be a list with a value per step; or one object a line.
@@ -104,24 +104,24 @@ class Reader:
             objects = [json.loads(text)]
         except json.JSONDecodeError:
             objects = [json.loads(line) for line in text.splitlines() if line.strip()]
-        for number, one in enumerate(objects, start=1):
-            found = {figure: _at(one, place) for figure, place in self.reading.fields.items()}
+        for number, record in enumerate(objects, start=1):
+            found = {figure: _value_at(record, path) for figure, path in self.reading.fields.items()}
             lists = {figure: value for figure, value in found.items() if isinstance(value, list)}
             single = {figure: float(value) for figure, value in found.items() if _is_number(value)}
             rows = max(map(len, lists.values()), default=0)
             for row in range(rows):
-                self.take(plain({name: float(values[row]) for name, values in lists.items() if row < len(values)}), 0.0)
+                self.take(in_base_units({name: float(values[row]) for name, values in lists.items() if row < len(values)}), 0.0)
             if single and rows:
-                self.take({name: value for name, value in plain(single).items() if name in PEAK_FIGURES}, 0.0)
+                self.take({name: value for name, value in in_base_units(single).items() if name in PEAK_FIGURES}, 0.0)
             elif single:
-                self.take(plain(single), float(number))
+                self.take(in_base_units(single), float(number))
 
     def seconds(self) -> tuple[list[float], bool]:
         """Times of the steps after warm-up; and whether they are intervals between log lines, because no times are reported."""
         steps = list(self.steps.values())
-        told = [self.reading.seconds(step.said) for step in steps]
-        if any(value is not None for value in told):
-            counted = told[self.reading.warmup_steps :] if len(told) > 1 else told
+        seconds = [self.reading.seconds(step.figures) for step in steps]
+        if any(value is not None for value in seconds):
+            counted = seconds[self.reading.warmup_steps :] if len(seconds) > 1 else seconds
             return [value for value in counted if value is not None], False
         arrivals = [step.arrived for step in steps]
         between = [later - earlier for earlier, later in pairwise(arrivals)]
@@ -129,7 +129,7 @@ class Reader:
 
     def figures(self, name: str) -> list[float]:
         """The values of a figure, step by step."""
-        return [step.said[name] for step in self.steps.values() if name in step.said]
+        return [step.figures[name] for step in self.steps.values() if name in step.figures]
 
     @property
     def losses(self) -> list[float]:
@@ -142,9 +142,9 @@ class Reader:
         return self.figures(GRAD_NORM)
 
 
-def _at(data: Any, place: str) -> Any:
+def _value_at(data: Any, path: str) -> Any:
     """The value at a position such as ``memory.peak``; None without one."""
-    for key in place.split("."):
+    for key in path.split("."):
         if isinstance(data, Mapping):
             data = data.get(key)
         elif isinstance(data, Sequence) and not isinstance(data, str) and key.isdigit() and int(key) < len(data):

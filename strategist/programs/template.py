@@ -27,7 +27,7 @@ WORDS = {
 ENVIRONMENT = "environment."
 """Prefix of a placeholder for an environment variable of the process that starts the program: ``{environment.NAME}``."""
 
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _KNOWN = (REQUEST, CANDIDATE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -51,8 +51,8 @@ class Template:
     @property
     def variables(self) -> frozenset[str]:
         """Environment variables that occur in it."""
-        places = (part.name for part in self.parts if isinstance(part, Placeholder))
-        return frozenset(name.removeprefix(ENVIRONMENT) for name in places if name.startswith(ENVIRONMENT))
+        names = (part.name for part in self.parts if isinstance(part, Placeholder))
+        return frozenset(name.removeprefix(ENVIRONMENT) for name in names if name.startswith(ENVIRONMENT))
 
     def filled(self, facts: Facts, words: Mapping[str, str]) -> str:
         """The text for one plan. ``words``: values of WORDS and, by full name, of environment variables."""
@@ -87,11 +87,11 @@ def template(text: str) -> Template:
 
 def _parts(text: str) -> Iterator["str | Placeholder"]:
     end = 0
-    for match in _PLACE.finditer(text):
+    for match in _PLACEHOLDER.finditer(text):
         yield text[end : match.start()]
         end = match.end()
         if match[1] is not None:
-            yield _place(match[1].strip(), match.start() + 1)
+            yield _placeholder(match[1].strip(), match.start() + 1)
         elif match[0] in ("{{", "}}"):
             yield match[0][0]
         else:
@@ -99,7 +99,7 @@ def _parts(text: str) -> Iterator["str | Placeholder"]:
     yield text[end:]
 
 
-def _place(name: str, column: int) -> Placeholder:
+def _placeholder(name: str, column: int) -> Placeholder:
     if name in WORDS or (name.startswith(ENVIRONMENT) and _VARIABLE.fullmatch(name.removeprefix(ENVIRONMENT))):
         return Placeholder(name=name)
     entry = VOCABULARY.get(name)
