@@ -14,7 +14,17 @@ from strategist.accuracy.largest_errors import worst
 from strategist.accuracy.measure import Accuracy
 from strategist.accuracy.reliability import reliability
 from strategist.accuracy.stalled_steps import without_stalled
-from strategist.report.accuracy import GROUPS, LEGEND, TITLES, cells, interval_words, miss_words, place, verdicts, with_verdicts
+from strategist.report.accuracy import (
+    GROUPS,
+    LEGEND,
+    TITLES,
+    cells,
+    interval_words,
+    miss_words,
+    row_reference,
+    verdicts,
+    with_verdicts,
+)
 from strategist.report.accuracy_page import WORST_ROWS, accuracy_page
 from strategist.report.reference.markdown import bullets, page, prose, table
 
@@ -101,7 +111,7 @@ def markdown(found: Accuracy) -> str:
     blocks += ["## Probability that a run fits", prose(RELIABILITY), reliability_table(found)]
     skipped = ((f"{rows:,}", reason) for reason, rows in overall.skipped.items())
     blocks += ["## Skipped", table(("rows", "since"), skipped)]
-    missed = (f"{prose(miss_words(miss))} ({place(miss)})" for miss in worst(found.judged, WORST_ROWS))
+    missed = (f"{prose(miss_words(miss))} ({row_reference(miss)})" for miss in worst(found.judged, WORST_ROWS))
     return page(*blocks, "## Missed most", bullets(missed))
 
 

@@ -86,8 +86,8 @@ def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]
     """A line per source, device and family, and for all rows; out-of-memory verdicts; reasons for skipped rows; the largest
     errors.
     """
-    together = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
-    yield Text.assemble(("Predicted against published", "bold"), f"  {together}")
+    totals = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
+    yield Text.assemble(("Predicted against published", "bold"), f"  {totals}")
     for name, title in GROUPS:
         yield section(heading(title), _table(getattr(found, name)))
     yield section(heading("In all"), _table((found.overall, found.mean_of_sources), ("by rows", "by sources")))
@@ -99,7 +99,7 @@ def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]
         reasons = (f"{rows:,}: {reason}" for reason, rows in found.overall.skipped.items())
         yield section(heading("Skipped", "rows, since"), bullets(reasons))
     if count:
-        missed = [f"{miss_words(miss)} ({place(miss)})" for miss in worst(found.judged, count)]
+        missed = [f"{miss_words(miss)} ({row_reference(miss)})" for miss in worst(found.judged, count)]
         yield section(heading("Missed most"), bullets(missed, mark="1"))
     yield section(heading("Columns"), pairs(LEGEND))
 
@@ -164,8 +164,8 @@ def case_words(miss: Miss) -> str:
 
 def figure_words(miss: Miss) -> str:
     """``step time 1.2 s, published 1.5 s``."""
-    name, shown = FIGURES[miss.figure]
-    return f"{name} {shown(miss.predicted)}, published {shown(miss.published)}"
+    name, show = FIGURES[miss.figure]
+    return f"{name} {show(miss.predicted)}, published {show(miss.published)}"
 
 
 FIGURES = {"step_seconds": ("step time", show_seconds), "peak_memory_bytes": ("peak memory", show_bytes)}
@@ -178,7 +178,7 @@ def miss_words(miss: Miss) -> str:
     return f"{case.row.model} on {case.cluster.name}, {case_words(miss)}: {figure_words(miss)}, {miss.ratio:.2g} times"
 
 
-def place(miss: Miss) -> str:
+def row_reference(miss: Miss) -> str:
     """Id, file and line of the row."""
     row = miss.judged.case.row
     return f"{row.row_id or 'no id'}, {row.file}.csv:{row.line}"

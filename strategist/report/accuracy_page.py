@@ -13,7 +13,7 @@ from strategist.report.accuracy import (
     cells,
     figure_words,
     interval_words,
-    place,
+    row_reference,
     verdicts,
     with_verdicts,
 )
@@ -34,11 +34,11 @@ PLOTS = (("step_seconds", "Step time", 1.0, "s"), ("peak_memory_bytes", "Peak me
 def accuracy_page(found: Accuracy) -> str:
     """The page: figures by source, device and family, verdicts on memory, plots, and the largest errors."""
     title, overall = "Predicted against published", found.overall
-    said = (
+    introduction = (
         f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced as a plan would be; "
         f"{overall.rows_skipped:,} more are skipped. {interval_words(overall)}"
     )
-    return document(title, join([element("h1", title), element("p", said)]), list(_sections(found)))
+    return document(title, join([element("h1", title), element("p", introduction)]), list(_sections(found)))
 
 
 def _sections(found: Accuracy) -> Iterator[Section]:
@@ -63,8 +63,8 @@ def _sections(found: Accuracy) -> Iterator[Section]:
 
 def _sources(found: Accuracy) -> Html:
     rows = ((source.name, *cells(source)) for source in found.sources)
-    together = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
-    return join([pairs(LEGEND), table("Figures by source, and of all", ("", *TITLES), (*rows, *together))])
+    totals = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
+    return join([pairs(LEGEND), table("Figures by source, and of all", ("", *TITLES), (*rows, *totals))])
 
 
 def _matrix(figures: Figures) -> Html:
@@ -77,23 +77,25 @@ def _matrix(figures: Figures) -> Html:
 
 def _plots(found: Accuracy, figure: str, title: str, size: float, unit: str) -> Html:
     """A plot for each source that has the quantity."""
-    drawn = []
+    plots = []
     for source in found.sources:
         rows = (item for item in found.judged if item.case.row.file == source.name)
-        if own := [miss for item in rows for miss in misses(item) if miss.figure == figure]:
-            drawn.append(_plot(source.name, title, own, size, unit))
-    return element("div", *drawn, class_="plots")
+        if source_misses := [miss for item in rows for miss in misses(item) if miss.figure == figure]:
+            plots.append(_plot(source.name, title, source_misses, size, unit))
+    return element("div", *plots, class_="plots")
 
 
-def _plot(source: str, title: str, own: Sequence[Miss], size: float, unit: str) -> Html:
+def _plot(source: str, title: str, row_misses: Sequence[Miss], size: float, unit: str) -> Html:
     """One plot. Values that are not positive have no place on a logarithmic axis and are drawn at its lower end."""
-    known = [value / size for miss in own for value in (miss.published, miss.predicted) if value > 0] or [1.0]
+    known = [value / size for miss in row_misses for value in (miss.published, miss.predicted) if value > 0] or [1.0]
     scale = equal_scale(known, (f"published, {unit}", f"predicted, {unit}"), lambda value: f"{value:g}")
-    low = scale.across.low
-    dots = [Mark(across=max(miss.published / size, low), up=max(miss.predicted / size, low), text=_row(miss)) for miss in own]
-    said = f"{sum(abs(miss.ratio - 1) <= BAND for miss in own):,} of {len(own):,} within {BAND:.0%}"
-    picture = plot(f"{title}, predicted against published, {source}: {said}", scale, dots, under=[diagonal(scale, BAND)])
-    return element("figure", picture, element("figcaption", element("b", source), f" {said}"))
+    lowest = scale.x.low
+    dots = [
+        Mark(x=max(miss.published / size, lowest), y=max(miss.predicted / size, lowest), text=_row(miss)) for miss in row_misses
+    ]
+    caption = f"{sum(abs(miss.ratio - 1) <= BAND for miss in row_misses):,} of {len(row_misses):,} within {BAND:.0%}"
+    picture = plot(f"{title}, predicted against published, {source}: {caption}", scale, dots, under=[diagonal(scale, BAND)])
+    return element("figure", picture, element("figcaption", element("b", source), f" {caption}"))
 
 
 def _row(miss: Miss) -> str:
@@ -104,7 +106,7 @@ def _worst(found: Accuracy) -> Html:
     rows = (
         (
             f"{miss.ratio:.2g}", figure_words(miss), miss.judged.case.row.model, miss.judged.case.cluster.name, case_words(miss),
-            place(miss),
+            row_reference(miss),
         )
         for miss in worst(found.judged, WORST_ROWS)
     )  # fmt: skip

@@ -18,7 +18,7 @@ from strategist.report.plan import (
     time_report,
 )
 from strategist.report.setting_text import change_words, gib, layout_words, percent, tokens, tokens_range
-from strategist.report.text_blocks import bullets, chosen, columns, grouped, heading, section
+from strategist.report.text_blocks import bullets, columns, grouped, heading, section, selected_blocks
 from strategist.units import show_count, show_days, show_energy, show_money, show_seconds
 
 Section = Callable[[Answer, int], Iterator[RenderableType]]
@@ -28,7 +28,7 @@ Section = Callable[[Answer, int], Iterator[RenderableType]]
 def answer_report(answer: Answer, sections: Collection[str] = SECTION_NAMES, rank: int = 1) -> Group:
     """The full answer, most important first; or only the named ``sections``, for the plan with this ``rank``."""
     verdict = [Text(f"\n{answer.verdict}")] if set(sections) == set(SECTION_NAMES) else []
-    return Group(title(answer), *verdict, *chosen(SECTIONS, sections, answer, rank))
+    return Group(title(answer), *verdict, *selected_blocks(SECTIONS, sections, answer, rank))
 
 
 def _plans(answer: Answer, rank: int) -> Iterator[RenderableType]:
@@ -53,11 +53,11 @@ def _cards(answer: Answer, rank: int) -> Iterator[RenderableType]:
 
 def _alternatives(answer: Answer, rank: int) -> Iterator[RenderableType]:
     if answer.alternatives:
-        heard = heading("Alternatives") if answer.plans else heading("Alternatives that fit", "cheapest change first")
-        yield section(heard, bullets(map(_alternative, answer.alternatives), mark="1"))
+        header = heading("Alternatives") if answer.plans else heading("Alternatives that fit", "cheapest change first")
+        yield section(header, bullets(map(_alternative, answer.alternatives), mark="1"))
     elif not answer.plans:
-        said = "no single change makes it fit: ask for more devices with --gpus, or a smaller --model"
-        yield section(heading("No alternative found"), Text(said))
+        text = "no single change makes it fit: ask for more devices with --gpus, or a smaller --model"
+        yield section(heading("No alternative found"), Text(text))
 
 
 def _candidates(answer: Answer, rank: int) -> Iterator[RenderableType]:
@@ -79,15 +79,15 @@ def _backends(answer: Answer, rank: int) -> Iterator[RenderableType]:
                 name, tokens(estimate.tokens_per_second), f"{tokens(slowest)} to {tokens(fastest)}",
                 gib(estimate.peak_memory_bytes), layout_words(plan.candidate.layout),
             )  # fmt: skip
-    whys = ((one.backend, one.why) for one in answer.backends if one.plan is None)
-    unable = [Text(why if why.startswith(name) else f"{name}: {why}") for name, why in whys]
+    reasons = ((one.backend, one.why) for one in answer.backends if one.plan is None)
+    unable = [Text(why if why.startswith(name) else f"{name}: {why}") for name, why in reasons]
     if table.row_count:
         yield section(heading("Back ends", "the best plan of each; plan --backend NAME plans for it"), table)
     if unable:
         yield section(heading("No plan"), bullets(unable))
 
 
-_MADE: tuple[Section, ...] = (
+_SECTION_BUILDERS: tuple[Section, ...] = (
     _plans,
     _of_plan(settings_report),
     _of_plan(predicted_report),
@@ -99,7 +99,7 @@ _MADE: tuple[Section, ...] = (
     _assumed,
     _backends,
 )
-SECTIONS = dict(zip(SECTION_NAMES, _MADE, strict=True))
+SECTIONS = dict(zip(SECTION_NAMES, _SECTION_BUILDERS, strict=True))
 """Function of each section of a full answer."""
 
 
@@ -110,8 +110,8 @@ def proof_section(answer: Answer) -> Group:
 
 def training_section(answer: Answer) -> Group:
     """Time, price and energy of training on the requested tokens, for each plan."""
-    on = f"on {show_count(answer.request.tokens or 0)} tokens"
-    return section(heading("Training", on), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
+    detail = f"on {show_count(answer.request.tokens or 0)} tokens"
+    return section(heading("Training", detail), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
 
 
 def convergence_lines(answer: Answer) -> Iterator[Text]:
@@ -122,10 +122,10 @@ def convergence_lines(answer: Answer) -> Iterator[Text]:
 
 def _convergence(answer: Answer) -> dict[str, list[str]]:
     """Settings that may change the trained model, by origin: the request, or the back end."""
-    asked = (*answer.request.allow, *answer.request.fix)
+    requested = (*answer.request.allow, *answer.request.fix)
     found: dict[str, list[str]] = {}
     for change in answer.changes_convergence:
-        why = "allowed" if change.partition(" ")[0] in asked else f"{answer.request.backend} does by itself"
+        why = "allowed" if change.partition(" ")[0] in requested else f"{answer.request.backend} does by itself"
         found.setdefault(why, []).append(change)
     return found
 
@@ -134,8 +134,8 @@ def _proofs(answer: Answer) -> Table:
     table = columns("#", "simulated GiB", "reserved", "predicted", "verdict", wrap=["verdict"])
     for rank, (plan, proof) in enumerate(zip(answer.plans, answer.proofs, strict=True), start=1):
         sizes = ("-" if size is None else gib(size) for size in (proof.peak_memory_bytes, proof.peak_reserved_bytes))
-        said = f"{proof.verdict.value}: {proof.why}" if proof.why else proof.verdict.value
-        table.add_row(str(rank), *sizes, gib(plan.estimate.memory.total), said)
+        verdict = f"{proof.verdict.value}: {proof.why}" if proof.why else proof.verdict.value
+        table.add_row(str(rank), *sizes, gib(plan.estimate.memory.total), verdict)
     return table
 
 
@@ -162,9 +162,9 @@ def _interrupted(answer: Answer) -> str:
 
 def _shaping(plan: Plan, dropped: tuple[Dropped, ...]) -> tuple[Reason, ...]:
     """The plan's reasons, without laws and defaults that dropped no candidate here."""
-    acted = {(item.card, item.policy) for item in dropped}
+    dropping_policies = {(item.card, item.policy) for item in dropped}
     soft = ("prefer", "warn", "risk")
-    return tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in acted)
+    return tuple(reason for reason in plan.reasons if reason.effect in soft or (reason.card, reason.policy) in dropping_policies)
 
 
 def title(answer: Answer) -> Text:
@@ -172,9 +172,9 @@ def title(answer: Answer) -> Text:
     workload = answer.request.workload
     documents = f" in documents of {workload.document_tokens:,}" if workload.document_tokens else ""
     step = f"{workload.global_batch:,} x {workload.seq_len:,} tokens{documents} a step"
-    what = f"{workload.train} training, {step}, {workload.precision}"
+    settings = f"{workload.train} training, {step}, {workload.precision}"
     name = f"{answer.model.name} ({show_count(answer.model.parameters)} parameters) on {answer.cluster.name}"
-    return Text.assemble((name, "bold"), f"  {what}, {workload.optimizer}")
+    return Text.assemble((name, "bold"), f"  {settings}, {workload.optimizer}")
 
 
 @grouped
@@ -188,12 +188,12 @@ def _alternative(other: Alternative) -> Iterator[RenderableType]:
         f"peak {gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
         *([f"host {gib(host)} GiB a node"] if host else []),
     ]
-    said = [other.note, *(["the trained model may differ"] if other.changes_convergence else [])]
-    said += [] if other.plan.backends else ["no back end runs it yet"]
+    remarks = [other.note, *(["the trained model may differ"] if other.changes_convergence else [])]
+    remarks += [] if other.plan.backends else ["no back end runs it yet"]
     yield Text.assemble((other.title, "bold"), f"  {' '.join(other.flags)}")
     yield Text(", ".join(numbers))
     yield Text(change_words(other.plan))
-    if note := "; ".join(part for part in said if part):
+    if note := "; ".join(part for part in remarks if part):
         yield Text(note, "dim")
 
 

@@ -11,7 +11,7 @@ from strategist.contract.measurement import Measurement
 from strategist.contract.plan import Plan
 from strategist.contract.rank_observation import Traffic
 from strategist.report.plan import PART_NAMES
-from strategist.report.setting_text import moment_words, percent
+from strategist.report.setting_text import instant_words, percent
 from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes, show_seconds
 
@@ -36,12 +36,14 @@ def collectives(plan: Plan, measurement: Measurement) -> Iterator[RenderableType
 
 def parts_table(plan: Plan, time: dict[str, float], step: float) -> Table:
     """Estimated and measured time of each part, with its share of the step."""
-    predicted, whole = asdict(plan.estimate.time), plan.estimate.step_seconds
+    predicted, predicted_step = asdict(plan.estimate.time), plan.estimate.step_seconds
     table = columns("", "predicted", "share", "measured", "of step", left=[""])
     for name in dict.fromkeys([*predicted, *time]):
         expected, seconds = predicted.get(name, 0.0), time.get(name, 0.0)
-        if max(expected / whole if whole else 0.0, seconds / step) >= MIN_SHARE:
-            shown = (show_seconds(expected), percent(expected / whole)) if name in predicted and whole else ("-", "-")
+        if max(expected / predicted_step if predicted_step else 0.0, seconds / step) >= MIN_SHARE:
+            shown = (
+                (show_seconds(expected), percent(expected / predicted_step)) if name in predicted and predicted_step else ("-", "-")
+            )
             table.add_row(NAMES.get(name, name), *shown, show_seconds(seconds), percent(seconds / step))
     return table
 
@@ -64,23 +66,23 @@ def traffic_table(measurement: Measurement) -> Table:
     return table
 
 
-def counted_table(rows: Iterable[Traffic]) -> Table:
+def untimed_traffic_table(rows: Iterable[Traffic]) -> Table:
     """Calls and bytes of collectives without a measured time."""
-    counted = ((row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes)) for row in rows)
-    return columns("axis", "collective", "calls", "bytes", rows=counted, left=["axis", "collective"])
+    cells = ((row.axis, row.collective, f"{row.calls:,.0f}", show_bytes(row.message_bytes)) for row in rows)
+    return columns("axis", "collective", "calls", "bytes", rows=cells, left=["axis", "collective"])
 
 
-def fullest(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
+def peak_memory_section(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     """Peak memory of the fullest rank, with the moment of the peak."""
     peaks, moments = measurement.peak_memory_bytes, measurement.peak_moments
     if not peaks or len(moments) != len(peaks):
         return
-    rank = max(range(len(peaks)), key=lambda number: peaks[number])
+    rank = max(range(len(peaks)), key=lambda index: peaks[index])
     reserved = measurement.peak_reserved_bytes
     more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
     yield Group(
         section(
             heading("Peak memory"),
-            Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {moment_words(moments[rank])}{more}"),
+            Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {instant_words(moments[rank])}{more}"),
         )
     )

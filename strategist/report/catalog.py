@@ -26,8 +26,10 @@ def models_report(models: Sequence[NamedModel]) -> Table:
 def model_report(model: NamedModel) -> Group:
     """One model: its shape, and the model states of each kind of training."""
     rows = [*_shape(model.shape), *([("assumed", model.note)] if model.note else [])]
-    kept = pairs((name, show_bytes(size)) for name, size in model.state_bytes.items())
-    return Group(Text(model.shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), kept))
+    states = pairs((name, show_bytes(size)) for name, size in model.state_bytes.items())
+    return Group(
+        Text(model.shape.name, "bold"), pairs(rows), section(heading("State of training it", "without activations"), states)
+    )
 
 
 def _shape(shape: ModelShape) -> Iterator[tuple[str, str]]:

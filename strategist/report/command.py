@@ -25,48 +25,48 @@ def tune_command(request: Request, goals: "Goals", study: str, trials: int) -> t
     """``strategist tune``, which continues a study up to ``trials`` trials; empty if only a request file can express the
     request.
     """
-    begun = _command("tune", request)
-    return (*begun, *_wanted(goals), "--study", study, "--trials", str(trials)) if begun else ()
+    command = _command("tune", request)
+    return (*command, *_goal_options(goals), "--study", study, "--trials", str(trials)) if command else ()
 
 
-def _wanted(goals: "Goals") -> Iterator[str]:
+def _goal_options(goals: "Goals") -> Iterator[str]:
     if goals.several:
         yield from ("--pareto", ",".join(goals.objectives[1:]))
-    least, most = goals.least_tokens_per_second, goals.most_cost
-    for name, value in (("headroom", goals.headroom or None), ("least-tokens-per-second", least), ("most-cost", most)):
+    min_rate, max_cost = goals.least_tokens_per_second, goals.most_cost
+    for name, value in (("headroom", goals.headroom or None), ("least-tokens-per-second", min_rate), ("most-cost", max_cost)):
         if value is not None:
-            yield from (f"--{name}", _number(value))
+            yield from (f"--{name}", _without_exponent(value))
 
 
-def _number(value: float) -> str:
+def _without_exponent(value: float) -> str:
     """A number without exponent, as options take it."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
-def _counted(value: int, units: Mapping[str, int]) -> str:
+def _in_largest_unit(value: int, units: Mapping[str, int]) -> str:
     """A number in the largest unit in which it is whole, such as 32k."""
     unit = max((unit for unit, size in units.items() if value % size == 0), key=lambda unit: units[unit])
     return f"{value // units[unit]}{unit}"
 
 
 def _command(name: str, request: Request) -> tuple[str, ...]:
-    plain = Request(model=request.model, gpus=request.gpus)
-    if request.workload.lora_rank != plain.workload.lora_rank:
+    defaults = Request(model=request.model, gpus=request.gpus)
+    if request.workload.lora_rank != defaults.workload.lora_rank:
         return ()
-    return ("strategist", name, "--model", request.model, "--gpus", request.gpus, *_options(request, plain))
+    return ("strategist", name, "--model", request.model, "--gpus", request.gpus, *_options(request, defaults))
 
 
-def _options(request: Request, plain: Request) -> Iterator[str]:
-    yield from _workload(request.workload, plain.workload)
+def _options(request: Request, defaults: Request) -> Iterator[str]:
+    yield from _workload(request.workload, defaults.workload)
     for name in ("objective", "confidence", "backend", "tokens"):
-        if (value := getattr(request, name)) != getattr(plain, name):
-            yield from (f"--{name}", _counted(value, COUNTS) if name == "tokens" else str(value))
+        if (value := getattr(request, name)) != getattr(defaults, name):
+            yield from (f"--{name}", _in_largest_unit(value, COUNTS) if name == "tokens" else str(value))
     if request.host_memory_bytes is not None:
-        yield from ("--host-memory", _counted(request.host_memory_bytes, BYTES))
+        yield from ("--host-memory", _in_largest_unit(request.host_memory_bytes, BYTES))
     if request.node_seconds_between_failures is not None:
         yield from ("--node-failures", f"{request.node_seconds_between_failures!r}s")
     if request.price_per_hour is not None:
-        yield from ("--price", _number(request.price_per_hour))
+        yield from ("--price", _without_exponent(request.price_per_hour))
     if request.allow:
         yield from ("--allow", ",".join(request.allow))
     for card in request.without:
@@ -75,7 +75,7 @@ def _options(request: Request, plain: Request) -> Iterator[str]:
         yield from ("--fix", f"{name}={show_value(value)}")
 
 
-def _workload(workload: Workload, plain: Workload) -> Iterator[str]:
+def _workload(workload: Workload, defaults: Workload) -> Iterator[str]:
     for name in OPTIONS:
-        if (value := getattr(workload, name)) != getattr(plain, name):
+        if (value := getattr(workload, name)) != getattr(defaults, name):
             yield from (f"--{name.replace('_', '-')}", str(value))

@@ -42,18 +42,18 @@ def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
     for title, parts, show in (("Memory by part", comparison.memory, show_bytes), ("Time by part", comparison.time, show_seconds)):
         rows = [(PART_NAMES.get(part.name, part.name), show, part) for part in parts]
         yield section(heading(title), _figures(rows, comparison))
-    for which, name in (("first", comparison.first), ("second", comparison.second)):
-        if only := [f"{item.name}: {getattr(item, which)}" for item in comparison.cards if getattr(item, which) is not None]:
-            yield section(heading(f"Said of {name} alone"), bullets(only))
+    for side, name in (("first", comparison.first), ("second", comparison.second)):
+        if reasons := [f"{item.name}: {getattr(item, side)}" for item in comparison.cards if getattr(item, side) is not None]:
+            yield section(heading(f"Said of {name} alone"), bullets(reasons))
 
 
 def _verdict(comparison: Comparison) -> str:
     """Which plan is faster and which is smaller, on one line."""
     found = {figure.name: figure for figure in comparison.figures}
     rate, peak = found["tokens_per_second"].ratio or 1.0, found["peak_memory_bytes"]
-    less = (peak.first or 0.0) - (peak.second or 0.0)
+    saved_bytes = (peak.first or 0.0) - (peak.second or 0.0)
     faster = f"{comparison.second} trains at {rate:.2f} times the tokens/s of {comparison.first}"
-    return f"{faster} and takes {show_bytes(abs(less))} a device {'less' if less >= 0 else 'more'}."
+    return f"{faster} and takes {show_bytes(abs(saved_bytes))} a device {'less' if saved_bytes >= 0 else 'more'}."
 
 
 def _differences(items: Sequence[Difference], comparison: Comparison) -> Table:

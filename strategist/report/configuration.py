@@ -16,15 +16,15 @@ VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 def configuration_report(found: Configuration) -> Iterator[RenderableType]:
     """Configured options with their origin, the files that were looked for, and environment variables without effect."""
     if found.options:
-        yield pairs((shlex.join(one.words), _place(one)) for one in found.options)
+        yield pairs((shlex.join(option.words), _origin(option)) for option in found.options)
     else:
         yield Text("No file sets an option; options are those of the command line, or their defaults.")
-    looked = [(VARIABLES, "read"), *((name, "read" if is_there else "not there") for name, is_there in found.files.items())]
-    yield section(heading("Looked at", "after the command line, in this order"), pairs(looked))
+    sources = [(VARIABLES, "read"), *((name, "read" if exists else "not there") for name, exists in found.files.items())]
+    yield section(heading("Looked at", "after the command line, in this order"), pairs(sources))
     if found.unknown_variables:
         yield section(heading("Variables that no command reads"), bullets(found.unknown_variables))
 
 
-def _place(one: ConfiguredOption) -> str:
-    before = f", before {', '.join(one.before)}" if one.before else ""
-    return f"{one.source}{before}; for {', '.join(one.commands)}"
+def _origin(option: ConfiguredOption) -> str:
+    before = f", before {', '.join(option.before)}" if option.before else ""
+    return f"{option.source}{before}; for {', '.join(option.commands)}"

@@ -83,11 +83,11 @@ def _when(condition: Expression | None, text: str) -> str:
 def _policy(policy: Policy) -> str:
     if not policy.effects:
         return f"advice: {policy.because}"
-    does = "; ".join(
+    effects = "; ".join(
         f"{effect.kind.value} {', '.join(map(show_setting, effect.settings)) or 'the candidate'}" for effect in policy.effects
     )
     when = f" when {policy.when.text}" if policy.when else ""
-    return f"{policy.phase.value}: {does}{when}. {policy.because}"
+    return f"{policy.phase.value}: {effects}{when}. {policy.because}"
 
 
 def _source(ref: SourceRef) -> str:

@@ -17,8 +17,8 @@ def evidence_report(
     cards: Sequence[Card], evidence: Sequence[PolicyEvidence], trials: Mapping[str, int], *, silent: bool
 ) -> Iterator[RenderableType]:
     """A block for each card with evidence; with ``silent``, also the names of the other cards."""
-    where = ", ".join(f"{path} ({count})" for path, count in trials.items())
-    yield Text(f"{sum(trials.values())} trials: {where or 'no file'}", "dim")
+    sources = ", ".join(f"{path} ({count})" for path, count in trials.items())
+    yield Text(f"{sum(trials.values())} trials: {sources or 'no file'}", "dim")
     by_card = {card.id: [item for item in evidence if item.card == card.id and item.known] for card in cards}
     for card in cards:
         if by_card[card.id]:
@@ -49,15 +49,15 @@ def pair_words(pair: Pair) -> str:
     verdict = "for it" if pair.confirms else "against it"
     if not pair.followed:
         return f"{verdict}: trial {pair.ignored}, which it forbids, ran out of memory"
-    own = _settings({name: values[0] for name, values in pair.differs.items()})
-    other = _settings({name: values[1] for name, values in pair.differs.items()})
-    followed = f"trial {pair.followed} with {own} {_took(pair.followed_seconds)}"
-    return f"{verdict}: {followed}, trial {pair.ignored} with {other} {_took(pair.ignored_seconds)}"
+    followed_values = _settings({name: values[0] for name, values in pair.differs.items()})
+    ignored_values = _settings({name: values[1] for name, values in pair.differs.items()})
+    followed = f"trial {pair.followed} with {followed_values} {_duration(pair.followed_seconds)}"
+    return f"{verdict}: {followed}, trial {pair.ignored} with {ignored_values} {_duration(pair.ignored_seconds)}"
 
 
 def _settings(values: Mapping[str, KnobValue | None]) -> str:
     return ", ".join(f"{name.partition('.')[2]} {show_value(value)}" for name, value in values.items() if value is not None)
 
 
-def _took(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "failed" if seconds is None else f"took {show_seconds(seconds)}"

@@ -23,7 +23,7 @@ HARD = (Obstacle.ILLEGAL, Obstacle.FORBIDDEN, Obstacle.TOO_LARGE, Obstacle.HOST_
 def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
     """Each setting with the card or cost that decided it."""
     yield _title(explanation.plan)
-    yield from _unlike(explanation.plan)
+    yield from _node_differences(explanation.plan)
     yield from (Text(f"{name} {words}") for name, words in bounds(explanation.plan.estimate))
     for number, step in enumerate(_steps(explanation), 1):
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
@@ -62,10 +62,10 @@ def _advice(advice: Advice) -> tuple[str, str]:
 @grouped
 def why_not_report(plan: Plan, alternative: WhyNot) -> Iterator[RenderableType]:
     """Effect of one other value of a setting."""
-    asked = f"why not {alternative.setting} = {show_value(alternative.value)}?"
+    question = f"why not {alternative.setting} = {show_value(alternative.value)}?"
     verdict = alternative.obstacle.value[0].upper() + alternative.obstacle.value[1:]
     answer = "The plan has it." if alternative.plan == plan else f"{verdict}: {alternative.text}"
-    yield from (_title(plan), Text(""), Text(asked, "bold"), Text(answer))
+    yield from (_title(plan), Text(""), Text(question, "bold"), Text(answer))
     other = change_words(alternative.plan) if alternative.plan and alternative.obstacle not in HARD else ""
     if other not in ("", change_words(plan)):
         yield Text(f"That would be: {other}")
@@ -76,14 +76,14 @@ def _title(plan: Plan) -> Text:
     return Text.assemble((name, "bold"), f"  {change_words(plan)}")
 
 
-def _unlike(plan: Plan) -> Iterator[Text]:
+def _node_differences(plan: Plan) -> Iterator[Text]:
     """Consequences of heterogeneous nodes for the plan."""
-    said = list(node_differences(plan.cluster))
+    sentences = list(node_differences(plan.cluster))
     if layers := plan.estimate.pipeline_layers:
-        why = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"
-        said.append(f"Its stages have {layer_words(layers)} layers, {why}.")
-    if said:
-        yield Text(" ".join(said))
+        reason = "by the speed of their devices" if plan.cluster.groups else "with embedding and head weighed"
+        sentences.append(f"Its stages have {layer_words(layers)} layers, {reason}.")
+    if sentences:
+        yield Text(" ".join(sentences))
 
 
 def _decision(decision: Decision) -> Iterator[tuple[str, str]]:

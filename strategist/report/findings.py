@@ -15,11 +15,11 @@ _COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice
 def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iterator[str]:
     """``path:line:column: level CODE message; what to do``, then a line with the counts; ``verbose`` adds the line of the file."""
     for found in findings:
-        place = ":".join(str(part) for part in (found.path, found.line, found.column) if part)
-        line = f"{place}: {found.level} {found.code} {found.message}"
+        location = ":".join(str(part) for part in (found.path, found.line, found.column) if part)
+        line = f"{location}: {found.level} {found.code} {found.message}"
         if verbose:
             yield line
-            yield from _shown(found)
+            yield from _source_line(found)
             yield f"      do: {found.do}"
             yield ""
         else:
@@ -36,7 +36,7 @@ def summary(findings: Sequence[Diagnostic]) -> str:
     return f"errors: {errors}, other findings: {len(findings) - errors}" + (f", {fixable} to correct with --fix" if fixable else "")
 
 
-def _shown(found: Diagnostic) -> Iterator[str]:
+def _source_line(found: Diagnostic) -> Iterator[str]:
     """The line of the file with a caret under the column."""
     line = _line(found.path, found.line) if found.line else None
     if line is not None:

@@ -38,31 +38,31 @@ def study_words(study: Study) -> str:
     return f"{study.status.value}, {counted(len(study.trials), f'{study.kind.value} trial')} for {goal_words(study.goals)}"
 
 
-def marked(number: int, best: int | None, front: Collection[int]) -> str:
+def marked_number(number: int, best: int | None, front: Collection[int]) -> str:
     """Number of a trial, marked if it is the best or on the front."""
     return f"{number}{'*' if number == best else ''}{'+' if number in front else ''}"
 
 
-def ended(outcome: str, missed: Collection[str]) -> str:
+def outcome_words(outcome: str, missed: Collection[str]) -> str:
     """Outcome of a trial, with the constraints that it violates."""
     return f"{outcome}, misses {' and '.join(missed)}" if missed else outcome
 
 
 def goals_report(
-    goals: Goals, trials: Iterable[TrialResult], front: Collection[int], nearest: int | None, most: int | None = None
+    goals: Goals, trials: Iterable[TrialResult], front: Collection[int], nearest: int | None, max_trials: int | None = None
 ) -> Iterator[RenderableType]:
-    """The front (at most ``most`` trials) if there are several objectives, trials that violate a constraint, and the nearest one
-    if all do.
-    """
+    """The front (at most ``max_trials`` trials) if there are several objectives; the nearest trial if all violate a constraint."""
     known = {trial.number: trial for trial in trials}
     if front:
         ahead = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
-        which = f"{most} of {len(ahead)}" if most and len(ahead) > most else "the"
-        yield section(heading("Pareto front", f"{which} trials that no other dominates"), front_table(goals, ahead[:most]))
+        shown_count = f"{max_trials} of {len(ahead)}" if max_trials and len(ahead) > max_trials else "the"
+        yield section(
+            heading("Pareto front", f"{shown_count} trials that no other dominates"), front_table(goals, ahead[:max_trials])
+        )
     if nearest is not None and (measured := known[nearest].measurement) is not None:
         missed = goals.missed(known[nearest].plan, measured)
-        said = ", ".join(f"{name} ({_share(by)})" for name, by in missed.items())
-        yield section(heading("No trial keeps to all constraints"), Text(f"trial {nearest} comes nearest: it misses {said}"))
+        violations = ", ".join(f"{name} ({_excess_words(excess)})" for name, excess in missed.items())
+        yield section(heading("No trial keeps to all constraints"), Text(f"trial {nearest} comes nearest: it misses {violations}"))
 
 
 def front_table(goals: Goals, trials: Iterable[TrialResult]) -> Table:
@@ -97,5 +97,5 @@ def _values(goals: Goals, trial: TrialResult) -> tuple[float, ...]:
     return (trial.measurement and goals.measured(trial.plan, trial.measurement)) or ()
 
 
-def _share(by: float) -> str:
-    return "not measured" if by == float("inf") else f"by {percent(by)}"
+def _excess_words(excess: float) -> str:
+    return "not measured" if excess == float("inf") else f"by {percent(excess)}"

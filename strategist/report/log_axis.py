@@ -25,11 +25,11 @@ class Axis:
     def ticks(self) -> list[float]:
         """Powers of ten; if these are few, also twice and five times those."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        whole = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
-        if len(whole) > 2:
-            return whole[:: math.ceil(len(whole) / 5)]
-        fine = (step * 10.0**power for power in powers for step in STEPS)
-        return [value for value in fine if self.low <= value <= self.high]
+        powers_of_ten = [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
+        if len(powers_of_ten) > 2:
+            return powers_of_ten[:: math.ceil(len(powers_of_ten) / 5)]
+        steps = (step * 10.0**power for power in powers for step in STEPS)
+        return [value for value in steps if self.low <= value <= self.high]
 
     def even_ticks(self) -> list[float]:
         """Round values at equal distances if values are close to each other; else ``ticks``."""
@@ -65,14 +65,14 @@ class CountAxis(Axis):
         return list(self.counts)
 
 
-def axis_of(values: Sequence[float], length: float, room: float = 1.3) -> Axis:
-    """A logarithmic axis that contains all values, with ``room`` (a factor) at its ends."""
-    return Axis(low=min(values) / room, high=max(values) * room, length=length)
+def axis_of(values: Sequence[float], length: float, margin: float = 1.3) -> Axis:
+    """A logarithmic axis that contains all values, with ``margin`` (a factor) at its ends."""
+    return Axis(low=min(values) / margin, high=max(values) * margin, length=length)
 
 
 def round_steps(high: float, count: int) -> list[float]:
     """From 0 to ``high`` in at most ``count`` round steps: 1, 2 or 5 times a power of ten."""
-    least = high / count
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(size * power for size in (*STEPS, 10) if size * power >= least)
+    min_step = high / count
+    power = 10.0 ** math.floor(math.log10(min_step))
+    step = next(size * power for size in (*STEPS, 10) if size * power >= min_step)
     return [step * number for number in range(math.floor(high / step) + 1)]

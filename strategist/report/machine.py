@@ -26,8 +26,11 @@ def machine_report(record: MachineRecord) -> Iterator[RenderableType]:
 
 def _device(record: MachineRecord) -> Iterator[tuple[str, str]]:
     yield "memory", f"{show_bytes(record.memory_bytes)} a rank"
-    streaming, making = record.streaming_bytes_per_second, record.elementwise_bytes_per_second
-    yield "memory traffic", f"{streaming / 1e9:.3g} GB/s into what exists, {making / 1e9:.3g} GB/s where the output is made anew"
+    streaming, allocating = record.streaming_bytes_per_second, record.elementwise_bytes_per_second
+    yield (
+        "memory traffic",
+        f"{streaming / 1e9:.3g} GB/s into what exists, {allocating / 1e9:.3g} GB/s where the output is made anew",
+    )
     for sample in record.attention:
         rate = sample.flops / sample.seconds / 1e9
         yield f"attention, {sample.dtype}", f"{rate:.3g} GFLOP/s over {sample.seq_len} tokens, forward and backward"

@@ -43,18 +43,18 @@ PART_NAMES = {
 
 def ranking(plans: Sequence[Plan]) -> FoldingTable:
     """The plans side by side, best first."""
-    also = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
+    extra_knobs = [name for name in ARITHMETIC if len({getattr(plan.candidate.knobs, name) for plan in plans}) > 1]
     rows = enumerate(zip(plans, differing(plans), strict=True), start=1)
     return FoldingTable(
-        rows=[{"#": str(rank), **_row(plan, also, words)} for rank, (plan, words) in rows],
+        rows=[{"#": str(rank), **_row(plan, extra_knobs, words)} for rank, (plan, words) in rows],
         into="layout", folds=["runs on", "offload", "recompute", "comm", "MFU"], left=["recompute", "offload", "runs on"],
     )  # fmt: skip
 
 
-def _row(plan: Plan, also: Sequence[str], words: str) -> dict[str, str]:
+def _row(plan: Plan, extra_knobs: Sequence[str], words: str) -> dict[str, str]:
     knobs, estimate = plan.candidate.knobs, plan.estimate
     return {
-        "layout": ", ".join(part for part in (candidate_words(plan.candidate, also), words) if part),
+        "layout": ", ".join(part for part in (candidate_words(plan.candidate, extra_knobs), words) if part),
         "recompute": recompute_words(knobs),
         "offload": knobs.offload,
         "batch": batch_words(plan.candidate, plan.workload),
@@ -113,22 +113,22 @@ def figures(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "MFU", f"{percent(estimate.mfu)} of peak FLOP/s, model FLOPs only"
     exposed = f"{percent(estimate.exposed_comm_ratio)} exposed"
     yield "comm ratio", f"{percent(estimate.comm_ratio)} of the step, {exposed}"
-    sure = f"fits with {percent(estimate.shown_confidence)} confidence"
-    yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device, {sure}"
+    confidence = f"fits with {percent(estimate.shown_confidence)} confidence"
+    yield "peak memory", f"{show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device, {confidence}"
     if estimate.host_memory_bytes_per_node:
-        there = plan.cluster.host_memory_bytes
-        known = f"of {show_bytes(there)} there" if there else "(say what there is with --host-memory)"
-        yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {known}"
+        host_memory = plan.cluster.host_memory_bytes
+        capacity = f"of {show_bytes(host_memory)} there" if host_memory else "(say what there is with --host-memory)"
+        yield "host memory", f"{show_bytes(estimate.host_memory_bytes_per_node)} a node {capacity}"
     if estimate.pipeline_layers:
-        why = "by the speed of their devices" if plan.cluster.groups else "embedding and head weighed"
-        yield "layers", f"{layer_words(estimate.pipeline_layers)} on the stages, {why}"
+        reason = "by the speed of their devices" if plan.cluster.groups else "embedding and head weighed"
+        yield "layers", f"{layer_words(estimate.pipeline_layers)} on the stages, {reason}"
     if estimate.price_per_step is not None:
-        million = 1e6 * estimate.price_per_step / plan.workload.tokens_per_step
-        yield "price", f"${estimate.price_per_step:.4g} a step, {show_money(million)} a million tokens"
+        per_million = 1e6 * estimate.price_per_step / plan.workload.tokens_per_step
+        yield "price", f"${estimate.price_per_step:.4g} a step, {show_money(per_million)} a million tokens"
     if estimate.energy_joules_per_step is not None:
-        million = 1e6 * estimate.energy_joules_per_step / plan.workload.tokens_per_step
+        per_million = 1e6 * estimate.energy_joules_per_step / plan.workload.tokens_per_step
         watts = estimate.energy_joules_per_step / estimate.step_seconds
-        yield "energy", f"{show_energy(million)} a million tokens, {watts / 1e3:,.3g} kW with nodes and cooling"
+        yield "energy", f"{show_energy(per_million)} a million tokens, {watts / 1e3:,.3g} kW with nodes and cooling"
 
 
 BOUND_NAMES = {
@@ -146,12 +146,14 @@ def bounds(estimate: Estimate) -> Iterable[tuple[str, str]]:
     bound, share = estimate.bound, estimate.bound_over_step
     if bound is None or share is None:
         return
-    least = f"{show_seconds(bound.seconds)} at line rates and peaks, {show_seconds(bound.practical_seconds)} at measured links"
-    by = f"bound by {BOUND_NAMES[bound.limited_by]}"
+    bound_times = (
+        f"{show_seconds(bound.seconds)} at line rates and peaks, {show_seconds(bound.practical_seconds)} at measured links"
+    )
+    resource = f"bound by {BOUND_NAMES[bound.limited_by]}"
     if share > 1:
-        yield "at least", f"{least}; {by}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
+        yield "at least", f"{bound_times}; {resource}: the predicted step is {percent(1 - 1 / share)} shorter, which is wrong"
     else:
-        yield "at least", f"{least}: {percent(share)} of the physical limit; {by}"
+        yield "at least", f"{bound_times}: {percent(share)} of the physical limit; {resource}"
 
 
 def memory_report(estimate: Estimate) -> Group:
@@ -182,8 +184,8 @@ def time_report(estimate: Estimate) -> Group:
 def _mfu(estimate: Estimate) -> str:
     """MFU while computing, and the share of MFU that every other part of the step costs."""
     computing = (estimate.time.matmul + estimate.time.attention) / estimate.step_seconds
-    within = f" = {percent(computing)} of the step in matmul and attention x {percent(estimate.mfu / computing)} of peak there"
-    return f"MFU {percent(estimate.mfu)}" + (within if computing > 0 else "")
+    breakdown = f" = {percent(computing)} of the step in matmul and attention x {percent(estimate.mfu / computing)} of peak there"
+    return f"MFU {percent(estimate.mfu)}" + (breakdown if computing > 0 else "")
 
 
 @grouped

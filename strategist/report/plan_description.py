@@ -26,7 +26,7 @@ _OFFLOAD = {
     "all": "parameters, gradients and optimizer states live in host memory",
     "streamed": "host memory holds all states; whole stages are streamed to the devices, each used for many micro-batches",
 }
-_AWAY = "what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn"
+_ACTIVATION_OFFLOAD = "what layers save for the backward pass waits in host memory, and comes back one layer ahead of its turn"
 _OPTIMIZERS = {
     "adamw": "AdamW with fp32 states",
     "adamw_bf16": f"AdamW with bf16 states {CONVERGENCE_NOTE}",
@@ -78,18 +78,18 @@ OPTION_WORDS: dict[str, tuple[str, dict[KnobValue, str] | str]] = {
 def described_parts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every part of a plan with its description; then what is off, and what does not apply."""
     changed = [name for name in SETTING_NAMES if value_of(plan.candidate, name) != value_of(_DEFAULT, name)]
-    acting = [name for name in changed if plan.matters(name)]
+    effective = [name for name in changed if plan.matters(name)]
     off = []
     for name, text in _lines(plan):
-        options = (_option(plan, option) for option in acting if option in OPTION_NAMES and OPTION_WORDS[option][0] == name)
+        options = (_option(plan, option) for option in effective if option in OPTION_NAMES and OPTION_WORDS[option][0] == name)
         if words := "; ".join(filter(None, (text, *options))):
             yield name, words
         elif name in _CAN_BE_OFF:
             off.append(name)
     if off:
         yield "off", ", ".join(off)
-    if idle := [f"{name} {show_value(value_of(plan.candidate, name))}" for name in changed if name not in acting]:
-        yield "no effect", f"{', '.join(idle)}: nothing here to act on"
+    if ineffective := [f"{name} {show_value(value_of(plan.candidate, name))}" for name in changed if name not in effective]:
+        yield "no effect", f"{', '.join(ineffective)}: nothing here to act on"
 
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -106,7 +106,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "recompute", _recompute(knobs)
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
-    yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _AWAY if knobs.activation_offload else "")))
+    yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _ACTIVATION_OFFLOAD if knobs.activation_offload else "")))
     late = f"; updated by the hosts beside the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
     early = f"; each parameter updated as soon as its gradient is there, no norm clipped {CONVERGENCE_NOTE}"
     yield (
@@ -139,29 +139,29 @@ def _mesh(layout: Layout) -> str:
 
 
 def _fsdp(layout: Layout, knobs: Knobs) -> str:
-    staged = layout.pp > 1 and layout.dp_replicate > 1  # the pipeline tells FSDP2 which micro-batch is the last
-    if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all" and not staged:
+    replicated_pipeline = layout.pp > 1 and layout.dp_replicate > 1  # the pipeline tells FSDP2 which micro-batch is the last
+    if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all" and not replicated_pipeline:
         return ""
     if layout.fsdp_ranks == 1:
         copies = " and copies them from host memory" if knobs.offload == "all" else ""
         replicas = f", {layout.dp_replicate} replicas" if layout.dp_replicate > 1 else ""
         return f"parameters in one shard{replicas}: it casts them{copies}, and gathers nothing"
-    kept = {
+    resharding = {
         True: "freed after forward and gathered again for backward (reshard_after_forward=True)",
         False: "kept from forward to backward (reshard_after_forward=False)",
         "subgroup": f"kept in groups of {knobs.reshard_group_size} from forward to backward"
         f" (reshard_after_forward={knobs.reshard_group_size})",
     }[knobs.reshard_after_forward]
     replicated = f", {layout.dp_replicate} replicas (HSDP)" if layout.dp_replicate > 1 else ""
-    return f"parameters in {layout.fsdp_ranks} shards{replicated}, {kept}"
+    return f"parameters in {layout.fsdp_ranks} shards{replicated}, {resharding}"
 
 
 def _replicas(plan: Plan) -> str:
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
-    alone = layout.dp_replicate > 1 and not _fsdp(layout, knobs)
-    hooked = knobs.comm_hook != "none" and plan.matters("comm_hook")
-    hook = f"gradients {_HOOKS[knobs.comm_hook]} for the all-reduce {CONVERGENCE_NOTE}" if hooked else ""
-    return "; ".join(filter(None, (f"{layout.dp_replicate} replicas" if alone else "", hook)))
+    plain_replicas = layout.dp_replicate > 1 and not _fsdp(layout, knobs)
+    has_hook = knobs.comm_hook != "none" and plan.matters("comm_hook")
+    hook = f"gradients {_HOOKS[knobs.comm_hook]} for the all-reduce {CONVERGENCE_NOTE}" if has_hook else ""
+    return "; ".join(filter(None, (f"{layout.dp_replicate} replicas" if plain_replicas else "", hook)))
 
 
 def _pipeline(layout: Layout, knobs: Knobs) -> str:
@@ -191,8 +191,8 @@ def _precision(workload: Workload, knobs: Knobs) -> str:
     if workload.precision == "fp32":
         matmuls = "fp32 throughout"
     else:
-        held = "fp32 parameters and optimizer" if workload.train == "full" else "adapters in fp32"
-        matmuls = f"matmuls in {workload.precision}, {held}"
+        stored = "fp32 parameters and optimizer" if workload.train == "full" else "adapters in fp32"
+        matmuls = f"matmuls in {workload.precision}, {stored}"
     if knobs.float8 != "none":
         gathered = ", shards gathered in float8" if knobs.float8_all_gather else ""
         matmuls += f"; linears in float8 with {_SCALES[knobs.float8]}{gathered} {CONVERGENCE_NOTE}"
@@ -202,7 +202,7 @@ def _precision(workload: Workload, knobs: Knobs) -> str:
 
 def _batch(plan: Plan) -> str:
     ranks, knobs = plan.candidate.layout.data_ranks, plan.candidate.knobs
-    over = f" x {ranks} data ranks" if ranks > 1 else ""
+    ranks_text = f" x {ranks} data ranks" if ranks > 1 else ""
     step = f"{plan.workload.global_batch} sequences of {plan.workload.seq_len:,} tokens"
-    late = "; gradients reduced once a step" if knobs.no_sync and plan.matters("no_sync") else ""
-    return f"micro-batch {knobs.micro_batch} x accumulation {plan.accumulation}{over} = {step}{late}"
+    reduction = "; gradients reduced once a step" if knobs.no_sync and plan.matters("no_sync") else ""
+    return f"micro-batch {knobs.micro_batch} x accumulation {plan.accumulation}{ranks_text} = {step}{reduction}"

@@ -26,7 +26,7 @@ def program_report(program: Program) -> Iterator[RenderableType]:
         refused = (f"{' '.join(refusal.when.text.split())}: {refusal.because}" for refusal in program.backend.refuses)
         yield section(heading("Refuses"), bullets(refused))
     yield section(heading("Command"), bullets(map(entry_words, program.command)))
-    fields = (f"{figure} at {place}" for figure, place in program.metrics.fields.items())
+    fields = (f"{figure} at {path}" for figure, path in program.metrics.fields.items())
     yield section(heading("Reads"), bullets((*program.metrics.lines, *fields)))
     if about := list(_about(program))[1:]:
         yield section(heading("About"), pairs(about))

@@ -36,18 +36,18 @@ def replayed_plot(found: ReplayDocument) -> str:
     """Regret of the best trial so far against the number of trials, median of all searches, as an SVG file."""
     series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
     scale = Scale(
-        across=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
-        up=LinearAxis(low=0.0, high=1.0, length=HEIGHT),
+        x=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
+        y=LinearAxis(low=0.0, high=1.0, length=HEIGHT),
         names=("trials", "slower than the best row, median of all searches"),
-        shown=(lambda trials: f"{trials:g}", lambda share: f"{share:.0%}"),
+        formats=(lambda trials: f"{trials:g}", lambda share: f"{share:.0%}"),
     )  # fmt: skip
-    drawn = []
-    for number, (sampler, regret) in enumerate(series.items()):
-        places = [(trials, min(share, 1.0)) for trials, share in enumerate(regret, start=1)]
-        look = f"curve-{number % len(COLOURS)}"
-        drawn.append(line(scale, places, look, steps=True, text=sampler))
-        drawn.append(element("text", sampler, x=WIDTH - 10, y=18 + 18 * number - HEIGHT, text_anchor="end", class_=look))
-    return svg_file(plot("Best so far against trials", scale, (), under=drawn))
+    shapes = []
+    for index, (sampler, regret) in enumerate(series.items()):
+        points = [(trials, min(share, 1.0)) for trials, share in enumerate(regret, start=1)]
+        css_class = f"curve-{index % len(COLOURS)}"
+        shapes.append(line(scale, points, css_class, steps=True, text=sampler))
+        shapes.append(element("text", sampler, x=WIDTH - 10, y=18 + 18 * index - HEIGHT, text_anchor="end", class_=css_class))
+    return svg_file(plot("Best so far against trials", scale, (), under=shapes))
 
 
 def cells(summary: Summary) -> tuple[str, ...]:
@@ -59,8 +59,8 @@ def cells(summary: Summary) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _range(least: float, most: float) -> str:
-    return f"{least:.0f}" if round(least) == round(most) else f"{least:.0f} to {most:.0f}"
+def _range(low: float, high: float) -> str:
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
 def trials_of(found: ReplayDocument, sweep: str) -> tuple[str, ...]:
@@ -93,4 +93,4 @@ def _median_regret(found: ReplayDocument, sampler: str) -> Sequence[float]:
     searches = [run for run in found.searches if run.sampler == sampler]
     regrets = [[math.inf if share is None else share for share in run.regret] for run in searches]
     longest = min(max(map(len, regrets)), MAX_CURVE)
-    return [statistics.median(own[min(number, len(own) - 1)] for own in regrets) for number in range(longest)]
+    return [statistics.median(regret[min(trial, len(regret) - 1)] for regret in regrets) for trial in range(longest)]

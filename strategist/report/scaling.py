@@ -40,8 +40,8 @@ def scaling_table(scaling: Scaling) -> Table:
     )
     for point in scaling.points:
         if point.tokens_per_second is None:
-            why = f"{point.outcome.value}: {point.message}"
-            table.add_row(str(point.devices), point.how, why, str(point.global_batch), *["-"] * 5)
+            reason = f"{point.outcome.value}: {point.message}"
+            table.add_row(str(point.devices), point.how, reason, str(point.global_batch), *["-"] * 5)
             continue
         shown = [None if value is None else show(value) for value, show in _figures(point)]
         table.add_row(str(point.devices), point.how, point.layout, str(point.global_batch), *(text or "-" for text in shown))
@@ -67,13 +67,13 @@ def scaling_plot(scaling: Scaling) -> str:
     devices, first = [count for count, _ in points], points[0][1] / points[0][0]
     ideal = [(count, first * count) for count in devices]
     scale = Scale(
-        across=CountAxis(low=min(devices) / 1.2, high=max(devices) * 1.2, length=WIDTH, counts=devices),
-        up=axis_of([rate for _, rate in (*points, *ideal)], HEIGHT),
-        names=("devices", "tokens/s; dashed: ideal"), shown=(lambda count: f"{count:g}", tokens),
+        x=CountAxis(low=min(devices) / 1.2, high=max(devices) * 1.2, length=WIDTH, counts=devices),
+        y=axis_of([rate for _, rate in (*points, *ideal)], HEIGHT),
+        names=("devices", "tokens/s; dashed: ideal"), formats=(lambda count: f"{count:g}", tokens),
     )  # fmt: skip
     dots = [
         Mark(
-            across=count, up=rate, look="front",
+            x=count, y=rate, css_class="front",
             text=f"{count} devices: {tokens(rate)} tokens/s, {percent(rate / count / first)} of the ideal",
         )
         for count, rate in points

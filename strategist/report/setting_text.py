@@ -49,9 +49,9 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if abs(share) < 0.0995 else f"{share:.0%}"
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """``1 layer``, ``2 layers``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def tokens(per_second: float) -> str:
@@ -61,13 +61,13 @@ def tokens(per_second: float) -> str:
 
 def layer_words(layers: Sequence[int]) -> str:
     """Layers of a pipeline's ranks in short: ``23, 3 x 9``."""
-    runs = [(count, len(list(same))) for count, same in groupby(layers)]
-    return ", ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
+    runs = [(count, len(list(run))) for count, run in groupby(layers)]
+    return ", ".join(f"{repeats} x {count}" if repeats > 1 else str(count) for count, repeats in runs)
 
 
-def moment_words(moment: Moment) -> str:
+def instant_words(instant: Moment) -> str:
     """Moment of a rank's peak memory: ``backward, at layers.3``."""
-    return moment.phase + (f", at {moment.module}" if moment.module else "")
+    return instant.phase + (f", at {instant.module}" if instant.module else "")
 
 
 def policy_words(reason: Reason) -> str:
@@ -82,20 +82,20 @@ def layout_words(layout: Layout) -> str:
     return ", ".join(f"{name} {size}" for name, size in degrees.items()) or "1 device"
 
 
-def candidate_words(candidate: Candidate, also: Collection[str] = ()) -> str:
+def candidate_words(candidate: Candidate, extra_knobs: Collection[str] = ()) -> str:
     """The mesh in short, with the settings in which candidates of one mesh differ (schedule, resharding, late reduction) and the
-    knobs in ``also``.
+    knobs in ``extra_knobs``.
     """
     layout, knobs = candidate.layout, candidate.knobs
     parts = [layout_words(layout)]
     if layout.pp > 1 and knobs.offload != "streamed":  # which has an order of its own
         parts.append(knobs.pp_schedule + (f" x{knobs.pp_virtual_stages}" if knobs.pp_virtual_stages > 1 else ""))
     if layout.fsdp_ranks > 1 and knobs.reshard_after_forward is not True:
-        kept = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"
-        parts.append(kept)
+        resharding = "parameters kept" if knobs.reshard_after_forward is False else f"kept in groups of {knobs.reshard_group_size}"
+        parts.append(resharding)
     if layout.pp == 1 and knobs.no_sync:
         parts.append("reduced once a step")
-    return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in also)])
+    return ", ".join([*parts, *(f"{name} {show_value(getattr(knobs, name))}" for name in extra_knobs)])
 
 
 def tokens_range(estimate: Estimate) -> tuple[float, float]:
@@ -107,13 +107,15 @@ def tokens_range(estimate: Estimate) -> tuple[float, float]:
 
 def differing(plans: Sequence[Plan]) -> list[str]:
     """For each plan, the settings in which it differs from plans with equal columns; empty if there is no such plan."""
-    looks = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
-    alike = ([other for other, its in zip(plans, looks, strict=True) if its == own] for own in looks)
-    return [_against(plan, others) for plan, others in zip(plans, alike, strict=True)]
+    column_values = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
+    same_columns = (
+        [other for other, values in zip(plans, column_values, strict=True) if values == own_values] for own_values in column_values
+    )
+    return [_differing_settings(plan, others) for plan, others in zip(plans, same_columns, strict=True)]
 
 
-def _against(plan: Plan, alike: Sequence[Plan]) -> str:
-    names = [name for name in SETTING_NAMES if len({value_of(other.candidate, name) for other in alike}) > 1]
+def _differing_settings(plan: Plan, others: Sequence[Plan]) -> str:
+    names = [name for name in SETTING_NAMES if len({value_of(other.candidate, name) for other in others}) > 1]
     return ", ".join(f"{name} {show_value(value_of(plan.candidate, name))}" for name in names)
 
 

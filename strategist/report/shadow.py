@@ -9,8 +9,8 @@ from rich.text import Text
 
 from strategist.contract.measurement import MODELLED_PARTS, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.breakdown import MIN_SHARE, NAMES, counted_table
-from strategist.report.setting_text import change_words, moment_words, percent
+from strategist.report.breakdown import MIN_SHARE, NAMES, untimed_traffic_table
+from strategist.report.setting_text import change_words, instant_words, percent
 from strategist.report.text_blocks import bullets, columns, grouped, heading, section
 from strategist.report.trial import OUTCOME_WORDS, comparison, evidence_report
 from strategist.units import show_bytes, show_seconds
@@ -33,9 +33,9 @@ def shadow_report(plan: Plan, measurement: Measurement, rank: int) -> Iterator[R
     if measurement.traffic:
         yield section(
             heading("Collectives", "of this rank in a step: counted, not timed: no other rank runs"),
-            counted_table(measurement.traffic),
+            untimed_traffic_table(measurement.traffic),
         )
-    yield from _fullest(measurement)
+    yield from _peak_memory(measurement)
     yield section(heading("What is measured and what is modelled"), bullets(measurement.notes))
 
 
@@ -51,8 +51,8 @@ def _parts(plan: Plan, time: dict[str, float]) -> Table:
     return table
 
 
-def _fullest(measurement: Measurement) -> Iterator[RenderableType]:
-    for peak, moment in zip(measurement.peak_memory_bytes, measurement.peak_moments, strict=False):
+def _peak_memory(measurement: Measurement) -> Iterator[RenderableType]:
+    for peak, instant in zip(measurement.peak_memory_bytes, measurement.peak_moments, strict=False):
         reserved = measurement.peak_reserved_bytes
         more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
-        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {moment_words(moment)}{more}"))
+        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {instant_words(instant)}{more}"))

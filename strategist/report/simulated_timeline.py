@@ -21,7 +21,7 @@ def timeline(found: Simulated, rounds: int = 1) -> Timeline:
 
 
 def _spans(found: Simulated) -> Iterator[Span]:
-    done = [0.0] * found.timeline.graph.pipeline.pp
+    end_of_rank = [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in found.timeline.actions():
         if end == start:  # a stage that only fills up a round of ranks
             continue
@@ -29,9 +29,9 @@ def _spans(found: Simulated) -> Iterator[Span]:
             rank=rank, work=WORDS[action.kind], start_seconds=start, end_seconds=end, stage=action.stage,
             micro_batch=action.micro_batch,
         )  # fmt: skip
-        done[rank] = end
-    for rank, at in enumerate(done):
+        end_of_rank[rank] = end
+    for rank, start_seconds in enumerate(end_of_rank):
         for part in TAIL_PARTS:
             if (seconds := float(found.tails[part][0, rank])) > 0:
-                yield Span(rank=rank, work=part, start_seconds=at, end_seconds=at + seconds)
-                at += seconds
+                yield Span(rank=rank, work=part, start_seconds=start_seconds, end_seconds=start_seconds + seconds)
+                start_seconds += seconds

@@ -9,16 +9,16 @@ from rich.text import Text
 
 from strategist.contract.plan import Plan
 from strategist.contract.simulation import MEMORY_PARTS, SimulatedRank, Simulation
-from strategist.report.breakdown import counted_table
-from strategist.report.setting_text import gib, layout_words, moment_words, percent
-from strategist.report.text_blocks import bullets, chosen, columns, heading, more, section
+from strategist.report.breakdown import untimed_traffic_table
+from strategist.report.setting_text import gib, instant_words, layout_words, percent
+from strategist.report.text_blocks import bullets, columns, heading, more_sections, section, selected_blocks
 
 BEFORE_STEP = "there before the step"
 MIN_SHARE = 5e-4
 """Parts below this share of the peak are left out."""
 
 
-GROW = "; --fix expandable_segments=true leaves less unused between blocks"
+SEGMENTS_HINT = "; --fix expandable_segments=true leaves less unused between blocks"
 """Next step where the allocator's blocks fill the device."""
 
 RANKS = 8
@@ -29,16 +29,16 @@ def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[s
     """Verdict, fullest ranks and memory of the fullest of them; or only the named ``sections``."""
     shown = sections or SCREEN
     title, verdict = _head(plan, simulation)
-    rest = () if sections else (more(SECTIONS, SCREEN, "strategist simulate"),)
-    return Group(verdict, title, *chosen(SECTIONS, shown, simulation, len(simulation.ranks) if sections else RANKS), *rest)
+    rest = () if sections else (more_sections(SECTIONS, SCREEN, "strategist simulate"),)
+    return Group(verdict, title, *selected_blocks(SECTIONS, shown, simulation, len(simulation.ranks) if sections else RANKS), *rest)
 
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
     fullest, capacity = simulation.fullest, simulation.capacity_bytes
     verdict = "fit" if simulation.tensors_fit else "do not fit"
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
-    most = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {most}.{_reserved(plan, simulation)}", "bold")
+    peak = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
+    return title, Text(f"Its tensors {verdict}: at most {peak}.{_reserved(plan, simulation)}", "bold")
 
 
 def _reserved(plan: Plan, simulation: Simulation) -> str:
@@ -46,38 +46,42 @@ def _reserved(plan: Plan, simulation: Simulation) -> str:
     if simulation.fullest.peak_reserved_bytes is None:
         return ""
     sizes = f"{gib(simulation.reserved_bytes)} of {gib(simulation.capacity_bytes)} GiB"
-    grow = "" if plan.candidate.options.expandable_segments else GROW
+    hint = "" if plan.candidate.options.expandable_segments else SEGMENTS_HINT
     if not simulation.fits:
-        over = gib(simulation.reserved_bytes - simulation.capacity_bytes)
-        why = f", even after it releases cached blocks{grow}" if simulation.tensors_fit else ""
-        return f" The allocator needs {sizes}, {over} too many{why}."
-    times = max(rank.cache_releases for rank in simulation.ranks)
-    full = f" The device is full {times} times a step: the allocator then waits and releases cached blocks{grow}." if times else ""
-    return f" The allocator reserves {sizes}, which fits.{full}"
+        excess = gib(simulation.reserved_bytes - simulation.capacity_bytes)
+        reason = f", even after it releases cached blocks{hint}" if simulation.tensors_fit else ""
+        return f" The allocator needs {sizes}, {excess} too many{reason}."
+    releases = max(rank.cache_releases for rank in simulation.ranks)
+    warning = (
+        f" The device is full {releases} times a step: the allocator then waits and releases cached blocks{hint}."
+        if releases
+        else ""
+    )
+    return f" The allocator reserves {sizes}, which fits.{warning}"
 
 
-def _ranks(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     if (count := len(simulation.ranks)) > 1:
-        which = f"the {most} fullest of {count}" if count > most else ""
-        yield section(heading("Ranks", which), ranks_table(simulation, most))
+        shown_count = f"the {max_rows} fullest of {count}" if count > max_rows else ""
+        yield section(heading("Ranks", shown_count), ranks_table(simulation, max_rows))
 
 
-def _memory(simulation: Simulation, most: int) -> Iterator[RenderableType]:
-    fullest, where = simulation.fullest, moment_words(simulation.fullest.moment)
-    yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {where}"), parts_table(simulation))
+def _memory(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
+    fullest, instant = simulation.fullest, instant_words(simulation.fullest.moment)
+    yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {instant}"), parts_table(simulation))
 
 
-def _modules(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(simulation.fullest))
 
 
-def _collectives(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+def _collectives(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     fullest = simulation.fullest
     if fullest.traffic:
-        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), counted_table(fullest.traffic))
+        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), untimed_traffic_table(fullest.traffic))
 
 
-def _notes(simulation: Simulation, most: int) -> Iterator[RenderableType]:
+def _notes(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
     fullest = simulation.fullest
     if fullest.notes:
         yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, fullest.notes)))
@@ -90,15 +94,15 @@ SECTIONS = {"ranks": _ranks, "memory": _memory, "modules": _modules, "collective
 SCREEN = ("ranks", "memory", "notes")
 
 
-def ranks_table(simulation: Simulation, most: int) -> Table:
-    """A row for each of the ``most`` fullest ranks."""
-    fullest = sorted(simulation.ranks, key=lambda rank: -rank.peak_memory_bytes)[:most]
+def ranks_table(simulation: Simulation, max_rows: int) -> Table:
+    """A row for each of the ``max_rows`` fullest ranks."""
+    fullest = sorted(simulation.ranks, key=lambda rank: -rank.peak_memory_bytes)[:max_rows]
     table = columns("rank", "stages", "peak GiB", "reserved", "between steps", "at", wrap=["stages"], left=["at"])
     for rank in sorted(fullest, key=lambda rank: rank.rank):
         stages = ", ".join(map(str, rank.stages))
         reserved = "-" if rank.peak_reserved_bytes is None else gib(rank.peak_reserved_bytes)
         table.add_row(
-            str(rank.rank), stages, gib(rank.peak_memory_bytes), reserved, gib(rank.between_steps_bytes), moment_words(rank.moment)
+            str(rank.rank), stages, gib(rank.peak_memory_bytes), reserved, gib(rank.between_steps_bytes), instant_words(rank.moment)
         )
     return table
 
@@ -109,17 +113,17 @@ def parts_table(simulation: Simulation) -> Table:
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
 
-    def row(name: str, expected: float | None, found: float) -> None:
-        table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(found))
+    def row(name: str, expected: float | None, simulated: float) -> None:
+        table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(simulated))
 
     for part in MEMORY_PARTS:
-        found = fullest.memory.get(part, 0)
-        if max(predicted.get(part, 0.0), found) >= MIN_SHARE * fullest.peak_memory_bytes:
-            row(part.replace("_", " "), predicted.get(part), found)
+        simulated = fullest.memory.get(part, 0)
+        if max(predicted.get(part, 0.0), simulated) >= MIN_SHARE * fullest.peak_memory_bytes:
+            row(part.replace("_", " "), predicted.get(part), simulated)
     row("tensors, all", estimate.allocated if estimate else None, fullest.peak_memory_bytes)
     if fullest.peak_reserved_bytes is not None:
-        most = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
-        row("reserved for them", most, fullest.peak_reserved_bytes)
+        predicted_reserved = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
+        row("reserved for them", predicted_reserved, fullest.peak_reserved_bytes)
     if fullest.host_memory_bytes:
         row("in host memory", None, fullest.host_memory_bytes)
     return table
@@ -127,7 +131,7 @@ def parts_table(simulation: Simulation) -> Table:
 
 def modules_table(rank: SimulatedRank) -> Table:
     """Bytes of each module, summed over layers, largest first."""
-    most = rank.peak_memory_bytes
-    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= MIN_SHARE * most), key=lambda item: -item[1])
-    rows = ((name.replace("_", " ") or BEFORE_STEP, gib(size), percent(size / most)) for name, size in shown)
+    peak = rank.peak_memory_bytes
+    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= MIN_SHARE * peak), key=lambda item: -item[1])
+    rows = ((name.replace("_", " ") or BEFORE_STEP, gib(size), percent(size / peak)) for name, size in shown)
     return columns("", "GiB", "share", rows=rows, left=[""])

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from strategist.contract.measurement import Kind, Outcome
 from strategist.contract.study import Study, StudySummary, StudyTrial
-from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goal_words, goals_report
+from strategist.report.goals import FRONT_TRIALS, MARKS, goal_words, goals_report, outcome_words
 from strategist.report.setting_text import change_words
-from strategist.report.text_blocks import chosen, columns, commands, heading, section
+from strategist.report.text_blocks import columns, commands, heading, section, selected_blocks
 from strategist.report.trial_table import best_line, cell_words, cells, fastest, trials_table
 from strategist.units import show_seconds
 
@@ -36,26 +36,26 @@ def _best(item: StudySummary) -> tuple[str, str, str, str]:
 
 def study_report(study: Study, sections: Collection[str] = ()) -> Group:
     """Best trial, request, fastest trials and next commands; or only the named ``sections``."""
-    rest = chosen(SECTIONS, sections, study) if sections else _screen(study)
-    return Group(best_line(study.best_trial, study.finished), *_asked(study), *rest)
+    rest = selected_blocks(SECTIONS, sections, study) if sections else _screen(study)
+    return Group(best_line(study.best_trial, study.finished), *_study_lines(study), *rest)
 
 
 def _screen(study: Study) -> Iterator[RenderableType]:
     yield from fastest(study.trials, study.best)
     yield from _front(study, FRONT_TRIALS)
-    place = shlex.quote(study.study)
-    lines = [f"strategist study show {place} --explain", f"strategist report {place} -o study.html"]
+    study_path = shlex.quote(study.study)
+    lines = [f"strategist study show {study_path} --explain", f"strategist report {study_path} -o study.html"]
     if study.calibration:
-        lines.insert(0, f"strategist run {place}/best-plan.json")
+        lines.insert(0, f"strategist run {study_path}/best-plan.json")
     yield commands(heading("Next"), *lines)
 
 
-def _asked(study: Study) -> Iterator[RenderableType]:
+def _study_lines(study: Study) -> Iterator[RenderableType]:
     request = study.request
     finished, count = len(study.finished), len(study.trials)
     kind = "" if study.kind is Kind.REAL else f"{study.kind.value} "
-    said = f"{count} {kind}trials" if finished == count else f"{finished} of {count} {kind}trials finished"
-    yield Text(f"study {study.study}: {study.status.value}, {said}")
+    progress = f"{count} {kind}trials" if finished == count else f"{finished} of {count} {kind}trials finished"
+    yield Text(f"study {study.study}: {study.status.value}, {progress}")
     yield Text(
         f"{request.model} on {request.gpus}, sequences of {request.workload.seq_len}, "
         f"global batch {request.workload.global_batch}, for {goal_words(study.goals)}"
@@ -81,15 +81,15 @@ SECTIONS = {"trials": _trials, "front": _front}
 
 
 def _end(trial: StudyTrial) -> str:
-    return ended(trial.end, trial.misses)
+    return outcome_words(trial.end, trial.misses)
 
 
 def trial_line(trial: StudyTrial, best: int | None) -> str:
     """A finished trial on one line, compared with the trial number ``best``."""
     step, speed, peak = cells(trial.measurement)
-    said = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
+    figures = f"step {step} (predicted {show_seconds(trial.plan.estimate.step_seconds)}), {speed} tokens/s, peak {peak}"
     if trial.outcome is not Outcome.OK:
         message = trial.measurement.evidence.message if trial.measurement else ""
-        said = " ".join(message.split()) or "no message was left"
-    praise = "; the best so far" if trial.number == best else "; on the front so far" if trial.front else ""
-    return f"trial {trial.number} {_end(trial)}: {said}; {change_words(trial.plan)}; by {trial.proposed_by or 'unknown'}{praise}"
+        figures = " ".join(message.split()) or "no message was left"
+    rank = "; the best so far" if trial.number == best else "; on the front so far" if trial.front else ""
+    return f"trial {trial.number} {_end(trial)}: {figures}; {change_words(trial.plan)}; by {trial.proposed_by or 'unknown'}{rank}"

@@ -12,7 +12,7 @@ def study_plot(study: Study) -> str:
     Raises:
         InputError: no trial ran successfully.
     """
-    drawn = front_plot(study) if study.goals.several else course_plot(study)
-    if drawn is None:
+    picture = front_plot(study) if study.goals.several else course_plot(study)
+    if picture is None:
         raise InputError(f"study {study.study}", "holds no trial that ran successfully", "plot it when there is one")
-    return svg_file(drawn[0])
+    return svg_file(picture[0])

@@ -13,21 +13,21 @@ UNITS: dict[str, tuple[str, float]] = {
 """Label of the axis of each objective, and the size of its unit."""
 
 
-def place(objective: str, trial: TrialResult) -> float:
+def plotted_value(objective: str, trial: TrialResult) -> float:
     """A trial's value of an objective, in the unit of the axis."""
     return (figure(objective, trial) or 0.0) / UNITS[objective][1]
 
 
-def best_so_far(ran: Sequence[StudyTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
+def best_so_far(measured_trials: Sequence[StudyTrial], objective: str, trials: int) -> Iterator[tuple[float, float]]:
     """Corners of the best-so-far curve; trials that violate a constraint are never the best."""
     better: Callable[..., float] = max if objective == "throughput" else min
     best: float | None = None
-    for trial in ran:
+    for trial in measured_trials:
         if trial.misses:
             continue
         if best is not None:
             yield trial.number, best
-        best = place(objective, trial) if best is None else better(best, place(objective, trial))
+        best = plotted_value(objective, trial) if best is None else better(best, plotted_value(objective, trial))
         yield trial.number, best
     if best is not None:
         yield trials, best

@@ -78,14 +78,15 @@ def fix_options(plan: Plan) -> str:
 
 
 @grouped
-def answer_summary(answer: Answer, beside: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """The answer within about 40 lines of 80 columns, plus proofs and trainings if requested. ``beside`` are options beside the
-    request that decide plans (cards, calibration): the next commands have them, too."""
+def answer_summary(answer: Answer, extra_options: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """The answer within about 40 lines of 80 columns, plus proofs and trainings if requested. ``extra_options`` are options
+    outside the request that decide plans (cards, calibration); the suggested commands repeat them.
+    """
     yield title(answer)
-    said = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
-    if said:
+    fits = answer.plans and not (answer.proofs and answer.proofs[0].verdict is Verdict.TOO_LARGE)
+    if fits:
         yield Text(fit_words(answer.plans[0].estimate, answer.request.confidence), "bold")
-    yield Text(answer.verdict.removeprefix("It fits. " if said else ""))
+    yield Text(answer.verdict.removeprefix("It fits. " if fits else ""))
     if answer.plans:
         yield section(
             heading("Plans", f"best of {answer.feasible:,} that fit; within 4%, what cards prefer comes first"),
@@ -107,7 +108,7 @@ def answer_summary(answer: Answer, beside: Sequence[str] = ()) -> Iterator[Rende
         )
     if assumed := (*answer.not_as_shipped, *answer.notes):
         yield section(heading("Assumed"), bullets(_assumed(assumed)))
-    yield _next(answer, beside)
+    yield _next(answer, extra_options)
 
 
 def _table(plans: Sequence[Plan]) -> Table:
@@ -137,17 +138,17 @@ def _best(plan: Plan) -> RenderableType:
 
 def _warnings(plan: Plan) -> Iterator[RenderableType]:
     """Cards with warnings that no setting can resolve."""
-    said = [f"{reason.card} {reason.policy}" for reason in plan.reasons if reason.effect == "warn"]
-    if said:
-        yield Text(f"Warnings (--show cards): {', '.join(said)}")
+    policies = [f"{reason.card} {reason.policy}" for reason in plan.reasons if reason.effect == "warn"]
+    if policies:
+        yield Text(f"Warnings (--show cards): {', '.join(policies)}")
 
 
 def _alternatives(answer: Answer) -> RenderableType:
     """Alternatives; those that a back end can run come first."""
     shown = sorted(answer.alternatives, key=lambda other: not other.plan.backends)[:ALTERNATIVES]
-    differs = any(other.changes_convergence for other in shown)
+    changes_model = any(other.changes_convergence for other in shown)
     title = heading(
-        "Alternatives" if answer.plans else "Alternatives that fit", "*: the trained model may differ" if differs else ""
+        "Alternatives" if answer.plans else "Alternatives that fit", "*: the trained model may differ" if changes_model else ""
     )
     return section(title, bullets((_alternative(other, answer.plans) for other in shown), mark="1"))
 
@@ -156,14 +157,14 @@ def _alternative(other: Alternative, plans: Sequence[Plan]) -> Text:
     estimate = other.plan.estimate
     ratio = estimate.tokens_per_second / plans[0].estimate.tokens_per_second if plans else None
     host = estimate.host_memory_bytes_per_node
-    said = [
+    figures = [
         f"{tokens(estimate.tokens_per_second)} tokens/s" + (f" (x{ratio:.2f})" if ratio else ""),
         f"{gib(estimate.peak_memory_bytes)} of {gib(estimate.capacity_bytes)} GiB",
         *([f"{gib(host)} GiB of host memory a node"] if host else []),
         *([] if other.plan.backends else ["no back end yet"]),
     ]
     mark = " *" if other.changes_convergence else ""
-    return Text.assemble((f"{other.title}{mark}", "bold"), f"  {shlex.join(other.flags)}\n{', '.join(said)}")
+    return Text.assemble((f"{other.title}{mark}", "bold"), f"  {shlex.join(other.flags)}\n{', '.join(figures)}")
 
 
 def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
@@ -173,11 +174,15 @@ def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"{counted(more, 'more assumption')}: --show assumed", "dim")
 
 
-def _next(answer: Answer, beside: Sequence[str]) -> Group:
-    asked = plan_command(answer.request)
-    command = shlex.join([*(asked or ("strategist", "plan", "--request", "FILE")), *beside])
+def _next(answer: Answer, extra_options: Sequence[str]) -> Group:
+    request_command = plan_command(answer.request)
+    command = shlex.join([*(request_command or ("strategist", "plan", "--request", "FILE")), *extra_options])
     if not answer.plans:
-        nearest = [shlex.join(_changed([*asked, *beside], other.flags)) for other in answer.alternatives[:1] if asked]
+        nearest = [
+            shlex.join(_with_flags([*request_command, *extra_options], other.flags))
+            for other in answer.alternatives[:1]
+            if request_command
+        ]
         return commands(heading("Next"), *nearest, f"{command} --explain")
     plan = answer.plans[0]
     lines = [f"{command} -o plan.json", f"strategist {'run' if 'native' in plan.backends else 'simulate'} plan.json"]
@@ -191,21 +196,21 @@ def _next(answer: Answer, beside: Sequence[str]) -> Group:
     return commands(heading("Next", "plan --explain prints all details, --plan 2 takes the second plan"), *lines)
 
 
-def _changed(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
+def _with_flags(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
     """A command with an alternative's options, in place of its own where an option can stand once."""
     pairs = tuple(zip(flags[::2], flags[1::2], strict=True))
-    in_place = {option: value for option, value in pairs if option in command and option not in REPEATED}
-    yield from (in_place.get(before, word) for before, word in zip(("", *command), command, strict=False))
-    yield from (word for pair in pairs if pair[0] not in in_place for word in pair)
+    replaced = {option: value for option, value in pairs if option in command and option not in REPEATED}
+    yield from (replaced.get(previous, word) for previous, word in zip(("", *command), command, strict=False))
+    yield from (word for pair in pairs if pair[0] not in replaced for word in pair)
 
 
 def _format_for(answer: Answer) -> str:
     """PyTorch alone where it runs one of the plans, else the first format that does; empty where none does."""
     names = ("pytorch", *formats(), *programs())
-    return next((name for name in names if any(_takes(load_backend(name), plan) for plan in answer.plans)), "")
+    return next((name for name in names if any(_is_supported(load_backend(name), plan) for plan in answer.plans)), "")
 
 
-def _takes(backend: Backend, plan: Plan) -> bool:
+def _is_supported(backend: Backend, plan: Plan) -> bool:
     """Whether it takes the plan, but for options and for what it does by itself, which planning for a back end settles anew."""
-    outside = backend.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
-    return all(name.startswith("options.") or name.rpartition(".")[2] in backend.by_itself for name in outside)
+    unsupported = backend.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    return all(name.startswith("options.") or name.rpartition(".")[2] in backend.by_itself for name in unsupported)

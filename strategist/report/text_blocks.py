@@ -38,18 +38,18 @@ def section(title: RenderableType, *body: RenderableType) -> Group:
     return Group("", title, *(Padding(part, (0, 0, 0, 2)) for part in body))
 
 
-def chosen(
-    made: Mapping[str, Callable[..., Iterator[RenderableType]]], names: Collection[str], *values: object
+def selected_blocks(
+    sections: Mapping[str, Callable[..., Iterator[RenderableType]]], names: Collection[str], *values: object
 ) -> Iterator[RenderableType]:
     """Sections of a report with these ``names``; each is made from the ``values``."""
-    for name, blocks in made.items():
+    for name, blocks in sections.items():
         if name in names:
             yield from blocks(*values)
 
 
-def more(made: Iterable[str], shown: Collection[str], command: str) -> Text:
+def more_sections(sections: Iterable[str], shown: Collection[str], command: str) -> Text:
     """A hint on how to print the other sections."""
-    rest = ",".join(name for name in made if name not in shown)
+    rest = ",".join(name for name in sections if name not in shown)
     return Text(f"\nMore: {command} --explain, or --show {rest}" if rest else "", "dim")
 
 
@@ -73,26 +73,26 @@ class ListTable(Table):
 
     def _least_width(self, console: Console, options: ConsoleOptions) -> int:
         _, right, _, left = self.padding
-        least = (len(self.columns) - 1) * (left + right)
+        min_width = (len(self.columns) - 1) * (left + right)
         for column in self.columns:
             cells = (column.header, *column.cells) if self.show_header else column.cells
             width = max((Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells), default=0)
-            least += width if column.no_wrap else min(width, MIN_COLUMN_CELLS)
-        return least
+            min_width += width if column.no_wrap else min(width, MIN_COLUMN_CELLS)
+        return min_width
 
     def _items(self) -> Iterator[RenderableType]:
         titles = [_one_line(column.header) if self.show_header else "" for column in self.columns]
         for row in zip(*(column.cells for column in self.columns), strict=True):
-            mark, named = "-", list(zip(titles, row, strict=True))
+            mark, cells = "-", list(zip(titles, row, strict=True))
             if titles[0] == "#":
-                mark, named = f"#{_one_line(row[0])}", named[1:]
-            yield bullets([_item(named)], mark=mark)
+                mark, cells = f"#{_one_line(row[0])}", cells[1:]
+            yield bullets([_item(cells)], mark=mark)
 
 
 def _item(cells: Sequence[tuple[str, RenderableType]]) -> RenderableType:
     """Titles and values of a row as one paragraph; cells other than text follow below it."""
-    said = [(title, cell) for title, cell in cells if isinstance(cell, str | Text) and not isinstance(cell, Bar)]
-    parts = (f"{title}: {value}" if title else value for title, cell in said if (value := _one_line(cell)))
+    text_cells = [(title, cell) for title, cell in cells if isinstance(cell, str | Text) and not isinstance(cell, Bar)]
+    parts = (f"{title}: {value}" if title else value for title, cell in text_cells if (value := _one_line(cell)))
     return Group(Text(", ".join(parts)), *(cell for _, cell in cells if not isinstance(cell, str | Text)))
 
 
@@ -116,11 +116,11 @@ def columns(
     *titles: str, rows: Iterable[Iterable[RenderableType]] = (), wrap: Iterable[str] = (), left: Iterable[str] = ()
 ) -> Table:
     """A table without rules. Figures are right-aligned; columns named in ``wrap`` become narrower if needed."""
-    wraps, lefts = set(wrap), {*wrap, *left}
+    wrapping, left_aligned = set(wrap), {*wrap, *left}
     table = ListTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for title in titles:
-        justify: JustifyMethod = "left" if title in lefts else "right"
-        table.add_column(title, justify=justify, no_wrap=title not in wraps, overflow="fold", vertical="top")
+        justify: JustifyMethod = "left" if title in left_aligned else "right"
+        table.add_column(title, justify=justify, no_wrap=title not in wrapping, overflow="fold", vertical="top")
     for row in rows:
         table.add_row(*row)
     return table
@@ -163,8 +163,10 @@ class FoldingTable:
         titles = [title for title in self.rows[0] if title not in folded]
         table = columns(*titles, wrap=[self.into], left=self.left)
         for row in self.rows:
-            more = [f"{title} {row[title]}" for title in self.rows[0] if title in folded and row[title] != "none"]
-            table.add_row(*("\n".join([row[title], *more]) if title == self.into else row[title] for title in titles))
+            folded_cells_sections = [f"{title} {row[title]}" for title in self.rows[0] if title in folded and row[title] != "none"]
+            table.add_row(
+                *("\n".join([row[title], *folded_cells_sections]) if title == self.into else row[title] for title in titles)
+            )
         return table
 
 

@@ -28,14 +28,14 @@ def topology_report(found: Topology) -> Iterator[RenderableType]:
     known = {node.number for node in found.nodes}
     for node in found.nodes:
         branch = tree.add(Text(f"NUMA node {node.number}: cores {node.cores}, {show_bytes(node.memory_bytes)}"))
-        _hang(branch, found, {node.number})
-    _hang(tree, found, {None, *({gpu.numa for gpu in found.gpus} | {nic.numa for nic in found.nics}) - known})
+        _add_devices(branch, found, {node.number})
+    _add_devices(tree, found, {None, *({gpu.numa for gpu in found.gpus} | {nic.numa for nic in found.nics}) - known})
     yield tree
     if len(found.gpus) > 1 and found.connections:
         yield section(heading("How GPUs reach each other", found.fabric), _matrix(found), Text(_legend(found), "dim"))
 
 
-def _hang(branch: Tree, found: Topology, numa: set[int | None]) -> None:
+def _add_devices(branch: Tree, found: Topology, numa: set[int | None]) -> None:
     for gpu in found.gpus:
         if gpu.numa in numa:
             slot = f", PCIe {show_bytes(gpu.pcie_bytes_per_second)}/s" if gpu.pcie_bytes_per_second else ""
@@ -53,5 +53,5 @@ def _matrix(found: Topology) -> RenderableType:
 
 
 def _legend(found: Topology) -> str:
-    seen = {kind for row in found.connections for kind in row}
-    return "; ".join(f"{kind}: {text}" for kind, text in LEGEND.items() if any(item.startswith(kind) for item in seen))
+    kinds = {kind for row in found.connections for kind in row}
+    return "; ".join(f"{kind}: {text}" for kind, text in LEGEND.items() if any(item.startswith(kind) for item in kinds))

@@ -33,7 +33,7 @@ def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
     """
     events = [event for part in (_names, _work, _transfers, _memory) for event in part(plan, found)]
     timeline = found.timeline
-    about = {
+    metadata = {
         "plan": plan.id,
         "model": plan.model.name,
         "cluster": plan.cluster.name,
@@ -43,21 +43,26 @@ def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
         "bubble_share": float(timeline.bubble_seconds[0].mean() / timeline.step_seconds[0]),
         "bubble_seconds_by_rank": timeline.bubble_seconds[0].tolist(),
     }
-    return {"otherData": about, "displayTimeUnit": "ms", "traceEvents": events}
+    return {"otherData": metadata, "displayTimeUnit": "ms", "traceEvents": events}
 
 
 def _names(plan: Plan, found: Simulated) -> Iterator[Event]:
     pipeline = found.timeline.graph.pipeline
-    alike = plan.candidate.layout.world_size // pipeline.pp
+    devices_per_rank = plan.candidate.layout.world_size // pipeline.pp
     for rank in range(pipeline.pp):
         layers = sum(int(found.layers[0, stage]) for stage in range(pipeline.stages) if pipeline.rank_of(stage) == rank)
         name = f"rank {rank} of {pipeline.pp}: {layers} layers" if pipeline.pp > 1 else f"every rank: {layers} layers"
-        yield _meta(rank, 0, "process_name", name + _ends(pipeline, rank) + (f", on {alike} devices" if alike > 1 else ""))
+        yield _meta(
+            rank,
+            0,
+            "process_name",
+            name + _end_layers(pipeline, rank) + (f", on {devices_per_rank} devices" if devices_per_rank > 1 else ""),
+        )
         for thread, words in ((COMPUTE, "compute"), (COLLECTIVES, "collectives and copies"), (TRANSFERS, "transfers")):
             yield _meta(rank, thread, "thread_name", words)
 
 
-def _ends(pipeline: Pipeline, rank: int) -> str:
+def _end_layers(pipeline: Pipeline, rank: int) -> str:
     """Whether embedding or head are on a rank, in words."""
     first, last = pipeline.rank_of(0) == rank, pipeline.rank_of(pipeline.stages - 1) == rank
     return ", embedding and head" if first and last else ", embedding" if first else ", head" if last else ""
@@ -69,34 +74,34 @@ def _meta(process: int, thread: int, name: str, value: str) -> Event:
 
 def _work(_: Plan, found: Simulated) -> Iterator[Event]:
     """Actions, the sums of their collectives, and the time after a rank's last action."""
-    timeline, done = found.timeline, [0.0] * found.timeline.graph.pipeline.pp
+    timeline, end_of_rank = found.timeline, [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
         parts = _parts(found, action)
         args = {"stage": action.stage, "micro_batch": action.micro_batch, "layers": int(found.layers[0, action.stage])}
         shown = {f"{name}_seconds": seconds for name, seconds in parts.items() if seconds > 0}
         name = f"{WORDS[action.kind]} {action.micro_batch}, stage {action.stage}"
         yield _slice(rank, COMPUTE, name, WORDS[action.kind], start, end, args | shown)
-        at = start
+        start_seconds = start
         for part, seconds in parts.items():
             if part.endswith("_communication") and seconds > 0:
-                yield _slice(rank, COLLECTIVES, _axis(part), "collective", at, at + seconds, args)
-                at += seconds
-        done[rank] = end
-    for rank, at in enumerate(done):
+                yield _slice(rank, COLLECTIVES, _axis(part), "collective", start_seconds, start_seconds + seconds, args)
+                start_seconds += seconds
+        end_of_rank[rank] = end
+    for rank, start_seconds in enumerate(end_of_rank):
         for part in TAIL_PARTS:
             seconds = float(found.tails[part][0, rank])
             if seconds > 0:
                 thread = COMPUTE if part == "optimizer" else COLLECTIVES
-                yield _slice(rank, thread, _axis(part), part, at, at + seconds, {})
-                at += seconds
+                yield _slice(rank, thread, _axis(part), part, start_seconds, start_seconds + seconds, {})
+                start_seconds += seconds
 
 
 def _parts(found: Simulated, action: Action) -> dict[str, float]:
     """Seconds of an action by part of the step."""
     head = found.layers.shape[1] - 1
     layer, embedding, last = (
-        each[list(PASSES[action.kind]), :, 0].sum(axis=0)
-        for each in (found.passes.layer, found.passes.embedding, found.passes.head)
+        costs[list(PASSES[action.kind]), :, 0].sum(axis=0)
+        for costs in (found.passes.layer, found.passes.embedding, found.passes.head)
     )
     sums = found.layers[0, action.stage] * layer + (action.stage == 0) * embedding + (action.stage == head) * last
     return dict(zip(STAGE_PARTS, sums.tolist(), strict=True))
@@ -109,16 +114,16 @@ def _axis(part: str) -> str:
 def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
     """Activations to the next stage and gradients to the previous one, from when the sender's port is free to arrival."""
     timeline, hop = found.timeline, float(found.timeline.costs.hop_seconds[0])
-    pipeline, free = timeline.graph.pipeline, [0.0] * found.timeline.graph.pipeline.pp
+    pipeline, link_free = timeline.graph.pipeline, [0.0] * found.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
         target = action.stage + (1 if action.kind is Kind.FORWARD else -1)
         if action.kind is Kind.BACKWARD_WEIGHT or not 0 <= target < pipeline.stages or pipeline.rank_of(target) == rank:
             continue
-        begin = max(end, free[rank]) if timeline.costs.overlaps else max(end - hop, start)
-        free[rank] = begin + hop
-        what = "activations" if action.kind is Kind.FORWARD else "gradients"
+        begin = max(end, link_free[rank]) if timeline.costs.overlaps else max(end - hop, start)
+        link_free[rank] = begin + hop
+        contents = "activations" if action.kind is Kind.FORWARD else "gradients"
         args = {"from_stage": action.stage, "to_stage": target, "to_rank": pipeline.rank_of(target)}
-        name = f"{what} {action.micro_batch} to rank {pipeline.rank_of(target)}"
+        name = f"{contents} {action.micro_batch} to rank {pipeline.rank_of(target)}"
         yield _slice(rank, TRANSFERS, name, "transfer", begin, begin + hop, args | {"micro_batch": action.micro_batch})
 
 
@@ -130,18 +135,18 @@ def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
             sign = 1 if action.kind is Kind.FORWARD else -1
             held[rank] = held.get(rank, 0.0) + sign * float(found.timeline.costs.kept_bytes[0, action.stage])
             value = {"bytes": max(round(held[rank]), 0)}
-            yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _us(end), "args": value}
+            yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _microseconds(end), "args": value}
 
 
 def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, args: Event) -> Event:
-    begin = _us(start)
+    begin = _microseconds(start)
     return {
         "ph": "X", "name": name, "cat": kind, "pid": process, "tid": thread,
-        "ts": begin, "dur": round(_us(end) - begin, 3), "args": args,
+        "ts": begin, "dur": round(_microseconds(end) - begin, 3), "args": args,
     }  # fmt: skip
 
 
-def _us(seconds: float) -> float:
+def _microseconds(seconds: float) -> float:
     """Microseconds, to the nanosecond."""
     return round(seconds * 1e6, 3)
 

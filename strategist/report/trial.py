@@ -8,9 +8,9 @@ from rich.text import Text
 
 from strategist.contract.measurement import GLOO_NOTE, Measurement, Outcome
 from strategist.contract.plan import Plan
-from strategist.report.breakdown import collectives, fullest, time_report
+from strategist.report.breakdown import collectives, peak_memory_section, time_report
 from strategist.report.setting_text import change_words, counted, percent, tokens
-from strategist.report.text_blocks import chosen, columns, heading, section
+from strategist.report.text_blocks import columns, heading, section, selected_blocks
 from strategist.units import show_bytes, show_seconds
 
 OUTCOME_WORDS = {
@@ -38,16 +38,16 @@ def trial_report(plan: Plan, measurement: Measurement, sections: Collection[str]
 def _head(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     wall = f" in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else ""
     loss = f"; loss {measurement.losses[0]:.4g} -> {measurement.losses[-1]:.4g}" if measurement.losses else ""
-    said = f"The trial {OUTCOME_WORDS[measurement.outcome]}{wall}{loss}."
+    sentence = f"The trial {OUTCOME_WORDS[measurement.outcome]}{wall}{loss}."
     yield Text.assemble((f"plan {plan.id} on {plan.cluster.name}: {measurement.outcome.value}", "bold"), f"  {change_words(plan)}")
-    yield Text(said)
+    yield Text(sentence)
 
 
 def _blocks(plan: Plan, measurement: Measurement, sections: Collection[str]) -> Iterator[RenderableType]:
     if measurement.outcome is Outcome.OK:
-        yield from chosen(SECTIONS, sections or SCREEN, plan, measurement)
-        plumbing = plan.cluster.device.kind == "cpu" and measurement.comm_ratio is not None
-        for note in dict.fromkeys((*measurement.notes, *([GLOO_NOTE] if plumbing else []))):
+        yield from selected_blocks(SECTIONS, sections or SCREEN, plan, measurement)
+        on_gloo = plan.cluster.device.kind == "cpu" and measurement.comm_ratio is not None
+        for note in dict.fromkeys((*measurement.notes, *([GLOO_NOTE] if on_gloo else []))):
             yield Text(f"\n{note}", "dim")
     else:
         yield from evidence_report(measurement)
@@ -61,15 +61,15 @@ def _measured(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     yield section(heading("Predicted and measured", detail), comparison(plan, measurement))
 
 
-SECTIONS = {"measured": _measured, "time": time_report, "memory": fullest, "collectives": collectives}
+SECTIONS = {"measured": _measured, "time": time_report, "memory": peak_memory_section, "collectives": collectives}
 """Function of each section of the report."""
 
 SCREEN = ("measured", "time", "memory")
 
 
-def comparison(plan: Plan, measurement: Measurement, seen: str = "measured") -> Table:
-    """Predicted and measured values (``seen`` names the latter), and their ratio."""
-    return columns(*COMPARED[:2], seen, COMPARED[-1], rows=compared(plan, measurement), left=[""])
+def comparison(plan: Plan, measurement: Measurement, source: str = "measured") -> Table:
+    """Predicted and measured values (``source`` names the latter), and their ratio."""
+    return columns(*COMPARED[:2], source, COMPARED[-1], rows=compared(plan, measurement), left=[""])
 
 
 COMPARED = ("", "predicted", "measured", "ratio")
@@ -78,29 +78,31 @@ COMPARED = ("", "predicted", "measured", "ratio")
 def compared(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, str, str]]:
     """Rows of a comparison, with the columns of COMPARED."""
     estimate, peaks, reserved = plan.estimate, measurement.peak_memory_bytes, measurement.peak_reserved_bytes
-    only = [("peak memory reserved", estimate.peak_memory_bytes, max(reserved), show_bytes)] if reserved and not peaks else []
-    for name, predicted, measured, shown in (
+    reserved_row = (
+        [("peak memory reserved", estimate.peak_memory_bytes, max(reserved), show_bytes)] if reserved and not peaks else []
+    )
+    for name, predicted, measured, show in (
         ("step time", estimate.step_seconds, measurement.step_seconds, show_seconds),
         ("tokens/s", estimate.tokens_per_second, measurement.tokens_per_second, tokens),
         ("MFU", estimate.mfu, measurement.mfu, percent),
         ("peak memory allocated", estimate.memory.allocated, max(peaks) if peaks else None, show_bytes),
-        *only,
+        *reserved_row,
         ("comm ratio", estimate.comm_ratio, measurement.comm_ratio, percent),
         ("exposed comm ratio", estimate.exposed_comm_ratio, measurement.exposed_comm_ratio, percent),
     ):
         ratio = f"{measured / predicted:.2f}" if measured is not None and predicted > 0 else "-"
-        yield name, shown(predicted), "-" if measured is None else shown(measured), ratio
+        yield name, show(predicted), "-" if measured is None else show(measured), ratio
 
 
 def evidence_report(measurement: Measurement) -> Iterator[RenderableType]:
     """Evidence of why a trial failed."""
     evidence = measurement.evidence
-    where = ", ".join(
+    origin = ", ".join(
         [
             *([f"rank {evidence.rank}"] if evidence.rank is not None else []),
             *([f"phase {evidence.phase}"] if evidence.phase else []),
         ]
     )
-    yield section(heading("Evidence", where), Text(evidence.message or "none was left"))
+    yield section(heading("Evidence", origin), Text(evidence.message or "none was left"))
     if evidence.log_tail:
         yield section(heading("Last lines of the log"), Text("\n".join(evidence.log_tail.splitlines()[-12:]), "dim"))

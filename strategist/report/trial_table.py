@@ -11,7 +11,7 @@ from rich.text import Text
 from strategist.contract.goals import peak_bytes
 from strategist.contract.measurement import RAN, Kind, Measurement, Outcome
 from strategist.contract.study import TrialResult
-from strategist.report.goals import marked
+from strategist.report.goals import marked_number
 from strategist.report.setting_text import change_words, counted, tokens
 from strategist.report.text_blocks import FoldingTable, columns, heading, section
 from strategist.units import show_bytes, show_seconds
@@ -26,15 +26,15 @@ UNPAGED_LINES = 40
 """Number of printed lines if there is no screen."""
 
 
-def latest(trials: Sequence[TrialResult], best: int | None, options: ConsoleOptions, taken: int) -> Iterator[RenderableType]:
-    """The latest finished trials that fit below the lines already ``taken``."""
-    room = (options.height or UNPAGED_LINES) - taken - 2
-    if not trials or room < 1:
+def latest(trials: Sequence[TrialResult], best: int | None, options: ConsoleOptions, used_lines: int) -> Iterator[RenderableType]:
+    """The latest finished trials that fit below the lines already ``used_lines``."""
+    max_rows = (options.height or UNPAGED_LINES) - used_lines - 2
+    if not trials or max_rows < 1:
         return
-    yield heading("Trials", f"the last {room} of {len(trials)}" if len(trials) > room else "")
+    yield heading("Trials", f"the last {max_rows} of {len(trials)}" if len(trials) > max_rows else "")
     wide = options.max_width >= WIDE_COLUMNS
     table = _table(wide=wide)
-    for trial in trials[-room:]:
+    for trial in trials[-max_rows:]:
         table.add_row(*_row(trial, best=trial.number == best, wide=wide), style="bold" if trial.number == best else None)
     yield table
 
@@ -43,8 +43,8 @@ def best_line(trial: TrialResult | None, trials: Sequence[TrialResult]) -> Text:
     """The best trial with its measurement, or the outcomes of all trials."""
     if trial is None or trial.measurement is None:
         ends = Counter(outcome(other) for other in trials)
-        said = ", ".join(f"{count} {name}" for name, count in ends.most_common())
-        return Text(f"No best trial: {said or 'none has finished'}.", "bold")
+        outcomes = ", ".join(f"{count} {name}" for name, count in ends.most_common())
+        return Text(f"No best trial: {outcomes or 'none has finished'}.", "bold")
     step, peak, speed = trial.measurement.step_seconds, peak_bytes(trial.measurement), trial.measurement.tokens_per_second
     parts = [
         *([f"{tokens(speed)} tokens/s"] if speed else []), *([f"step {show_seconds(step)}"] if step else []),
@@ -55,14 +55,14 @@ def best_line(trial: TrialResult | None, trials: Sequence[TrialResult]) -> Text:
 
 def fastest(trials: Sequence[TrialResult], best: int | None) -> Iterator[RenderableType]:
     """The best trial and the fastest others, one line each."""
-    ran = [trial for trial in trials if _step_seconds(trial) is not None]
-    ran.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))
-    if ran:
-        more = len(trials) - len(ran[:FASTEST_TRIALS])
+    measured_trials = [trial for trial in trials if _step_seconds(trial) is not None]
+    measured_trials.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))
+    if measured_trials:
+        hidden = len(trials) - len(measured_trials[:FASTEST_TRIALS])
         table = _table(wide=False)
-        for trial in ran[:FASTEST_TRIALS]:
+        for trial in measured_trials[:FASTEST_TRIALS]:
             table.add_row(*_row(trial, best=trial.number == best, wide=False))
-        detail = f"* is the best; {counted(more, 'more trial')}: --show trials" if more else "* is the best"
+        detail = f"* is the best; {counted(hidden, 'more trial')}: --show trials" if hidden else "* is the best"
         yield section(heading("Fastest trials", detail), table)
 
 
@@ -76,7 +76,7 @@ Trial = TypeVar("Trial", bound=TrialResult)
 
 def trials_table(trials: Sequence[Trial], best: int | None, front: Collection[int], end: Callable[[Trial], str]) -> RenderableType:
     """All trials with their predicted and measured figures; ``end`` says how each ended."""
-    rows = [_named_cells(trial, marked(trial.number, best, front), end(trial)) for trial in trials]
+    rows = [_named_cells(trial, marked_number(trial.number, best, front), end(trial)) for trial in trials]
     folds = ("by", "tok/s", "expected peak")
     return FoldingTable(rows=rows, into="settings", folds=folds, left=["by", "outcome"]) if rows else Text("none yet")
 
@@ -136,8 +136,8 @@ def truncate(text: str) -> Text:
 
 
 def _table(*, wide: bool) -> Table:
-    more = ("tok/s", "peak") if wide else ()
-    titles = ("#", "settings", "outcome", "predicted", "step", *more, "by")
+    wide_titles = ("tok/s", "peak") if wide else ()
+    titles = ("#", "settings", "outcome", "predicted", "step", *wide_titles, "by")
     return columns(*titles, wrap=["settings"], left=["outcome", "by"])
 
 

@@ -14,10 +14,10 @@ from strategist.contract.measurement import GLOO_NOTE, Outcome
 from strategist.contract.study import TrialResult
 from strategist.cost.calibration import Calibration
 from strategist.report.command import plan_command
-from strategist.report.goals import FRONT_TRIALS, MARKS, ended, goals_report
+from strategist.report.goals import FRONT_TRIALS, MARKS, goals_report, outcome_words
 from strategist.report.plan import plan_report
 from strategist.report.setting_text import percent
-from strategist.report.text_blocks import bullets, chosen, columns, commands, heading, pairs, section
+from strategist.report.text_blocks import bullets, columns, commands, heading, pairs, section, selected_blocks
 from strategist.report.trial import comparison
 from strategist.report.trial_table import best_line, fastest, trials_table
 from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TuningResult
@@ -26,14 +26,14 @@ from strategist.units import show_seconds
 
 def tuning_report(result: TuningResult, sections: Collection[str] = ()) -> Group:
     """Best trial, its certainty, predicted against measured and next commands; or only the named ``sections``."""
-    return Group(*_head(result), *(chosen(SECTIONS, sections, result) if sections else _screen(result)))
+    return Group(*_head(result), *(selected_blocks(SECTIONS, sections, result) if sections else _screen(result)))
 
 
 def _screen(result: TuningResult) -> Iterator[RenderableType]:
     best = result.best
     yield from fastest(result.trials, best.number if best else None)
     yield from _front(result, FRONT_TRIALS)
-    yield from chosen(SECTIONS, ("measured", "crashes"), result)
+    yield from selected_blocks(SECTIONS, ("measured", "crashes"), result)
     yield section(heading("Calibration"), _errors(result))
     if result.warnings:
         cards = ", ".join(dict.fromkeys(reason.card for reason in result.warnings))
@@ -42,13 +42,13 @@ def _screen(result: TuningResult) -> Iterator[RenderableType]:
 
 
 def _next(result: TuningResult) -> Group:
-    place = shlex.quote(result.study)
+    study = shlex.quote(result.study)
     title = heading("Next", "the same command with --explain prints all details")
     if result.best is None:
-        return commands(title, f"strategist study show {place} --explain")
-    planned = plan_command(result.request)
-    calibrated = [shlex.join((*planned, "--calibration", f"{result.study}/calibration.json"))] if planned else []
-    return commands(title, f"strategist run {place}/best-plan.json", *calibrated, f"strategist report {place} -o study.html")
+        return commands(title, f"strategist study show {study} --explain")
+    command = plan_command(result.request)
+    calibrated = [shlex.join((*command, "--calibration", f"{result.study}/calibration.json"))] if command else []
+    return commands(title, f"strategist run {study}/best-plan.json", *calibrated, f"strategist report {study} -o study.html")
 
 
 def _head(result: TuningResult) -> Iterator[RenderableType]:
@@ -58,13 +58,13 @@ def _head(result: TuningResult) -> Iterator[RenderableType]:
     finished += f"; {result.ended}" if result.ended else ""
     yield best_line(result.best, result.trials)
     if result.confirmation is not None:
-        yield Text(f"How sure: {confirmed(result.confirmation)}.")
+        yield Text(f"How sure: {confirmation_words(result.confirmation)}.")
     yield Text(f"study {result.study}: {finished}")
     if result.best is None and result.nearest is None:
         yield Text("No trial ended well; its folder under trials/ has the log and measurement.json of each.")
 
 
-def _listed(result: TuningResult) -> Iterator[RenderableType]:
+def _trials(result: TuningResult) -> Iterator[RenderableType]:
     best = result.best.number if result.best else None
     table = trials_table(result.trials, best, result.front, lambda trial: _outcome(trial, result.goals))
     yield section(heading("Trials", MARKS if result.front else ""), table)
@@ -87,8 +87,8 @@ def _measured(result: TuningResult) -> Iterator[RenderableType]:
 
 def _warnings(result: TuningResult) -> Iterator[RenderableType]:
     if result.warnings:
-        said = pairs((reason.card, reason.text) for reason in result.warnings)
-        yield section(heading("Warnings of cards about the best trial"), said)
+        rows = pairs((reason.card, reason.text) for reason in result.warnings)
+        yield section(heading("Warnings of cards about the best trial"), rows)
 
 
 def _crashes(result: TuningResult) -> Iterator[RenderableType]:
@@ -97,9 +97,9 @@ def _crashes(result: TuningResult) -> Iterator[RenderableType]:
         yield section(title, pairs(map(_crash_cause, result.crash_causes)))
 
 
-def _learned(result: TuningResult) -> Iterator[RenderableType]:
-    moved = factor_changes(result.calibration_before, result.calibration_after)
-    yield section(heading("Calibration"), _errors(result), Text(""), pairs(moved))
+def _calibration(result: TuningResult) -> Iterator[RenderableType]:
+    changes = factor_changes(result.calibration_before, result.calibration_after)
+    yield section(heading("Calibration"), _errors(result), Text(""), pairs(changes))
 
 
 def _cards(result: TuningResult) -> Iterator[RenderableType]:
@@ -110,29 +110,29 @@ def _cards(result: TuningResult) -> Iterator[RenderableType]:
 
 
 SECTIONS = {
-    "trials": _listed, "front": _front, "plan": _plan, "measured": _measured, "warnings": _warnings, "crashes": _crashes,
-    "calibration": _learned, "evidence": _cards,
+    "trials": _trials, "front": _front, "plan": _plan, "measured": _measured, "warnings": _warnings, "crashes": _crashes,
+    "calibration": _calibration, "evidence": _cards,
 }  # fmt: skip
 """Function of each section of the report."""
 
 
-def confirmed(found: Confirmation) -> str:
+def confirmation_words(found: Confirmation) -> str:
     """Certainty that the best trial is the best, in a sentence."""
     pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
     if not found.in_doubt:
         return f"{pair}, more than two equal runs differ by chance"
     if not found.pairs:
         return f"{pair}: no more than two equal runs differ by chance, and neither ran again"
-    turns = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
-    least, most = percent(min(found.pairs)), percent(max(found.pairs))
-    seen = f"{least} to {most} in {turns}" if least != most else f"{least} in {turns}"
-    return f"{pair} ({seen})" if found.conclusive else f"{pair}, which settles nothing ({seen}): take either"
+    runs = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
+    lowest, highest = percent(min(found.pairs)), percent(max(found.pairs))
+    differences = f"{lowest} to {highest} in {runs}" if lowest != highest else f"{lowest} in {runs}"
+    return f"{pair} ({differences})" if found.conclusive else f"{pair}, which settles nothing ({differences}): take either"
 
 
 def _crash_cause(cause: CrashCause) -> tuple[str, str]:
-    what = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in cause.settings.items())
+    settings = " ".join(f"{name.partition('.')[2]}={str(value).lower()}" for name, value in cause.settings.items())
     trials = " and ".join(map(str, cause.crashed))
-    return what, f"crashed in trials {trials}; trial {cause.ran}, the same but for this, ran"
+    return settings, f"crashed in trials {trials}; trial {cause.ran}, the same but for this, ran"
 
 
 def _outcome(trial: TrialResult, goals: Goals) -> str:
@@ -140,7 +140,7 @@ def _outcome(trial: TrialResult, goals: Goals) -> str:
         return Outcome.LOST.value
     outcome = trial.measurement.outcome
     missed = goals.missed(trial.plan, trial.measurement) if outcome is Outcome.OK else ()
-    return "too large, simulated" if trial.simulated else ended(outcome.value, missed)
+    return "too large, simulated" if trial.simulated else outcome_words(outcome.value, missed)
 
 
 def _errors(result: TuningResult) -> Table:
@@ -161,9 +161,9 @@ def _error(errors: Errors) -> tuple[str, str, str]:
 def factor_changes(before: Calibration, after: Calibration) -> Iterator[tuple[str, str]]:
     """Factors that trials changed."""
     for name in (field.name for field in fields(Calibration) if field.name != "trials"):
-        then, now = getattr(before, name), getattr(after, name)
-        if then != now:
-            yield name.removesuffix("_seconds"), f"{_factor(name, then)} -> {_factor(name, now)}"
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield name.removesuffix("_seconds"), f"{_factor(name, old)} -> {_factor(name, new)}"
 
 
 def _factor(name: str, value: float | tuple[float, float]) -> str:

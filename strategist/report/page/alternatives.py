@@ -14,12 +14,12 @@ def ranking(plans: Sequence[Plan]) -> Html:
     """The plans, best first."""
     rows = [
         (
-            str(place), candidate_words(plan.candidate), recompute_words(plan.candidate.knobs), plan.candidate.knobs.offload,
+            str(rank), candidate_words(plan.candidate), recompute_words(plan.candidate.knobs), plan.candidate.knobs.offload,
             batch_words(plan.candidate, plan.workload), show_seconds(plan.estimate.step_seconds),
             tokens(plan.estimate.tokens_per_second), percent(plan.estimate.mfu), gib(plan.estimate.peak_memory_bytes),
             ", ".join(plan.backends) or "-",
         )
-        for place, plan in enumerate(plans, start=1)
+        for rank, plan in enumerate(plans, start=1)
     ]  # fmt: skip
     head = ("#", "mesh", "recompute", "offload", "batch", "step", "tokens/s", "MFU", "GiB", "runs on")
     return table("This plan, and those planned beside it", head, rows, words=(0, 1, 2, 3, 9))

@@ -18,31 +18,33 @@ class Bar:
     figure: str
 
 
-def bars(caption: str, rows: Sequence[Bar], most: float, mark: float | None = None, marked: str = "") -> Html:
-    """Rows on a common scale that ends at ``most``; a line at ``mark`` has the label ``marked``."""
+def bars(caption: str, rows: Sequence[Bar], max_value: float, marker: float | None = None, marker_note: str = "") -> Html:
+    """Rows on a common scale that ends at ``max_value``; a line at ``marker`` has the label ``marker_note``."""
     lines = (
         element(
-            "tr", element("th", row.name, scope="row"), element("td", _picture(row, most, mark), class_="bar"),
+            "tr", element("th", row.name, scope="row"), element("td", _picture(row, max_value, marker), class_="bar"),
             element("td", row.figure),
         )
         for row in rows
     )  # fmt: skip
     note = (
-        element("tfoot", element("tr", element("td"), element("td", marked, class_="words"), element("td"))) if marked else Html()
+        element("tfoot", element("tr", element("td"), element("td", marker_note, class_="words"), element("td")))
+        if marker_note
+        else Html()
     )
     return element("table", element("caption", caption), element("tbody", *lines), note, class_="bars")
 
 
-def _picture(row: Bar, most: float, mark: float | None) -> Html:
+def _picture(row: Bar, max_value: float, marker: float | None) -> Html:
     """The bar without text, as wide as the page allows."""
-    at, pieces = 0.0, list[Html]()
+    x, shapes = 0.0, list[Html]()
     for part, value in row.parts.items():
-        wide = 100 * value / most
-        said = element("title", f"{row.name}: {row.words[part]}")
-        pieces.append(element("rect", said, x=at, y=0, width=max(wide - 0.12, 0.05), height=HEIGHT, class_=f"part-{part}"))
-        at += wide
-    if mark is not None:
-        pieces.append(empty("path", d=f"M{100 * mark / most:.2f} -1.5V{HEIGHT + 1.5:g}", class_="capacity"))
+        width = 100 * value / max_value
+        tooltip = element("title", f"{row.name}: {row.words[part]}")
+        shapes.append(element("rect", tooltip, x=x, y=0, width=max(width - 0.12, 0.05), height=HEIGHT, class_=f"part-{part}"))
+        x += width
+    if marker is not None:
+        shapes.append(empty("path", d=f"M{100 * marker / max_value:.2f} -1.5V{HEIGHT + 1.5:g}", class_="capacity"))
     name = f"{row.name}: " + ", ".join([*row.words.values(), f"{row.figure} in all"])
     box = f"0 -1.5 100 {HEIGHT + 3:g}"
-    return element("svg", *pieces, viewBox=box, preserveAspectRatio="none", role="img", aria_label=name)
+    return element("svg", *shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=name)

@@ -18,29 +18,31 @@ FRONT_ROWS = 12
 def candidates(space: Space, plan: Plan) -> Html:
     """The plot with its filters, and the Pareto front as a table."""
     fields = [_fields(item) for item in space.seen]
-    dots = [_dot(item, own) for item, own in zip(space.seen, fields, strict=True)]
+    dots = [_dot(item, dot_fields) for item, dot_fields in zip(space.seen, fields, strict=True)]
     ahead = [item for item in space.seen if item.front]
-    this = _this(plan)
+    this_dot = _this(plan)
     capacity = plan.estimate.capacity_bytes / GIB
-    scale = scale_of([*dots, this], "peak memory of a device, GiB", "tokens/s", (lambda gibs: f"{gibs:g}", tokens), capacity)
+    scale = scale_of([*dots, this_dot], "peak memory of a device, GiB", "tokens/s", (lambda gibs: f"{gibs:g}", tokens), capacity)
     under = (vertical_line(scale, capacity, "capacity"), _front(scale, ahead))
     fit = sum(item.place is not None for item in space.seen)
-    said = f"Tokens/s against peak memory of {len(space.seen):,} candidates, of which {fit:,} fit and {len(ahead)} are on the front"
-    above = sorted(dots, key=lambda dot: ("front" in dot.look, "fits" in dot.look))
+    caption = (
+        f"Tokens/s against peak memory of {len(space.seen):,} candidates, of which {fit:,} fit and {len(ahead)} are on the front"
+    )
+    ordered_dots = sorted(dots, key=lambda dot: ("front" in dot.css_class, "fits" in dot.css_class))
     return join([
         filters(ID, values_of(fields), "candidates"),
-        element("figure", plot(said, scale, [*above, this], under=under, id_=ID), _caption(space)),
+        element("figure", plot(caption, scale, [*ordered_dots, this_dot], under=under, id_=ID), _caption(space)),
         _table(ahead),
     ])  # fmt: skip
 
 
 def _caption(space: Space) -> Html:
     more = f" {space.unseen:,} further groups are not drawn." if space.unseen else ""
-    said = (
+    text = (
         "Each dot is the best of the candidates with its mesh, recomputation and offload; hollow ones do not fit. The line is the"
         f" front: nothing that fits is both faster and smaller. The ring is this plan.{more}"
     )
-    return element("figcaption", said)
+    return element("figcaption", text)
 
 
 def _fields(item: Seen) -> dict[str, str]:
@@ -55,21 +57,21 @@ def _dot(item: Seen, fields: Mapping[str, str]) -> Mark:
     knobs = item.candidate.knobs
     settings = f"recompute {recompute_words(knobs)}, offload {knobs.offload}, micro-batch {knobs.micro_batch}"
     figures = f"{tokens(item.tokens_per_second)} tokens/s, {gib(item.peak_memory_bytes)} GiB"
-    place = f"place {item.place:,}" if item.place is not None else "does not fit"
-    text = f"{candidate_words(item.candidate)}; {settings}: {figures}, {place}; the best of {item.alike:,} alike"
-    look = "front" if item.front else "fits" if item.place is not None else "large"
-    return Mark(across=item.peak_memory_bytes / GIB, up=item.tokens_per_second, text=text, look=look, marks=marks(fields))
+    rank = f"place {item.place:,}" if item.place is not None else "does not fit"
+    text = f"{candidate_words(item.candidate)}; {settings}: {figures}, {rank}; the best of {item.alike:,} alike"
+    css_class = "front" if item.front else "fits" if item.place is not None else "large"
+    return Mark(x=item.peak_memory_bytes / GIB, y=item.tokens_per_second, text=text, css_class=css_class, marks=marks(fields))
 
 
 def _this(plan: Plan) -> Mark:
     estimate = plan.estimate
     text = f"this plan: {candidate_words(plan.candidate)}, {tokens(estimate.tokens_per_second)} tokens/s"
-    return Mark(across=estimate.peak_memory_bytes / GIB, up=estimate.tokens_per_second, text=text, look="this")
+    return Mark(x=estimate.peak_memory_bytes / GIB, y=estimate.tokens_per_second, text=text, css_class="this")
 
 
 def _front(scale: Scale, ahead: list[Seen]) -> Html:
-    places = sorted((item.peak_memory_bytes / GIB, item.tokens_per_second) for item in ahead)
-    return line(scale, places, "front-line", steps=True)
+    points = sorted((item.peak_memory_bytes / GIB, item.tokens_per_second) for item in ahead)
+    return line(scale, points, "front-line", steps=True)
 
 
 def _table(ahead: list[Seen]) -> Html:

@@ -7,14 +7,14 @@ from strategist.report.page.html import Html, element
 ALL = "all"
 
 
-def filters(target: str, choices: Mapping[str, Sequence[str]], what: str) -> Html:
+def filters(target: str, choices: Mapping[str, Sequence[str]], noun: str) -> Html:
     """A selection per name, over the items of the element with that id; names with a single value are left out."""
-    offered = {name: values for name, values in choices.items() if len(values) > 1}
-    if not offered:
+    filtered = {name: values for name, values in choices.items() if len(values) > 1}
+    if not filtered:
         return Html()
-    selects = (_select(name, values) for name, values in offered.items())
+    selects = (_select(name, values) for name, values in filtered.items())
     rest = (element("button", "show all", type="reset"), element("output", "", aria_live="polite"))
-    return element("form", *selects, *rest, class_="filters", data_filters=target, aria_label=f"Filter {what}")
+    return element("form", *selects, *rest, class_="filters", data_filters=target, aria_label=f"Filter {noun}")
 
 
 def _select(name: str, values: Sequence[str]) -> Html:

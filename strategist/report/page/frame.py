@@ -8,9 +8,9 @@ from pathlib import Path
 
 from strategist.report.page.html import Html, element, empty, join
 
-_HERE = Path(__file__).parent
-STYLES = (_HERE.parent / "page.css", _HERE / "pictures.css")
-SCRIPT = _HERE / "page.js"
+_FOLDER = Path(__file__).parent
+STYLES = (_FOLDER.parent / "page.css", _FOLDER / "pictures.css")
+SCRIPT = _FOLDER / "page.js"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +29,16 @@ class Section:
 def document(title: str, head: Html, sections: Sequence[Section], language: str = "en") -> str:
     """The whole page."""
     style, script = "".join(map(_text, STYLES)), _text(SCRIPT)
-    own = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    security_policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    )
     items = join(element("li", element("a", section.title, href=f"#{section.anchor}")) for section in sections)
-    whole = element(
+    html = element(
         "html",
         element(
             "head",
             empty("meta", charset="utf-8"),
-            empty("meta", http_equiv="Content-Security-Policy", content=own),
+            empty("meta", http_equiv="Content-Security-Policy", content=security_policy),
             empty("meta", name="generator", content="strategist"),
             empty("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", title),
@@ -51,7 +53,7 @@ def document(title: str, head: Html, sections: Sequence[Section], language: str 
         ),
         lang=language,
     )
-    return f"<!doctype html>\n{whole}\n"
+    return f"<!doctype html>\n{html}\n"
 
 
 def _section(section: Section) -> Html:

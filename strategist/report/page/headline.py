@@ -17,10 +17,10 @@ class Figure:
     remark: str = ""
 
 
-def headline(badge: str, look: str, said: str, figures: Sequence[Figure]) -> Html:
-    """The verdict as a ``badge`` (``look``: good, unsure or bad) with its text, above the figures."""
-    verdict = element("p", element("strong", badge, class_=f"badge {look}"), element("span", said), class_="verdict")
-    return join([verdict, element("ul", *map(_tile, figures), class_="tiles")])
+def headline(badge: str, css_class: str, verdict: str, figures: Sequence[Figure]) -> Html:
+    """The verdict as a ``badge`` (``css_class``: good, unsure or bad) with its text, above the figures."""
+    paragraph = element("p", element("strong", badge, class_=f"badge {css_class}"), element("span", verdict), class_="verdict")
+    return join([paragraph, element("ul", *map(_tile, figures), class_="tiles")])
 
 
 def _tile(figure: Figure) -> Html:

@@ -30,12 +30,12 @@ def join(content: Iterable[str]) -> Html:
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in content))
 
 
-def _attributes(given: dict[str, str | float | bool | None]) -> str:
-    return "".join(_attribute(name, value) for name, value in given.items() if value is not None and value is not False)
+def _attributes(attributes: dict[str, str | float | bool | None]) -> str:
+    return "".join(_attribute(name, value) for name, value in attributes.items() if value is not None and value is not False)
 
 
 def _attribute(name: str, value: str | float | bool) -> str:
-    written = name.rstrip("_").replace("_", "-")
+    html_name = name.rstrip("_").replace("_", "-")
     if value is True:
-        return f" {written}"
-    return f' {written}="{escape(value) if isinstance(value, str) else format(round(value, 2), "g")}"'
+        return f" {html_name}"
+    return f' {html_name}="{escape(value) if isinstance(value, str) else format(round(value, 2), "g")}"'

@@ -4,7 +4,7 @@ from strategist.contract.estimate import MemoryParts
 from strategist.contract.report import PlanReport, RankMemory
 from strategist.report.page.bars import Bar, bars
 from strategist.report.page.html import Html, join
-from strategist.report.page.legend import beside, legend
+from strategist.report.page.legend import legend, with_legend
 from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import counted, percent
 from strategist.units import show_bytes
@@ -15,26 +15,26 @@ ROOM = 1.02
 def memory(report: PlanReport) -> Html:
     """A bar per rank, and a table of the parts with their size on the fullest rank."""
     capacity = report.plan.estimate.capacity_bytes
-    fullest = max(report.ranks, key=lambda rank: rank.memory.total)
-    most = ROOM * max(capacity, fullest.memory.total)
+    peak_rank = max(report.ranks, key=lambda rank: rank.memory.total)
+    max_bytes = ROOM * max(capacity, peak_rank.memory.total)
     rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
-    marked = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
+    marker_note = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
     memories = [*(rank.memory for rank in report.ranks), *(instant.memory for instant in report.instants)]
-    drawn = {part for each in memories for part in _parts(each)}
+    drawn_parts = {part for memory_parts in memories for part in _parts(memory_parts)}
     parts = [
         (part, PART_NAMES.get(part, part), show_bytes(size), percent(size / capacity))
-        for part, size in fullest.memory.needed.items()
-        if part in drawn
+        for part, size in peak_rank.memory.needed.items()
+        if part in drawn_parts
     ]
-    through = [_row(instant.name, instant.memory) for instant in report.instants]
-    pictures = [bars("Memory of a device at its worst instant", rows, most, capacity, marked)]
-    if through:
+    instant_bars = [_row(instant.name, instant.memory) for instant in report.instants]
+    pictures = [bars("Memory of a device at its worst instant", rows, max_bytes, capacity, marker_note)]
+    if instant_bars:
         pictures.append(
-            bars("Memory of the fullest rank through a step, from its first instant to its last", through, most, capacity)
+            bars("Memory of the fullest rank through a step, from its first instant to its last", instant_bars, max_bytes, capacity)
         )
-    return beside(
+    return with_legend(
         join(pictures),
-        legend(f"Parts of the fullest, {_name(fullest, alone=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
+        legend(f"Parts of the fullest, {_name(peak_rank, alone=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
     )
 
 
@@ -46,8 +46,8 @@ def _row(name: str, memory: MemoryParts) -> Bar:
 
 def _name(rank: RankMemory, *, alone: bool) -> str:
     first, last = rank.ranks[0], rank.ranks[-1]
-    who = "every rank" if alone else f"rank {first}" if first == last else f"ranks {first} to {last}"
-    return f"{who}, {counted(rank.layers, 'layer')}"
+    name = "every rank" if alone else f"rank {first}" if first == last else f"ranks {first} to {last}"
+    return f"{name}, {counted(rank.layers, 'layer')}"
 
 
 def _parts(memory: MemoryParts) -> dict[str, float]:

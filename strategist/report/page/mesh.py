@@ -32,13 +32,13 @@ def mesh(axes: Sequence[MeshAxis], cluster: Cluster) -> Html:
 
 
 def _caption(axis: MeshAxis, cluster: Cluster) -> Html:
-    groups, where = cluster.devices // axis.degree, "across nodes" if axis.across_nodes else "inside a node"
-    each = _each(cluster)
-    box = "a node" if each == 1 else f"{each} nodes"
+    groups, span = cluster.devices // axis.degree, "across nodes" if axis.across_nodes else "inside a node"
+    nodes_per_box = _nodes_per_box(cluster)
+    box = "a node" if nodes_per_box == 1 else f"{nodes_per_box} nodes"
     more = f"; a box is {box}, its number counts ranks of the first group" if cluster.nodes > NODES else ""
     rate = f"{axis.link_bytes_per_second / 1e9:,.3g} GB/s a device"
-    said = f" {WORDS[axis.name]}, in {counted(groups, 'group')} {where}, over {axis.link} ({rate}){more}."
-    return element("figcaption", element("b", f"{axis.name} {axis.degree}"), said)
+    text = f" {WORDS[axis.name]}, in {counted(groups, 'group')} {span}, over {axis.link} ({rate}){more}."
+    return element("figcaption", element("b", f"{axis.name} {axis.degree}"), text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,102 +46,104 @@ class _Grid:
     """The drawn nodes, and the positions of nodes and devices."""
 
     nodes: tuple[int, ...]
-    each: int
+    devices_per_node: int
 
     @property
-    def across(self) -> int:
+    def columns(self) -> int:
         return min(len(self.nodes), ACROSS)
 
     @property
     def node(self) -> tuple[float, float]:
         """Width and height of a node."""
-        across = min(self.each, WIDE)
-        return across * (CELL + GAP) - GAP + 2 * PAD, -(-self.each // across) * (CELL + GAP) - GAP + 2 * PAD
+        columns = min(self.devices_per_node, WIDE)
+        return columns * (CELL + GAP) - GAP + 2 * PAD, -(-self.devices_per_node // columns) * (CELL + GAP) - GAP + 2 * PAD
 
     @property
     def size(self) -> tuple[float, float]:
-        wide, high = self.node
-        return self.across * (wide + APART) - APART, -(-len(self.nodes) // self.across) * (high + LABEL)
+        width, height = self.node
+        return self.columns * (width + APART) - APART, -(-len(self.nodes) // self.columns) * (height + LABEL)
 
     def corner(self, node: int) -> tuple[float, float]:
-        (wide, high), place = self.node, self.nodes.index(node)
-        return place % self.across * (wide + APART), place // self.across * (high + LABEL) + LABEL
+        (width, height), index = self.node, self.nodes.index(node)
+        return index % self.columns * (width + APART), index // self.columns * (height + LABEL) + LABEL
 
     def device(self, rank: int) -> tuple[float, float]:
         """Top left corner of a device."""
-        (x, y), slot = self.corner(rank // self.each), rank % self.each
+        (x, y), slot = self.corner(rank // self.devices_per_node), rank % self.devices_per_node
         return x + PAD + slot % WIDE * (CELL + GAP), y + PAD + slot // WIDE * (CELL + GAP)
 
 
-def _each(cluster: Cluster) -> int:
+def _nodes_per_box(cluster: Cluster) -> int:
     """Number of nodes per box."""
     return -(-cluster.nodes // MOST)
 
 
 def _picture(axis: MeshAxis, cluster: Cluster) -> Html:
-    said = f"{axis.name} on {cluster.nodes} x {cluster.gpus_per_node} devices: ranks {', '.join(map(str, axis.first[:8]))}"
-    said += " and so on are a group" if axis.degree > 8 else " are a group"
+    label = f"{axis.name} on {cluster.nodes} x {cluster.gpus_per_node} devices: ranks {', '.join(map(str, axis.first[:8]))}"
+    label += " and so on are a group" if axis.degree > 8 else " are a group"
     parts, (width, height) = _devices(axis, cluster) if cluster.nodes <= NODES else _nodes(axis, cluster)
-    box, look = f"-1 -1 {width + 2:g} {height + 2:g}", f"mesh across-{min(cluster.nodes, ACROSS)}"
-    return element("svg", join(parts), viewBox=box, role="img", aria_label=said, class_=look)
+    box, css_class = f"-1 -1 {width + 2:g} {height + 2:g}", f"mesh across-{min(cluster.nodes, ACROSS)}"
+    return element("svg", join(parts), viewBox=box, role="img", aria_label=label, class_=css_class)
 
 
 def _devices(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
     """Every device, and the size of the picture."""
-    grid, first = _Grid(nodes=tuple(range(cluster.nodes)), each=cluster.gpus_per_node), frozenset(axis.first)
-    ranks = range(cluster.nodes * grid.each)
+    grid, first = _Grid(nodes=tuple(range(cluster.nodes)), devices_per_node=cluster.gpus_per_node), frozenset(axis.first)
+    ranks = range(cluster.nodes * grid.devices_per_node)
     centres = [(x + CELL / 2, y + CELL / 2) for x, y in (grid.device(rank) for rank in ranks if rank in first)]
     return [
         *(_node(node, grid) for node in grid.nodes),
-        *_way(centres, across_nodes=axis.across_nodes),
-        *(_device(rank, grid, axis, own=rank in first) for rank in ranks),
+        *_group_path(centres, across_nodes=axis.across_nodes),
+        *(_device(rank, grid, axis, in_first_group=rank in first) for rank in ranks),
     ], grid.size
 
 
 def _nodes(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
     """A box per node, or per several nodes if there are more than MOST, with the number of its ranks in the first group."""
-    each = _each(cluster)
-    count = -(-cluster.nodes // each)
-    own = Counter(rank // (cluster.gpus_per_node * each) for rank in axis.first)
-    corners = [(LEFT + place % ROW * BOX, place // ROW * HIGH) for place in range(count)]
-    centres = [(x + (BOX - GAP) / 2, y + (HIGH - GAP) / 2) for x, y in (corners[place] for place in sorted(own))]
+    nodes_per_box = _nodes_per_box(cluster)
+    count = -(-cluster.nodes // nodes_per_box)
+    group_ranks = Counter(rank // (cluster.gpus_per_node * nodes_per_box) for rank in axis.first)
+    corners = [(LEFT + index % ROW * BOX, index // ROW * HIGH) for index in range(count)]
+    centres = [(x + (BOX - GAP) / 2, y + (HIGH - GAP) / 2) for x, y in (corners[index] for index in sorted(group_ranks))]
     labels = (
-        element("text", str(place * each), x=LEFT - 5, y=corners[place][1] + 13, text_anchor="end")
-        for place in range(0, count, ROW)
+        element("text", str(index * nodes_per_box), x=LEFT - 5, y=corners[index][1] + 13, text_anchor="end")
+        for index in range(0, count, ROW)
     )
-    boxes = (_box(place * each, each, corners[place], own[place]) for place in range(count))
-    return [*labels, *boxes, *_way(centres, across_nodes=axis.across_nodes), *_counts(own, corners)], (
+    boxes = (_box(index * nodes_per_box, nodes_per_box, corners[index], group_ranks[index]) for index in range(count))
+    return [*labels, *boxes, *_group_path(centres, across_nodes=axis.across_nodes), *_counts(group_ranks, corners)], (
         LEFT + min(count, ROW) * BOX - GAP, -(-count // ROW) * HIGH - GAP,
     )  # fmt: skip
 
 
-def _box(first: int, each: int, corner: tuple[float, float], own: int) -> Html:
-    name = f"node {first}" if each == 1 else f"nodes {first} to {first + each - 1}"
-    said = element("title", f"{name}: {counted(own, 'rank')} of the first group")
-    look = "device own" if own else "device"
-    return element("rect", said, x=corner[0], y=corner[1], width=BOX - GAP, height=HIGH - GAP, rx=3, class_=look)
+def _box(first: int, nodes_per_box: int, corner: tuple[float, float], group_ranks: int) -> Html:
+    name = f"node {first}" if nodes_per_box == 1 else f"nodes {first} to {first + nodes_per_box - 1}"
+    tooltip = element("title", f"{name}: {counted(group_ranks, 'rank')} of the first group")
+    css_class = "device own" if group_ranks else "device"
+    return element("rect", tooltip, x=corner[0], y=corner[1], width=BOX - GAP, height=HIGH - GAP, rx=3, class_=css_class)
 
 
-def _counts(own: Counter[int], corners: Sequence[tuple[float, float]]) -> Iterator[Html]:
-    for place, ranks in own.items():
-        x, y = corners[place]
+def _counts(group_ranks: Counter[int], corners: Sequence[tuple[float, float]]) -> Iterator[Html]:
+    for index, ranks in group_ranks.items():
+        x, y = corners[index]
         yield element("text", str(ranks), x=x + (BOX - GAP) / 2, y=y + 13, text_anchor="middle", class_="number")
 
 
 def _node(number: int, grid: _Grid) -> Html:
-    (x, y), (wide, high) = grid.corner(number), grid.node
-    frame = empty("rect", x=x, y=y, width=wide, height=high, rx=4, class_="node")
+    (x, y), (width, height) = grid.corner(number), grid.node
+    frame = empty("rect", x=x, y=y, width=width, height=height, rx=4, class_="node")
     return join([element("text", f"node {number}", x=x + 1, y=y - 4), frame])
 
 
-def _device(rank: int, grid: _Grid, axis: MeshAxis, *, own: bool) -> Html:
+def _device(rank: int, grid: _Grid, axis: MeshAxis, *, in_first_group: bool) -> Html:
     x, y = grid.device(rank)
-    begins = rank - rank // axis.stride % axis.degree * axis.stride
-    said = element("title", f"rank {rank} on node {rank // grid.each}; its group of {axis.name} begins with rank {begins}")
-    return element("rect", said, x=x, y=y, width=CELL, height=CELL, rx=2, class_="device own" if own else "device")
+    first_rank = rank - rank // axis.stride % axis.degree * axis.stride
+    tooltip = element(
+        "title", f"rank {rank} on node {rank // grid.devices_per_node}; its group of {axis.name} begins with rank {first_rank}"
+    )
+    return element("rect", tooltip, x=x, y=y, width=CELL, height=CELL, rx=2, class_="device own" if in_first_group else "device")
 
 
-def _way(centres: Sequence[tuple[float, float]], *, across_nodes: bool) -> Iterator[Html]:
+def _group_path(centres: Sequence[tuple[float, float]], *, across_nodes: bool) -> Iterator[Html]:
     """Lines from one member to the next."""
     if len(centres) > 1:
         path = "L".join(f"{x:g} {y:g}" for x, y in centres)

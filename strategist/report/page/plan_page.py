@@ -30,9 +30,9 @@ def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
     """The whole page; ``language`` is that of the cards' texts."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
-    said = (element("p", report.verdict),) if report.verdict else ()
+    verdict = (element("p", report.verdict),) if report.verdict else ()
     lead = element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead")
-    head = join([element("h1", title), lead, _headline(report), *said])
+    head = join([element("h1", title), lead, _headline(report), *verdict])
     return document(f"{title}, plan {plan.id}", head, list(_sections(report)), language)
 
 
@@ -50,8 +50,8 @@ def _headline(report: PlanReport) -> Html:
     ]
     if estimate.host_memory_bytes_per_node:
         found.append(Figure(name="GiB of host memory", value=gib(estimate.host_memory_bytes_per_node), remark="a node"))
-    said = f"{margin}, probability {percent(estimate.shown_confidence)}"
-    return headline(fit.value, BADGES[fit], said, found)
+    verdict = f"{margin}, probability {percent(estimate.shown_confidence)}"
+    return headline(fit.value, BADGES[fit], verdict, found)
 
 
 BADGES = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE: BAD}
@@ -72,8 +72,8 @@ def _sections(report: PlanReport) -> Iterator[Section]:
         )
     lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
     yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
-    drawn = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
-    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=drawn)
+    picture = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
+    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=picture)
     yield Section(title="Settings", lead="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
     if report.space is not None:
         yield Section(title="Candidates", lead="", body=candidates(report.space, plan))
@@ -97,12 +97,12 @@ TIMELINE = (
 def _reproduce(report: PlanReport) -> Html:
     """The command that reproduces the plan, and the digests of its inputs."""
     plan, digests = report.plan, report.plan.digests
-    said = shlex.join(report.command) if report.command else ""
-    command = element("pre", element("code", said)) if said else element("p", NO_COMMAND)
-    decided = pairs(
+    command = shlex.join(report.command) if report.command else ""
+    block = element("pre", element("code", command)) if command else element("p", NO_COMMAND)
+    digest_rows = pairs(
         [("plan", plan.id), ("deck", digests.deck), ("profiles", digests.profiles), ("calibration", digests.calibration)]
     )
-    return join([command, decided, notes(report.notes)])
+    return join([block, digest_rows, notes(report.notes)])
 
 
 NO_COMMAND = "The names of the model and the devices mean something else here, or nothing: plan from the files that they came from."

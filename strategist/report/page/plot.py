@@ -14,46 +14,46 @@ WORD, LINE = 76.0, 24.0
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A dot: its position, tooltip, look, and attributes for filters."""
+    """A dot: its position, tooltip, CSS class, and attributes for filters."""
 
-    across: float
-    up: float
+    x: float
+    y: float
     text: str
-    look: str = ""
+    css_class: str = ""
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Both axes with their names; ``shown`` formats their ticks."""
+    """Both axes with their names; ``formats`` show their ticks."""
 
-    across: Axis
-    up: Axis
+    x: Axis
+    y: Axis
     names: tuple[str, str]
-    shown: tuple[Callable[[float], str], Callable[[float], str]]
+    formats: tuple[Callable[[float], str], Callable[[float], str]]
 
 
 def scale_of(
     dots: Sequence[Mark],
-    across: str,
-    up: str,
-    shown: tuple[Callable[[float], str], Callable[[float], str]],
-    also: float | None = None,
+    x_name: str,
+    y_name: str,
+    formats: tuple[Callable[[float], str], Callable[[float], str]],
+    contained_x: float | None = None,
 ) -> Scale:
-    """Logarithmic axes that contain all dots, and the horizontal value ``also``."""
-    right = axis_of([*(dot.across for dot in dots), *([] if also is None else [also])], WIDTH, ROOM)
-    return Scale(across=right, up=axis_of([dot.up for dot in dots], HEIGHT, ROOM), names=(across, up), shown=shown)
+    """Logarithmic axes that contain all dots, and the horizontal value ``contained_x``."""
+    x_axis = axis_of([*(dot.x for dot in dots), *([] if contained_x is None else [contained_x])], WIDTH, ROOM)
+    return Scale(x=x_axis, y=axis_of([dot.y for dot in dots], HEIGHT, ROOM), names=(x_name, y_name), formats=formats)
 
 
-def equal_scale(values: Sequence[float], names: tuple[str, str], shown: Callable[[float], str]) -> Scale:
+def equal_scale(values: Sequence[float], names: tuple[str, str], tick_format: Callable[[float], str]) -> Scale:
     """Equal logarithmic axes over the range of the values: equal pairs lie on the diagonal."""
-    across, up = (axis_of(values, length, ROOM) for length in (WIDTH, HEIGHT))
-    return Scale(across=across, up=up, names=names, shown=(shown, shown))
+    x, y = (axis_of(values, length, ROOM) for length in (WIDTH, HEIGHT))
+    return Scale(x=x, y=y, names=names, formats=(tick_format, tick_format))
 
 
-def over_steps(scale: Scale, most: float) -> Scale:
-    """The scale with a linear horizontal axis of whole numbers from 0 to ``most``."""
-    return replace(scale, across=LinearAxis(low=0.0, high=max(most, 1.0) * 1.02, length=WIDTH))
+def over_steps(scale: Scale, last_step: float) -> Scale:
+    """The scale with a linear horizontal axis of whole numbers from 0 to ``last_step``."""
+    return replace(scale, x=LinearAxis(low=0.0, high=max(last_step, 1.0) * 1.02, length=WIDTH))
 
 
 def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html] = (), id_: str | None = None) -> Html:
@@ -63,57 +63,59 @@ def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html]
     return element("svg", parts, viewBox=box, role="img", aria_label=name, class_="plot", id=id_)
 
 
-def line(scale: Scale, places: Sequence[tuple[float, float]], look: str, *, steps: bool = False, text: str = "") -> Html:
+def line(scale: Scale, coordinates: Sequence[tuple[float, float]], css_class: str, *, steps: bool = False, text: str = "") -> Html:
     """A line through points; with ``steps`` it goes horizontally first, then vertically. ``text`` is its tooltip."""
-    points = [(scale.across.at(x), -scale.up.at(y)) for x, y in places]
+    points = [(scale.x.at(x), -scale.y.at(y)) for x, y in coordinates]
     if not points:
         return Html()
     first, *others = points
-    turns = "".join(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in others)
-    said = [element("title", text)] if text else []
-    return element("path", *said, d=f"M{first[0]:.1f} {first[1]:.1f}{turns}", class_=look)
+    segments = "".join(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in others)
+    tooltip = [element("title", text)] if text else []
+    return element("path", *tooltip, d=f"M{first[0]:.1f} {first[1]:.1f}{segments}", class_=css_class)
 
 
 def diagonal(scale: Scale, band: float = 0.0) -> Html:
     """The diagonal, on which both values are equal, over a band of values that differ by at most the share ``band``."""
-    low, high = scale.across.low, scale.across.high
+    low, high = scale.x.low, scale.x.high
     more, less = 1 + band, 1 - band
     corners = ((low, low), (low, low * more), (high / more, high), (high, high), (high, high * less), (low / less, low))
     return join([*([line(scale, corners, "band")] if band else []), line(scale, [(low, low), (high, high)], "equal")])
 
 
-def vertical_line(scale: Scale, across: float, said: str) -> Html:
+def vertical_line(scale: Scale, value: float, label: str) -> Html:
     """A vertical line at a value, with a label at its top."""
-    x = scale.across.at(across)
-    words = element("text", said, x=x - 5, y=-HEIGHT + 12, text_anchor="end", class_="bound")
-    return join([empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="capacity"), words])
+    x = scale.x.at(value)
+    text = element("text", label, x=x - 5, y=-HEIGHT + 12, text_anchor="end", class_="bound")
+    return join([empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="capacity"), text])
 
 
 def _frame(scale: Scale) -> Iterator[Html]:
-    (across, up), (right, high) = scale.names, scale.shown
-    for tick in _spaced(scale.across, WORD):
-        x = scale.across.at(tick)
+    (x_name, y_name), (show_x, show_y) = scale.names, scale.formats
+    for tick in _spaced(scale.x, WORD):
+        x = scale.x.at(tick)
         yield empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="grid")
-        yield element("text", right(tick), x=x, y=17, text_anchor="middle")
-    for tick in _spaced(scale.up, LINE):
-        y = -scale.up.at(tick)
+        yield element("text", show_x(tick), x=x, y=17, text_anchor="middle")
+    for tick in _spaced(scale.y, LINE):
+        y = -scale.y.at(tick)
         yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
-        yield element("text", high(tick), x=-7, y=y + 4, text_anchor="end")
+        yield element("text", show_y(tick), x=-7, y=y + 4, text_anchor="end")
     yield empty("path", d=f"M0 {-HEIGHT:g}V0H{WIDTH:g}", class_="frame")
-    yield element("text", across, x=WIDTH / 2, y=44, text_anchor="middle", class_="axis")
-    yield element("text", up, x=-LEFT, y=-HEIGHT - 14, class_="axis")
+    yield element("text", x_name, x=WIDTH / 2, y=44, text_anchor="middle", class_="axis")
+    yield element("text", y_name, x=-LEFT, y=-HEIGHT - 14, class_="axis")
 
 
-def _spaced(axis: Axis, least: float) -> Iterator[float]:
-    """Ticks at least ``least`` apart."""
-    at = -least
+def _spaced(axis: Axis, min_distance: float) -> Iterator[float]:
+    """Ticks at least ``min_distance`` apart."""
+    previous = -min_distance
     for tick in axis.even_ticks():
-        if axis.at(tick) - at >= least:
-            at = axis.at(tick)
+        if axis.at(tick) - previous >= min_distance:
+            previous = axis.at(tick)
             yield tick
 
 
 def _dot(scale: Scale, dot: Mark) -> Html:
-    x, y = scale.across.at(dot.across), -scale.up.at(dot.up)
-    look = f"dot {dot.look}".strip()
-    return element("circle", element("title", dot.text), cx=x, cy=y, r=7.0 if "this" in look else 3.6, class_=look, **dot.marks)
+    x, y = scale.x.at(dot.x), -scale.y.at(dot.y)
+    css_class = f"dot {dot.css_class}".strip()
+    return element(
+        "circle", element("title", dot.text), cx=x, cy=y, r=7.0 if "this" in css_class else 3.6, class_=css_class, **dot.marks
+    )

@@ -31,8 +31,8 @@ def measured(report: StudyReport) -> Html:
     pictures = [
         _plot(report.study, "step time, s", "Step time", steps), _plot(report.study, "peak memory, GiB", "Peak memory", peaks),
     ]  # fmt: skip
-    drawn = element("div", *pictures, class_="pair") if any(pictures) else element("p", "No trial has ended well yet.")
-    return join([drawn, _learned(report.learned) if report.learned else Html()])
+    plots = element("div", *pictures, class_="pair") if any(pictures) else element("p", "No trial has ended well yet.")
+    return join([plots, _calibration_tables(report.learned) if report.learned else Html()])
 
 
 def steps(study: Study) -> list[Pair]:
@@ -66,30 +66,30 @@ def median_error(pairs: Sequence[Pair]) -> str:
     return percent(median(abs(pair.predicted / pair.measured - 1) for pair in pairs))
 
 
-def _plot(study: Study, axis: str, name: str, of: Callable[[Study], list[Pair]]) -> Html:
+def _plot(study: Study, axis: str, name: str, pairs_of: Callable[[Study], list[Pair]]) -> Html:
     """A plot with equal axes: perfect predictions lie on the diagonal."""
-    if not (pairs := of(study)):
+    if not (pairs := pairs_of(study)):
         return Html()
     values = [value for pair in pairs for value in (pair.predicted, pair.measured)]
     scale = equal_scale(values, (f"measured {axis}", f"predicted {axis}"), lambda value: f"{value:.3g}")
     dots = [
         Mark(
-            across=pair.measured, up=pair.predicted, look="front" if pair.trial.number == study.best else "fits",
+            x=pair.measured, y=pair.predicted, css_class="front" if pair.trial.number == study.best else "fits",
             text=f"trial {pair.trial.number}: {change_words(pair.trial.plan)}; {pair.words}",
         )
         for pair in pairs
     ]  # fmt: skip
-    said = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {median_error(pairs)}"
-    picture = plot(said, scale, dots, under=[diagonal(scale)])
-    return element("figure", picture, element("figcaption", f"{said}."))
+    caption = f"{name}, predicted as it was proposed against measured: {len(pairs)} trials, median error {median_error(pairs)}"
+    picture = plot(caption, scale, dots, under=[diagonal(scale)])
+    return element("figure", picture, element("figcaption", f"{caption}."))
 
 
-def _learned(learned: Learned) -> Html:
+def _calibration_tables(learned: Learned) -> Html:
     errors = [
         (name, *("-" if error is None else percent(error) for error in (step, learned.memory_errors[name])))
         for name, step in learned.step_errors.items()
     ]
     factors = [(name.replace("_", " "), f"{before:.4g}", f"{after:.4g}") for name, before, after in learned.factors]
-    told = table("Median errors by predictor", ("", "step time", "peak memory"), errors)
-    moved = table("What the calibration learned", ("factor", "was", "is"), factors) if factors else Html()
-    return element("div", told, moved, class_="pair")
+    errors_table = table("Median errors by predictor", ("", "step time", "peak memory"), errors)
+    factors_table = table("What the calibration learned", ("factor", "was", "is"), factors) if factors else Html()
+    return element("div", errors_table, factors_table, class_="pair")

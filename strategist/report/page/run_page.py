@@ -13,7 +13,7 @@ from strategist.report.page.communication import communication
 from strategist.report.page.frame import Section, document
 from strategist.report.page.headline import BAD, GOOD, Figure, headline
 from strategist.report.page.html import Html, element, join
-from strategist.report.page.legend import beside, legend
+from strategist.report.page.legend import legend, with_legend
 from strategist.report.page.plot import HEIGHT, Mark, Scale, line, over_steps, plot
 from strategist.report.page.step_time import step_bar
 from strategist.report.page.tables import table
@@ -47,10 +47,13 @@ def _headline(report: RunReport) -> Html:
         figures.append(Figure(name="GiB a device, peak", value=gib(max(found.peak_memory_bytes)), remark=expected))
     if found.losses:
         figures.append(Figure(name="loss", value=f"{found.losses[-1]:.4g}", remark=f"from {found.losses[0]:.4g}"))
-    look = GOOD if found.outcome is Outcome.OK else BAD
-    said = f"The run {OUTCOME_WORDS[found.outcome]}"
+    css_class = GOOD if found.outcome is Outcome.OK else BAD
+    sentence = f"The run {OUTCOME_WORDS[found.outcome]}"
     return headline(
-        found.outcome.value, look, f"{said} in {show_seconds(found.wall_seconds)}" if found.wall_seconds else said, figures
+        found.outcome.value,
+        css_class,
+        f"{sentence} in {show_seconds(found.wall_seconds)}" if found.wall_seconds else sentence,
+        figures,
     )
 
 
@@ -71,14 +74,14 @@ def _sections(report: RunReport) -> Iterator[Section]:
         yield Section(title="Communication", lead=lead, body=body)
     if found.notes:
         yield Section(title="Notes", lead="", body=element("ul", *(element("li", note) for note in found.notes)))
-    again = shlex.join(["strategist", "run", f"{report.run}/plan.json"])
-    yield Section(title="Reproduce", lead="", body=element("pre", element("code", again)))
+    command = shlex.join(["strategist", "run", f"{report.run}/plan.json"])
+    yield Section(title="Reproduce", lead="", body=element("pre", element("code", command)))
 
 
 def _evidence(found: Measurement) -> Html:
     evidence = found.evidence
-    where = f"Rank {evidence.rank}, {evidence.phase}: " if evidence.rank is not None else ""
-    return join([element("p", where + (evidence.message or "none was left")), element("pre", evidence.log_tail)])
+    origin = f"Rank {evidence.rank}, {evidence.phase}: " if evidence.rank is not None else ""
+    return join([element("p", origin + (evidence.message or "none was left")), element("pre", evidence.log_tail)])
 
 
 def _courses(report: RunReport) -> Iterator[Section]:
@@ -87,23 +90,23 @@ def _courses(report: RunReport) -> Iterator[Section]:
     losses = [(step.step, step.loss) for step in report.steps if step.loss is not None]
     rates = [(step.step, step_tokens / step.seconds) for step in report.steps if step.seconds]
     memory = [(step.step, step.memory_bytes / GIB) for step in report.steps if step.memory_bytes]
-    for title, unit, points, least in (
+    for title, unit, points, lowest in (
         ("Loss", "loss", losses, None), ("Throughput", "tokens/s", rates, 0.0), ("Memory", "GiB of rank 0", memory, 0.0),
     ):  # fmt: skip
         if len(points) > 1:
-            yield Section(title=title, lead="", body=_course(unit, points, least))
+            yield Section(title=title, lead="", body=_course(unit, points, lowest))
 
 
-def _course(unit: str, points: Sequence[tuple[int, float]], least: float | None) -> Html:
-    """A curve over the steps, on an axis from ``least`` on, or over the range of its values."""
+def _course(unit: str, points: Sequence[tuple[int, float]], lowest: float | None) -> Html:
+    """A curve over the steps, on an axis from ``lowest`` on, or over the range of its values."""
     values = [value for _, value in points]
     low, high = min(values), max(values)
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    up = LinearAxis(low=low - room if least is None else least, high=high + room, length=HEIGHT)
-    scale = over_steps(Scale(across=up, up=up, names=("step", unit), shown=(lambda at: f"{at:g}", _figure)), points[-1][0])
-    dots = [Mark(across=step, up=value, text=f"step {step}: {_figure(value)} {unit}", look="fits") for step, value in points]
-    said = f"{unit} over {len(points)} steps: {_figure(values[0])} at first, {_figure(values[-1])} at last"
-    return element("figure", plot(said, scale, dots if len(dots) <= MAX_DOTS else (), under=[line(scale, points, "front-line")]))
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    y_axis = LinearAxis(low=low - margin if lowest is None else lowest, high=high + margin, length=HEIGHT)
+    scale = over_steps(Scale(x=y_axis, y=y_axis, names=("step", unit), formats=(lambda tick: f"{tick:g}", _figure)), points[-1][0])
+    dots = [Mark(x=step, y=value, text=f"step {step}: {_figure(value)} {unit}", css_class="fits") for step, value in points]
+    caption = f"{unit} over {len(points)} steps: {_figure(values[0])} at first, {_figure(values[-1])} at last"
+    return element("figure", plot(caption, scale, dots if len(dots) <= MAX_DOTS else (), under=[line(scale, points, "front-line")]))
 
 
 def _figure(value: float) -> str:
@@ -119,5 +122,5 @@ def _time(report: RunReport, measured: dict[str, float], profiled: float) -> Htm
         (name, NAMES.get(name, name), show_seconds(predicted.get(name, 0.0)), show_seconds(measured.get(name, 0.0)))
         for name in names
     ]
-    most = max(sum(predicted.values()), sum(measured.values()))
-    return beside(bars("Time of a step", rows, most), legend("Parts of the step", ("predicted", "measured"), lines))
+    max_seconds = max(sum(predicted.values()), sum(measured.values()))
+    return with_legend(bars("Time of a step", rows, max_seconds), legend("Parts of the step", ("predicted", "measured"), lines))

@@ -16,13 +16,17 @@ def influence(found: Sequence[Influence]) -> Html:
     if not found:
         return element("p", "Too few trials differ in a setting and agree in it: its influence cannot be estimated.")
     shown = found[:MAX_SETTINGS]
-    most = max(map(_ratio, shown))
-    tops = (element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share"))
+    max_ratio = max(map(_ratio, shown))
+    header_cells = (
+        element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share")
+    )
     caption = element(
         "caption", "What the values of a setting do to the step: mean seconds of the trials with each, and their number"
     )
-    lines = [line for item in shown for line in _lines(item, most)]
-    return element("table", caption, element("thead", element("tr", *tops)), element("tbody", *lines), class_="bars influence")
+    lines = [line for item in shown for line in _lines(item, max_ratio)]
+    return element(
+        "table", caption, element("thead", element("tr", *header_cells)), element("tbody", *lines), class_="bars influence"
+    )
 
 
 def _ratio(item: Influence) -> float:
@@ -30,14 +34,14 @@ def _ratio(item: Influence) -> float:
     return max(seconds) / min(seconds)
 
 
-def _lines(item: Influence, most: float) -> tuple[Html, Html]:
-    times = _ratio(item)
-    box = empty("rect", x=0, y=0, width=100 * log(times) / log(most) if most > 1 else 0, height=10, class_="left")
-    said = (
-        f"{item.setting}: the slowest value takes {times:.2f} times as long as the fastest; {percent(item.share)} of the variance"
+def _lines(item: Influence, max_ratio: float) -> tuple[Html, Html]:
+    ratio = _ratio(item)
+    box = empty("rect", x=0, y=0, width=100 * log(ratio) / log(max_ratio) if max_ratio > 1 else 0, height=10, class_="left")
+    label = (
+        f"{item.setting}: the slowest value takes {ratio:.2f} times as long as the fastest; {percent(item.share)} of the variance"
     )
-    bar = element("svg", box, viewBox="0 0 100 10", preserveAspectRatio="none", role="img", aria_label=said)
-    figures = (element("td", text) for text in (f"x{times:.2f}", percent(item.share)))
+    bar = element("svg", box, viewBox="0 0 100 10", preserveAspectRatio="none", role="img", aria_label=label)
+    figures = (element("td", text) for text in (f"x{ratio:.2f}", percent(item.share)))
     top = element("tr", element("th", item.setting, scope="row"), element("td", bar, class_="bar"), *figures)
     ordered = sorted(item.means, key=lambda mean: mean[1])
     values = " · ".join(f"{value}: {show_seconds(seconds)} ({trials})" for value, seconds, trials in ordered)

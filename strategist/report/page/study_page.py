@@ -29,8 +29,8 @@ def study_page(report: StudyReport) -> str:
     """The whole page."""
     study = report.study
     title = f"{study.request.model} on {study.request.gpus}"
-    told = f"Study {study.study}: {study_words(study)}"
-    head = join([element("h1", title), element("p", told, class_="lead"), _headline(report)])
+    summary = f"Study {study.study}: {study_words(study)}"
+    head = join([element("h1", title), element("p", summary, class_="lead"), _headline(report)])
     return document(f"{title}, a study", head, list(_sections(report)))
 
 
@@ -38,16 +38,16 @@ def _headline(report: StudyReport) -> Html:
     study, best = report.study, report.study.best_trial
     found = [Figure(name="trials", value=str(len(study.trials)), remark=study.kind.value)]
     if best:
-        wanted = objective(study)
-        found.insert(0, Figure(name=f"best {TITLES[wanted]}", value=shown(wanted, best), remark=f"trial {best.number}"))
-    for name, compared in (("step time", steps(study)), ("peak memory", peaks(study))):
-        if compared:
-            found.append(Figure(name=f"median error, {name}", value=median_error(compared), remark="predicted as proposed"))
+        goal = objective(study)
+        found.insert(0, Figure(name=f"best {TITLES[goal]}", value=shown(goal, best), remark=f"trial {best.number}"))
+    for name, error_pairs in (("step time", steps(study)), ("peak memory", peaks(study))):
+        if error_pairs:
+            found.append(Figure(name=f"median error, {name}", value=median_error(error_pairs), remark="predicted as proposed"))
     hours = sum(item.device_hours for item in report.spent)
     if hours:
         found.append(Figure(name="device hours", value=f"{hours:.3g}"))
-    said = change_words(best.plan) if best else "no trial has ended well yet"
-    return headline(study.status.value, GOOD if study.status is StudyStatus.FINISHED else UNSURE, said, found)
+    settings = change_words(best.plan) if best else "no trial has ended well yet"
+    return headline(study.status.value, GOOD if study.status is StudyStatus.FINISHED else UNSURE, settings, found)
 
 
 def _sections(report: StudyReport) -> Iterator[Section]:

@@ -20,5 +20,5 @@ _STYLE = (
 
 def svg_file(picture: Html) -> str:
     """Content of an SVG file with this ``svg`` element."""
-    attributes, _, inside = picture.removeprefix("<svg").partition(">")
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {MADE_BY}{attributes}>{element("style", Html(_STYLE))}{inside}\n'
+    attributes, _, content = picture.removeprefix("<svg").partition(">")
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {MADE_BY}{attributes}>{element("style", Html(_STYLE))}{content}\n'

@@ -19,9 +19,13 @@ def table(
     """A table. Columns in ``words`` are text; the first cell of a row is its name. ``marks`` are attributes of each row for
     filters.
     """
-    tops = (element("th", name, scope="col", class_="words" if place in words else None) for place, name in enumerate(head))
-    body = (_row(row, head, words, marks[place] if marks else {}) for place, row in enumerate(rows))
-    grid = element("table", element("caption", caption), element("thead", element("tr", *tops)), element("tbody", *body), id=id_)
+    header_cells = (
+        element("th", name, scope="col", class_="words" if column in words else None) for column, name in enumerate(head)
+    )
+    body = (_row(row, head, words, marks[column] if marks else {}) for column, row in enumerate(rows))
+    grid = element(
+        "table", element("caption", caption), element("thead", element("tr", *header_cells)), element("tbody", *body), id=id_
+    )
     return element("div", grid, class_="wide", role="region", aria_label=caption, tabindex="0")
 
 
@@ -29,8 +33,8 @@ def _row(row: Row, head: Row, words: Collection[int], marks: Mapping[str, str]) 
     """Each cell carries its column's title, which is shown beside it on narrow screens."""
     first, *others = row
     cells = (
-        element("td", text, class_="words" if place in words else None, data_label=head[place])
-        for place, text in enumerate(others, start=1)
+        element("td", text, class_="words" if column in words else None, data_label=head[column])
+        for column, text in enumerate(others, start=1)
     )
     return element("tr", element("th", first, scope="row", data_label=head[0]), *cells, **marks)
 

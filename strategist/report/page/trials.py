@@ -3,7 +3,7 @@
 from strategist.contract.measurement import RAN
 from strategist.contract.report import StudyReport
 from strategist.contract.study import Study, StudyTrial
-from strategist.report.goals import ended, marked
+from strategist.report.goals import marked_number, outcome_words
 from strategist.report.page.filters import filters, marks, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
@@ -24,7 +24,7 @@ def trials(study: Study) -> Html:
     shown = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
     grid = table(
         "Trials: * is the best, + stands on the front", HEAD[:shown], (row[:shown] for row in rows), words=(0, 1, 2, 3, 9),
-        marks=[marks(own) for own in fields], id_=ID,
+        marks=[marks(values) for values in fields], id_=ID,
     )  # fmt: skip
     return join([filters(ID, values_of(fields), "trials"), grid])
 
@@ -34,7 +34,10 @@ def spent(report: StudyReport) -> Html:
     price, hours = report.price_per_device_hour, sum(item.device_hours for item in report.spent)
     attempts = sum(item.attempts for item in report.spent)
     lines = [*((item.ended, item.attempts, item.device_hours) for item in report.spent), ("all", attempts, hours)]
-    rows = [(name, str(count), f"{took:.3g}", "-" if price is None else show_money(price * took)) for name, count, took in lines]
+    rows = [
+        (name, str(count), f"{hours_of:.3g}", "-" if price is None else show_money(price * hours_of))
+        for name, count, hours_of in lines
+    ]
     return table("Attempts by how they ended", ("", "attempts", "device hours", "price"), rows)
 
 
@@ -46,13 +49,14 @@ def _fields(trial: StudyTrial) -> dict[str, str]:
 
 def _row(trial: StudyTrial, study: Study) -> tuple[str, ...]:
     estimate, measured = trial.plan.estimate, trial.measurement
-    ran = measured if measured and measured.outcome in RAN else None
-    step, peak = ran and ran.step_seconds, max(ran.peak_memory_bytes, default=0) if ran else 0
+    completed = measured if measured and measured.outcome in RAN else None
+    step, peak = completed and completed.step_seconds, max(completed.peak_memory_bytes, default=0) if completed else 0
     return (
-        marked(trial.number, study.best, study.front),
+        marked_number(trial.number, study.best, study.front),
         change_words(trial.plan), proposer(trial.proposed_by),
-        ended(trial.end, trial.misses),
+        outcome_words(trial.end, trial.misses),
         show_seconds(estimate.step_seconds), show_seconds(step) if step else "-", show_bytes(estimate.memory.allocated),
-        show_bytes(peak) if peak else "-", tokens(ran.tokens_per_second) if ran and ran.tokens_per_second else "-",
-        " ".join(measured.evidence.message.split()) if measured and ran is None else "",
+        show_bytes(peak) if peak else "-",
+        tokens(completed.tokens_per_second) if completed and completed.tokens_per_second else "-",
+        " ".join(measured.evidence.message.split()) if measured and completed is None else "",
     )  # fmt: skip

@@ -20,5 +20,7 @@ def why_not(explanation: Explanation) -> Html:
         for decision, other in found
     ]
     head = ("setting", "is", "why not", "verdict", "what stands against it")
-    grid = table("Other values of the settings", head, rows, words=(0, 1, 2, 3, 4), marks=[marks(own) for own in fields], id_=ID)
+    grid = table(
+        "Other values of the settings", head, rows, words=(0, 1, 2, 3, 4), marks=[marks(values) for values in fields], id_=ID
+    )
     return join([filters(ID, values_of(fields), "the other values"), grid])

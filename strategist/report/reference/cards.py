@@ -39,7 +39,7 @@ def _card(card: Card, deck: Deck) -> Iterator[str]:
     yield prose(card.intent.en) if card.intent.en else ""
     yield prose(card.intent.zh) if card.intent.zh else ""
     yield table(("module", "status", "since", "validated on", "file"), [_facts(card)])
-    yield from _section("Preconditions", bullets(map(_where, card.preconditions)))
+    yield from _section("Preconditions", bullets(map(_condition, card.preconditions)))
     points = (_point(point) for point in card.control_points)
     if card.control_points:
         yield from _section("Control points", table(("setting", "values", "changes", "effect"), points))
@@ -68,7 +68,7 @@ def _section(title: str, *blocks: str) -> Iterator[str]:
         yield from blocks
 
 
-def _where(item: Condition) -> str:
+def _condition(item: Condition) -> str:
     if item.when is None:
         return prose(item.text)
     return ": ".join(filter(None, (prose(item.text).removesuffix("."), code(item.when.text))))
@@ -89,10 +89,10 @@ def _policy(policy: Policy) -> Iterator[str]:
         yield f"Advice: {prose(policy.because)}"
         return
     yield f"### {policy.id}"
-    after = "After a trial" if policy.phase is Phase.OBSERVE else "Before a run"
+    occasion = "After a trial" if policy.phase is Phase.OBSERVE else "Before a run"
     yield bullets(
         [
-            f"{after}, when {code(policy.when.text)}" if policy.when else f"{after}, always",
+            f"{occasion}, when {code(policy.when.text)}" if policy.when else f"{occasion}, always",
             *(_effect(effect) for effect in policy.effects),
             f"because: {prose(policy.because)}",
         ]
@@ -100,10 +100,10 @@ def _policy(policy: Policy) -> Iterator[str]:
 
 
 def _effect(effect: Effect) -> str:
-    does = f"**{effect.kind.value}**"
+    effect_words = f"**{effect.kind.value}**"
     if effect.kind is EffectKind.WARN:
-        return does
-    return f"{does} {codes(map(show_setting, effect.settings)) or 'the candidate'}"
+        return effect_words
+    return f"{effect_words} {codes(map(show_setting, effect.settings)) or 'the candidate'}"
 
 
 def _risk(risk: Risk) -> Iterator[str]:
@@ -121,9 +121,9 @@ def _interactions(card: Card, deck: Deck, known: frozenset[str]) -> Iterator[str
             if item.card == card.id:
                 yield f"{card_link(other.id, known)} names this card: {prose(item.text)}"
     for flow in deck.flows:
-        asked = [prose(step.title or step.id) for step in flow.steps if card.id in step.cards]
-        if asked:
-            yield f"asked by [{flow.id}](../flows/{file_name(flow.id)}): {', '.join(asked)}"
+        steps = [prose(step.title or step.id) for step in flow.steps if card.id in step.cards]
+        if steps:
+            yield f"asked by [{flow.id}](../flows/{file_name(flow.id)}): {', '.join(steps)}"
 
 
 def _source_of(source: str) -> str:

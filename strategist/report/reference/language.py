@@ -33,7 +33,7 @@ def vocabulary_page() -> str:
 
 
 def _name(entry: Name) -> tuple[str, ...]:
-    name = name_link(entry.name, up="") if entry.name in SETTINGS else code(entry.name)
+    name = name_link(entry.name, parent="") if entry.name in SETTINGS else code(entry.name)
     return name, entry.kind, "-" if entry.unit == "none" else entry.unit, values(entry), prose(entry.doc)
 
 
@@ -69,9 +69,9 @@ def _expressions() -> Iterator[str]:
         ]
     )
     yield "## Operators"
-    yield table(("operator", "example", "meaning"), (_meaning(name) for name in MEANINGS if name not in FUNCTIONS))
+    yield table(("operator", "example", "meaning"), (_meaning(operator) for operator in MEANINGS if operator not in FUNCTIONS))
     yield "## Functions"
-    yield table(("function", "values", "example", "meaning"), (_function(name) for name in FUNCTIONS))
+    yield table(("function", "values", "example", "meaning"), (_function(operator) for operator in FUNCTIONS))
     yield "## Units"
     yield (
         "A number may be followed by one of these. Only numbers of one dimension are added or compared; that of a name follows from"
@@ -87,9 +87,9 @@ def _meaning(name: str) -> tuple[str, ...]:
 
 
 def _function(name: str) -> tuple[str, ...]:
-    least, most = FUNCTIONS[name]
+    minimum, maximum = FUNCTIONS[name]
     example, meaning = MEANINGS[name]
-    return code(name), str(least) if least == most else f"{least} to {most}", code(example), prose(meaning)
+    return code(name), str(minimum) if minimum == maximum else f"{minimum} to {maximum}", code(example), prose(meaning)
 
 
 def _units() -> Iterator[tuple[str, str]]:

@@ -16,11 +16,11 @@ def card_link(card_id: str, known: frozenset[str]) -> str:
     return f"[{card_id}](../cards/{file_name(card_id)})" if card_id in known else card_id
 
 
-def name_link(name: str, up: str = "../") -> str:
-    """Link to the explanation of a vocabulary name; settings have an entry of their own. ``up`` leads to the reference's folder."""
+def name_link(name: str, parent: str = "../") -> str:
+    """Link to the explanation of a vocabulary name or setting. ``parent`` is the relative path to the reference's folder."""
     full = found.name if (found := setting(name)) else name
     if full not in VOCABULARY:
         return code(name)
     part, _, bare = full.partition(".")
-    place = f"settings/{part}.md#{bare}" if full in SETTINGS else f"vocabulary.md#{part}"
-    return f"[{code(full)}]({up}{place})"
+    target = f"settings/{part}.md#{bare}" if full in SETTINGS else f"vocabulary.md#{part}"
+    return f"[{code(full)}]({parent}{target})"

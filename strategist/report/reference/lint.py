@@ -9,8 +9,8 @@ from strategist.report.reference.markdown import fence, page, prose, table
 def lint_pages(checks: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """The index, then a page per code, each with its path."""
     rows = ([f"[{entry.code}]({entry.code}.md)", entry.level.value, prose(entry.law)] for entry in checks)
-    how = "`strategist cards lint [PATH]` finds these; only errors make it end with 1. `cards explain CODE` prints a page."
-    yield "lint/README.md", page("# Codes of the linter", how, table(("code", "level", "law"), rows))
+    introduction = "`strategist cards lint [PATH]` finds these; only errors make it end with 1. `cards explain CODE` prints a page."
+    yield "lint/README.md", page("# Codes of the linter", introduction, table(("code", "level", "law"), rows))
     for entry in checks:
         yield f"lint/{entry.code}.md", page(*_entry(entry))
 

@@ -58,13 +58,13 @@ def write(pages: Mapping[str, str], folder: Path, *, force: bool = False) -> tup
     Raises:
         FileError: a file cannot be written.
     """
-    gone = tuple(path for path in stale(pages, folder))
+    stale_pages = tuple(path for path in stale(pages, folder))
     for name, text in pages.items():
         outputs.make_folder((folder / name).parent)
         outputs.write(folder / name, text, own=None if force else MARK)
-    for path in gone:
+    for path in stale_pages:
         path.unlink()
-    return gone
+    return stale_pages
 
 
 def stale(pages: Mapping[str, str], folder: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from strategist.report.page.svg_file import MADE_BY, svg_file
 def places(*values: tuple[float, float]) -> list[tuple[float, float]]:
     """Position of each mark of (published, predicted), as shares of both axes."""
     scale = equal_scale([value for pair in values for value in pair], ("published", "predicted"), str)
-    picture = plot("name", scale, [Mark(across=x, up=y, text="") for x, y in values])
+    picture = plot("name", scale, [Mark(x=x, y=y, text="") for x, y in values])
     return [(float(x) / WIDTH, -float(y) / HEIGHT) for x, y in re.findall(r'<circle cx="([-0-9.]+)" cy="([-0-9.]+)"', picture)]
 
 
@@ -32,12 +32,12 @@ def test_the_diagonal_has_a_band_on_request() -> None:
     assert diagonal(scale).count("<path") == 1
     band, equal = re.findall(r'<path d="M([^"]+)"', diagonal(scale, 0.2))
     assert len(band.split("L")) == 6
-    assert equal.split("L")[0] == f"0.0 {-scale.up.at(scale.across.low):.1f}"
+    assert equal.split("L")[0] == f"0.0 {-scale.y.at(scale.x.low):.1f}"
 
 
 def test_an_svg_file_has_a_style_marks_and_a_line_through_the_front() -> None:
     values = ((10_000.0, 10.4), (26_000.0, 25.3), (12_000.0, 14.0))
-    dots = [Mark(across=x, up=y, text=f"trial <{x}>", look="fits" if y == 14.0 else "front") for x, y in values]
+    dots = [Mark(x=x, y=y, text=f"trial <{x}>", css_class="fits" if y == 14.0 else "front") for x, y in values]
     scale = scale_of(dots, "tokens/s", "GiB", (str, str))
     svg = svg_file(plot("the front", scale, dots, under=[line(scale, values[:2], "front-line")]))
     assert MADE_BY in svg
