@@ -103,7 +103,7 @@ def lint(paths: Folders = (), *, look_up_sources: bool = False, run_examples: bo
         from strategist.executors.lint_environment import inspect_environment
 
         world = inspect_environment(cards_in(judged), look_up_sources=look_up_sources, run_the_examples=run_examples)
-    return lint_deck(judged, world, beside=load_cards() if paths else Deck(()))
+    return lint_deck(judged, world, base_deck=load_cards() if paths else Deck(()))
 
 
 def torch_installed() -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from strategist.cards.card import Card, Effect, EffectKind, Phase, Policy, canonical
 from strategist.cards.flow import FLOW_ROOT, Flow, is_flow
-from strategist.cards.serialization import restored, stored
+from strategist.cards.serialization import deserialized, serialized
 from strategist.errors import FileError, InputError
 from strategist.files import cache
 from strategist.files.yaml_file import Document, parse, read_text
@@ -33,7 +33,7 @@ class PolicyRef(NamedTuple):
     effect: Effect
 
 
-Placed = tuple[tuple[int, int], Policy, Effect]
+PositionedEffect = tuple[tuple[int, int], Policy, Effect]
 """An effect with its place: the number of its card among those that act, and its own number there."""
 
 
@@ -80,36 +80,44 @@ class Deck:
         for card in self.cards:
             for policy in card.policies:
                 for effect in policy.effects:
-                    named = {setting.path for setting in effect.settings}
-                    for path in named or (policy.when.names if policy.when else ()):
+                    paths = {setting.path for setting in effect.settings}
+                    for path in paths or (policy.when.names if policy.when else ()):
                         found.setdefault(path, []).append(PolicyRef(card, policy, effect))
         return {path: tuple(policy_refs) for path, policy_refs in found.items()}
 
     @cached_property
-    def acting(self) -> tuple[tuple[Card, tuple[tuple[Policy, Effect], ...]], ...]:
+    def acting_cards(self) -> tuple[tuple[Card, tuple[tuple[Policy, Effect], ...]], ...]:
         """Cards with effects in the plan phase, each with these effects in order."""
-        planned = ((card, [policy for policy in card.policies if policy.phase is Phase.PLAN]) for card in self.cards)
-        effects = ((card, tuple((policy, effect) for policy in some for effect in policy.effects)) for card, some in planned)
-        return tuple((card, found) for card, found in effects if found)
+        plan_policies = ((card, [policy for policy in card.policies if policy.phase is Phase.PLAN]) for card in self.cards)
+        effects = (
+            (card, tuple((policy, effect) for policy in policies for effect in policy.effects)) for card, policies in plan_policies
+        )
+        return tuple((card, pairs) for card, pairs in effects if pairs)
 
     @cached_property
-    def _acting_on(self) -> dict[tuple[object, ...], tuple[tuple[Card, tuple[Placed, ...]], ...]]:
+    def _effects_by_names(self) -> dict[tuple[object, ...], tuple[tuple[Card, tuple[PositionedEffect, ...]], ...]]:
         return {}
 
     def cards_setting_only(
         self, names: frozenset[str], kinds: tuple[EffectKind, ...], free: frozenset[str] = frozenset()
-    ) -> tuple[tuple[Card, tuple[Placed, ...]], ...]:
+    ) -> tuple[tuple[Card, tuple[PositionedEffect, ...]], ...]:
         """The cards with effects of these kinds all of whose settings, less those that are ``free``, are among the ``names`` and
         are not computed for each candidate. Remembered: many tables have the same names."""
         key = names, kinds, free
-        if key not in self._acting_on:
+        if key not in self._effects_by_names:
             found = []
-            for place, (card, effects) in enumerate(self.acting):
-                own = [((place, at), policy, effect) for at, (policy, effect) in enumerate(effects) if effect.kind in kinds]
-                less = ((number, policy, effect.without(free)) for number, policy, effect in own)
-                found.append((card, tuple(each for each in less if each[2].sets_only(names))))
-            self._acting_on[key] = tuple((card, placed) for card, placed in found if placed)
-        return self._acting_on[key]
+            for card_index, (card, effects) in enumerate(self.acting_cards):
+                indexed_effects = [
+                    ((card_index, effect_index), policy, effect)
+                    for effect_index, (policy, effect) in enumerate(effects)
+                    if effect.kind in kinds
+                ]
+                reduced_effects = ((position, policy, effect.without(free)) for position, policy, effect in indexed_effects)
+                found.append((card, tuple(item for item in reduced_effects if item[2].sets_only(names))))
+            self._effects_by_names[key] = tuple(
+                (card, positioned_effects) for card, positioned_effects in found if positioned_effects
+            )
+        return self._effects_by_names[key]
 
     def card(self, card_id: str) -> Card:
         """The card with this id.
@@ -121,9 +129,9 @@ class Deck:
             if card.id == card_id:
                 return card
         known = [card.id for card in self.cards]
-        near = get_close_matches(card_id.upper(), known, n=2, cutoff=0.8)
-        do = f"did you mean {' or '.join(near)}? " if near else ""
-        raise InputError(f"card {card_id}", "is not in the deck", f"{do}strategist cards list names all {len(known)}")
+        close_ids = get_close_matches(card_id.upper(), known, n=2, cutoff=0.8)
+        suggestion = f"did you mean {' or '.join(close_ids)}? " if close_ids else ""
+        raise InputError(f"card {card_id}", "is not in the deck", f"{suggestion}strategist cards list names all {len(known)}")
 
     def without(self, card_id: str) -> "Deck":
         """A deck without one card.
@@ -131,8 +139,8 @@ class Deck:
         Raises:
             InputError: there is no such card.
         """
-        gone = self.card(card_id)
-        return replace(self, cards=tuple(card for card in self.cards if card is not gone))
+        removed = self.card(card_id)
+        return replace(self, cards=tuple(card for card in self.cards if card is not removed))
 
 
 def load_deck(*folders: str | Path) -> Deck:
@@ -147,8 +155,8 @@ def load_deck(*folders: str | Path) -> Deck:
     replaced: dict[str, str] = {}
     for folder in folders:
         for key, item in _read_folder(Path(folder)).items():
-            if before := found.pop(key, None):  # removed first, so that a replacing flow comes last in reading order
-                replaced[key] = before.document.path
+            if previous := found.pop(key, None):  # removed first, so that a replacing flow comes last in reading order
+                replaced[key] = previous.document.path
             found[key] = item
     cards = sorted((item for item in found.values() if isinstance(item, Card)), key=lambda card: card.id)
     return Deck(tuple(cards), tuple(item for item in found.values() if isinstance(item, Flow)), replaced)
@@ -194,12 +202,12 @@ def _shipped(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[Card | 
 
     def read() -> list[list[Any]]:
         items = [_read(path, text) for path, text in texts]
-        return [[stored(item), item.canonical if isinstance(item, Card) else ""] for item in items]
+        return [[serialized(item), item.canonical if isinstance(item, Card) else ""] for item in items]
 
     names = (path.relative_to(folder).as_posix() for path, _ in texts)
     key = cache.key_of(cache.version(*PARSER_CODE), *names, *(text for _, text in texts))
     pairs = zip(cache.kept("cards", key, read), texts, strict=True)
-    return tuple(restored(data, said, Document(str(path), text)) for (data, said), (path, text) in pairs)
+    return tuple(deserialized(data, canonical_text, Document(str(path), text)) for (data, canonical_text), (path, text) in pairs)
 
 
 def _digest(text: str) -> str:

@@ -23,7 +23,7 @@ _KINDS = {"syntax": SYNTAX, "name": NAME, "type": CLASH, "unit": UNIT, "bare": B
 NEWEST = 1
 """Newest protocol of card files."""
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 R = TypeVar("R")
 
 
@@ -50,20 +50,20 @@ class Reading:
         self,
         code: str,
         message: str,
-        place: Place,
+        key_path: KeyPath,
         *,
         key: bool = False,
         offset: int | None = None,
         do: str = "",
-        wrong: UnknownWord | None = None,
+        unknown_word: UnknownWord | None = None,
     ) -> None:
-        """Adds a finding at the value of ``place``, at its key, or at a character of its text.
+        """Adds a finding at the value of ``key_path``, at its key, or at a character of its text.
 
-        ``wrong``: a misspelt word, which gets a fix.
+        ``unknown_word``: a misspelt word, which gets a fix.
         """
-        mark = self.document.key_mark(place) if key else self.document.mark(place)
-        line, column = mark if offset is None else self.document.text_mark(place, offset)
-        fix = spelling_fix(self.document, place, wrong.word, wrong.known, key=key) if wrong else None
+        mark = self.document.key_mark(key_path) if key else self.document.mark(key_path)
+        line, column = mark if offset is None else self.document.text_mark(key_path, offset)
+        fix = spelling_fix(self.document, key_path, unknown_word.word, unknown_word.known, key=key) if unknown_word else None
         self.findings.append(
             Diagnostic(
                 code=self.codes.get(code, code),
@@ -95,107 +95,117 @@ class Reading:
             self.report(FORM, message, ("protocol",))
         return readers.get(version)
 
-    def fields(self, data: Any, place: Place, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
+    def fields(self, data: Any, key_path: KeyPath, known: tuple[str, ...], needed: tuple[str, ...] = ()) -> Mapping[str, Any]:
         """Known fields of a mapping; unknown, missing and empty ones are reported."""
         if not isinstance(data, dict):
-            self.report(FORM, f"a mapping with {', '.join(known)} is needed", place)
+            self.report(FORM, f"a mapping with {', '.join(known)} is needed", key_path)
             return {}
         for name, value in data.items():
             if name not in known:
-                wrong = UnknownWord(name, [field for field in known if field not in data])
-                self.report(FIELD, f"unknown field {name}{near_miss(name, known)}", (*place, name), key=True, wrong=wrong)
+                unknown_word = UnknownWord(name, [field for field in known if field not in data])
+                self.report(
+                    FIELD, f"unknown field {name}{near_miss(name, known)}", (*key_path, name), key=True, unknown_word=unknown_word
+                )
             elif value is None:
-                self.report(FORM, f"field {name} is empty", (*place, name), key=True)
+                self.report(FORM, f"field {name} is empty", (*key_path, name), key=True)
         for name in needed:
             if name not in data:
-                self.report(FORM, f"field {name} is missing", place)
+                self.report(FORM, f"field {name} is missing", key_path)
         return {name: value for name, value in data.items() if name in known and value is not None}
 
-    def items(self, data: Any, place: Place) -> Iterator[tuple[Any, Place]]:
+    def items(self, data: Any, key_path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
         """Entries of a list with their places; none where ``data`` is None."""
         if data is None:
             return
         if not isinstance(data, list):
-            self.report(FORM, "a list is needed", place)
+            self.report(FORM, "a list is needed", key_path)
             return
         for index, item in enumerate(data):
-            yield item, (*place, index)
+            yield item, (*key_path, index)
 
-    def text(self, data: Any, place: Place) -> Text:
+    def text(self, data: Any, key_path: KeyPath) -> Text:
         """A text: a string, or a mapping of en and zh."""
         if data is None:
             return Text()
         if isinstance(data, str):
             return Text(en=data.strip())
-        words = self.fields(data, place, ("en", "zh")) if isinstance(data, dict) else {"": data}
+        words = self.fields(data, key_path, ("en", "zh")) if isinstance(data, dict) else {"": data}
         if not all(isinstance(word, str) for word in words.values()):
-            self.report(FORM, "text is needed: a string, or {en: ..., zh: ...}", place)
+            self.report(FORM, "text is needed: a string, or {en: ..., zh: ...}", key_path)
             return Text()
         return Text(**{language: word.strip() for language, word in words.items()})
 
-    def string(self, data: Any, place: Place, choices: tuple[str, ...] = ()) -> str:
+    def string(self, data: Any, key_path: KeyPath, choices: tuple[str, ...] = ()) -> str:
         """A string, one of ``choices`` if given; empty where missing or invalid."""
         if data is None:
             return ""
         if not isinstance(data, str) or (choices and data not in choices):
-            needed = f"one of {', '.join(choices)}" if choices else "a string"
+            expected = f"one of {', '.join(choices)}" if choices else "a string"
             word = data if isinstance(data, str) and choices else ""
-            self.report(FORM, f"{needed} is needed{near_miss(word, choices)}", place, wrong=UnknownWord(word, choices))
+            self.report(FORM, f"{expected} is needed{near_miss(word, choices)}", key_path, unknown_word=UnknownWord(word, choices))
             return ""
         return data
 
-    def expression(self, data: Any, place: Place, compile_text: Callable[[str], Expression] = check.condition) -> Expression | None:
+    def expression(
+        self, data: Any, key_path: KeyPath, compile_text: Callable[[str], Expression] = check.condition
+    ) -> Expression | None:
         """A checked expression; None where missing or invalid."""
         if data is None:
             return None
         if not isinstance(data, str):
             self.report(
-                SYNTAX, f"{str(data).lower()} is not an expression", place, do="leave when out for a policy that always acts"
+                SYNTAX, f"{str(data).lower()} is not an expression", key_path, do="leave when out for a policy that always acts"
             )
             return None
         try:
             return compile_text(data)
         except ExpressionError as error:
-            wrong = UnknownWord(error.wrong, error.known)
-            self.report(_KINDS[error.kind], error.message, place, offset=error.column, wrong=wrong)
+            unknown_word = UnknownWord(error.unknown_word, error.known)
+            self.report(_KINDS[error.kind], error.message, key_path, offset=error.column, unknown_word=unknown_word)
             return None
 
-    def settings(self, data: Any, place: Place, *, computed: Container[str] = ()) -> tuple[Setting, ...]:
+    def settings(self, data: Any, key_path: KeyPath, *, computed: Container[str] = ()) -> tuple[Setting, ...]:
         """Settings by name, bare or in full. ``computed``: full names of settings whose number may also be an expression."""
         if not isinstance(data, dict) or not data:
-            self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", place)
+            self.report(FORM, "knobs or axes with their values are needed, such as {recompute: full}", key_path)
             return ()
-        taken = {name.name for name in map(setting, data) if name}
-        read = [self.setting(key, value, (*place, key), computed, taken) for key, value in data.items()]
-        return tuple(item for item in read if item is not None)
+        used = {name.name for name in map(setting, data) if name}
+        read_settings = [self.setting(key, value, (*key_path, key), computed, used) for key, value in data.items()]
+        return tuple(item for item in read_settings if item is not None)
 
-    def setting(self, key: str, data: Any, place: Place, computed: Container[str], taken: set[str]) -> Setting | None:
-        """One setting. ``taken``: full names of the settings in the same mapping, which a spelling fix must not suggest."""
+    def setting(self, key: str, data: Any, key_path: KeyPath, computed: Container[str], used: set[str]) -> Setting | None:
+        """One setting. ``used``: full names of the settings in the same mapping, which a spelling fix must not suggest."""
         name = setting(key)
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
-            wrong = UnknownWord(key, [word for word in known if (name := setting(word)) and name.name not in taken])
-            self.report(SETTING, f"{key} is neither a knob nor an axis{near_miss(key, known)}", place, key=True, wrong=wrong)
+            unknown_word = UnknownWord(key, [word for word in known if (name := setting(word)) and name.name not in used])
+            self.report(
+                SETTING,
+                f"{key} is neither a knob nor an axis{near_miss(key, known)}",
+                key_path,
+                key=True,
+                unknown_word=unknown_word,
+            )
             return None
         if name.name in computed and name.kind == INT and isinstance(data, str):
-            change = self.expression(data, place, partial(check.quantity, unit=name.unit))
+            change = self.expression(data, key_path, partial(check.quantity, unit=name.unit))
             return Setting(path=name.name, change=change) if change else None
-        return Setting(path=name.name, values=self.values(name, data, place))
+        return Setting(path=name.name, values=self.values(name, data, key_path))
 
-    def values(self, name: Name, data: Any, place: Place) -> tuple[KnobValue, ...]:
+    def values(self, name: Name, data: Any, key_path: KeyPath) -> tuple[KnobValue, ...]:
         """One value or a list of values, each checked to be allowed for ``name``."""
         values = data if isinstance(data, list) else [data]
         for index, value in enumerate(values):
-            at = (*place, index) if isinstance(data, list) else place
+            item_path = (*key_path, index) if isinstance(data, list) else key_path
             if name.kind == INT:
-                least = name.low or 0
-                if type(value) is not int or value < least:
-                    self.report(SETTING, f"{name.name} is a whole number from {least} on, not {value!r}", at)
+                minimum = name.low or 0
+                if type(value) is not int or value < minimum:
+                    self.report(SETTING, f"{name.name} is a whole number from {minimum} on, not {value!r}", item_path)
             elif not any(same_choice(value, choice) for choice in name.choices):
-                shown = ", ".join(str(choice).lower() for choice in name.choices)
-                wrong = UnknownWord(value, _words(name)) if isinstance(value, str) else None
-                message = f"{value!r} is not one of {shown}{near_miss(str(value), map(str, name.choices))}"
-                self.report(SETTING, message, at, wrong=wrong)
+                choices = ", ".join(str(choice).lower() for choice in name.choices)
+                unknown_word = UnknownWord(value, _words(name)) if isinstance(value, str) else None
+                message = f"{value!r} is not one of {choices}{near_miss(str(value), map(str, name.choices))}"
+                self.report(SETTING, message, item_path, unknown_word=unknown_word)
         return tuple(values)
 
 

@@ -16,7 +16,7 @@ from strategist.cards.field_reader import (
     SETTING,
     SYNTAX,
     UNIT,
-    Place,
+    KeyPath,
     Reading,
     UnknownWord,
 )
@@ -65,63 +65,67 @@ def _read(reading: Reading) -> Flow | None:
     root = reading.fields(reading.document.data, (), ("protocol", FLOW_ROOT), (FLOW_ROOT,))
     if FLOW_ROOT not in root:
         return None
-    place: Place = (FLOW_ROOT,)
-    fields = reading.fields(root[FLOW_ROOT], place, FLOW_FIELDS, ("steps",))
+    key_path: KeyPath = (FLOW_ROOT,)
+    fields = reading.fields(root[FLOW_ROOT], key_path, FLOW_FIELDS, ("steps",))
     return Flow(
-        id=reading.string(fields.get("id"), (*place, "id")) or PurePath(reading.document.path).stem,
-        title=reading.text(fields.get("title"), (*place, "title")),
-        intent=reading.text(fields.get("intent"), (*place, "intent")),
-        steps=tuple(_steps(reading, fields.get("steps"), (*place, "steps"))),
+        id=reading.string(fields.get("id"), (*key_path, "id")) or PurePath(reading.document.path).stem,
+        title=reading.text(fields.get("title"), (*key_path, "title")),
+        intent=reading.text(fields.get("intent"), (*key_path, "intent")),
+        steps=tuple(_steps(reading, fields.get("steps"), (*key_path, "steps"))),
         document=reading.document,
     )
 
 
-def _steps(reading: Reading, data: Any, place: Place) -> Iterator[Step]:
+def _steps(reading: Reading, data: Any, key_path: KeyPath) -> Iterator[Step]:
     """Steps of the flow; a step id or a setting that appears twice is reported."""
     ids: set[str] = set()
     decided: dict[str, str] = {}
-    for item, at in reading.items(data, place):
-        step = _step(reading, item, at, decided)
+    for item, item_path in reading.items(data, key_path):
+        step = _step(reading, item, item_path, decided)
         if step.id in ids:
-            reading.report(DUPLICATE, f"step id {step.id} appears twice", (*at, "id"))
+            reading.report(DUPLICATE, f"step id {step.id} appears twice", (*item_path, "id"))
         ids.add(step.id)
         yield step
 
 
-def _step(reading: Reading, data: Any, place: Place, decided: dict[str, str]) -> Step:
-    fields = reading.fields(data, place, STEP_FIELDS, ("id", "decides"))
-    name = reading.string(fields.get("id"), (*place, "id"))
-    rule, cards = _rule(reading, fields.get("rule"), (*place, "rule"))
+def _step(reading: Reading, data: Any, key_path: KeyPath, decided: dict[str, str]) -> Step:
+    fields = reading.fields(data, key_path, STEP_FIELDS, ("id", "decides"))
+    name = reading.string(fields.get("id"), (*key_path, "id"))
+    rule, cards = _rule(reading, fields.get("rule"), (*key_path, "rule"))
     return Step(
         id=name,
-        title=reading.text(fields.get("title"), (*place, "title")),
-        decides=tuple(_decides(reading, fields.get("decides"), (*place, "decides"), name, decided)),
-        when=reading.expression(fields.get("when"), (*place, "when")),
+        title=reading.text(fields.get("title"), (*key_path, "title")),
+        decides=tuple(_decides(reading, fields.get("decides"), (*key_path, "decides"), name, decided)),
+        when=reading.expression(fields.get("when"), (*key_path, "when")),
         rule=rule,
         cards=cards,
-        because=reading.text(fields.get("because"), (*place, "because")),
+        because=reading.text(fields.get("because"), (*key_path, "because")),
     )
 
 
-def _decides(reading: Reading, data: Any, place: Place, step: str, decided: dict[str, str]) -> Iterator[str]:
-    for item, at in reading.items(data, place):
-        key = reading.string(item, at)
+def _decides(reading: Reading, data: Any, key_path: KeyPath, step: str, decided: dict[str, str]) -> Iterator[str]:
+    for item, item_path in reading.items(data, key_path):
+        key = reading.string(item, item_path)
         name = setting(key)
         if name is None:
             known = [*SETTINGS, *(full.partition(".")[2] for full in SETTINGS)]
             if key:
-                reading.report(SETTING, f"{key} is not a setting{near_miss(key, known)}", at, wrong=UnknownWord(key, known))
+                reading.report(
+                    SETTING, f"{key} is not a setting{near_miss(key, known)}", item_path, unknown_word=UnknownWord(key, known)
+                )
         elif name.name in decided:
-            reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", at)
+            reading.report(DUPLICATE, f"{key} is decided by step {decided[name.name]} already", item_path)
         else:
             decided[name.name] = step
             yield name.name
 
 
-def _rule(reading: Reading, data: Any, place: Place) -> tuple[Text, tuple[str, ...]]:
+def _rule(reading: Reading, data: Any, key_path: KeyPath) -> tuple[Text, tuple[str, ...]]:
     """Text of a rule and ids of its cards; a rule is a text or ``{text: ..., cards: [ids]}``."""
     if data is None or isinstance(data, str):
-        return reading.text(data, place), ()
-    fields = reading.fields(data, place, RULE_FIELDS)
-    cards = reading.items(fields.get("cards"), (*place, "cards"))
-    return reading.text(fields.get("text"), (*place, "text")), tuple(reading.string(item, at) for item, at in cards)
+        return reading.text(data, key_path), ()
+    fields = reading.fields(data, key_path, RULE_FIELDS)
+    cards = reading.items(fields.get("cards"), (*key_path, "cards"))
+    return reading.text(fields.get("text"), (*key_path, "text")), tuple(
+        reading.string(item, item_path) for item, item_path in cards
+    )

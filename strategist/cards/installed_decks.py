@@ -32,16 +32,16 @@ def deck_folder(name: str | Path) -> Path:
     folder = Path(name)
     if folder.is_dir() or os.sep in str(name) or folder.exists():
         return folder
-    found, unread = _entries()
+    found, unreadable = _entries()
     decks = sorted({entry.name for entry in found})
-    places = {place for entry in found if entry.name == str(name) and (place := _package_folder(entry))}
-    if len(places) == 1:
-        return places.pop()
-    if places:
-        raise InputError(f"--cards {name}", f"is a deck in {' and in '.join(sorted(map(str, places)))}", "name one of the folders")
+    folders = {package_folder for entry in found if entry.name == str(name) and (package_folder := _package_folder(entry))}
+    if len(folders) == 1:
+        return folders.pop()
+    if folders:
+        raise InputError(f"--cards {name}", f"is a deck in {' and in '.join(sorted(map(str, folders)))}", "name one of the folders")
     known = f"installed decks are {', '.join(decks)}" if decks else "name a folder; no deck is installed"
-    if unread:
-        known += f"; what {', '.join(unread)} ships cannot be read, install it again"
+    if unreadable:
+        known += f"; what {', '.join(unreadable)} ships cannot be read, install it again"
     raise InputError(f"--cards {name}", "is neither a folder nor the deck of an installed package", known)
 
 
@@ -53,18 +53,18 @@ def _entries() -> tuple[Collection["EntryPoint"], tuple[str, ...]]:
         return entry_points(group=ENTRY_POINT_GROUP), ()
     except Exception:  # any error in a file of another package
         found: list[EntryPoint] = []
-        unread: list[str] = []
-    for one in distributions():
+        unreadable: list[str] = []
+    for distribution in distributions():
         try:
-            found += one.entry_points.select(group=ENTRY_POINT_GROUP)
+            found += distribution.entry_points.select(group=ENTRY_POINT_GROUP)
         except Exception:  # any error in a file of another package
-            unread.append(one.name)
-    return found, tuple(dict.fromkeys(unread))
+            unreadable.append(distribution.name)
+    return found, tuple(dict.fromkeys(unreadable))
 
 
 def _package_folder(entry: "EntryPoint") -> Path | None:
     """Folder of the package that the entry point names. Only the top-level package is looked up, so that none of its code runs."""
-    top, *inner = entry.value.partition(":")[0].strip().split(".")
-    spec = find_spec(top) if top else None  # some finders on sys.meta_path fail for an empty name
-    folders = (Path(place, *inner) for place in (spec.submodule_search_locations or () if spec else ()))
+    package, *subpackages = entry.value.partition(":")[0].strip().split(".")
+    spec = find_spec(package) if package else None  # some finders on sys.meta_path fail for an empty name
+    folders = (Path(location, *subpackages) for location in (spec.submodule_search_locations or () if spec else ()))
     return next((folder for folder in folders if folder.is_dir()), None)

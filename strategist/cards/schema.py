@@ -106,9 +106,16 @@ def _card_fields() -> Mapping[str, Schema]:
         "cases": _object(_case(), ("given", "expect")),
         "validated_on": _STRING,
     }
-    plain = {"id": _STRING, "since": _STRING, "module": _STRING, "title": _TEXT, "intent": _TEXT, "status": {"enum": list(Status)}}
+    scalars = {
+        "id": _STRING,
+        "since": _STRING,
+        "module": _STRING,
+        "title": _TEXT,
+        "intent": _TEXT,
+        "status": {"enum": list(Status)},
+    }
     arrays = {name: {"type": "array", "items": items} for name, items in lists.items()}
-    return {name: {**plain, **arrays}[name] for name in FIELDS}
+    return {name: {**scalars, **arrays}[name] for name in FIELDS}
 
 
 def _control_point() -> Mapping[str, Schema]:
@@ -146,11 +153,14 @@ def _source_ref() -> Schema:
 
 def _case() -> Mapping[str, Schema]:
     verdict = {"enum": ["forbidden", "allowed"]}
-    spoken = _object({"reasons": {"type": "array", "items": _STRING}, "proposes": {"type": "object"}})
+    expectation = _object({"reasons": {"type": "array", "items": _STRING}, "proposes": {"type": "object"}})
     facts = {name: {"description": entry.doc} for name, entry in VOCABULARY.items() if entry.phase != CANDIDATE}
-    own = {name: {"description": VOCABULARY[name].doc} for name in VOCABULARY if name not in facts}
-    candidate = {key: doc for name, doc in own.items() for key in (name, name.partition(".")[2])}
-    return {"given": _object({"facts": _object(facts), "candidate": _object(candidate)}), "expect": {"anyOf": [verdict, spoken]}}
+    candidate_names = {name: {"description": VOCABULARY[name].doc} for name in VOCABULARY if name not in facts}
+    candidate = {key: doc for name, doc in candidate_names.items() for key in (name, name.partition(".")[2])}
+    return {
+        "given": _object({"facts": _object(facts), "candidate": _object(candidate)}),
+        "expect": {"anyOf": [verdict, expectation]},
+    }
 
 
 _DEFINITIONS: Mapping[str, Schema] = {
@@ -161,8 +171,14 @@ _DEFINITIONS: Mapping[str, Schema] = {
 
 def _definitions() -> Schema:
     """Definitions that several fields of a card share; each setting with its allowed values."""
-    each = {name: {"description": entry.doc, "anyOf": _one_or_more(_value(entry))} for name, entry in SETTINGS.items()}
-    return {**_DEFINITIONS, "settings": _settings(), "changes": _settings(SETTINGS), "options": _settings(OPTIONS), **each}
+    setting_schemas = {name: {"description": entry.doc, "anyOf": _one_or_more(_value(entry))} for name, entry in SETTINGS.items()}
+    return {
+        **_DEFINITIONS,
+        "settings": _settings(),
+        "changes": _settings(SETTINGS),
+        "options": _settings(OPTIONS),
+        **setting_schemas,
+    }
 
 
 def _settings(computed: Container[str] = ()) -> Schema:

@@ -27,7 +27,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _DOCUMENT = "document"
 
 
-def stored(value: Any) -> Any:
+def serialized(value: Any) -> Any:
     """The value as plain data, without its source document."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -36,48 +36,50 @@ def stored(value: Any) -> Any:
     if isinstance(value, Enum):
         return [number, value.value]
     if isinstance(value, dict):
-        return [number, *(stored(part) for pair in value.items() for part in pair)]
+        return [number, *(serialized(part) for pair in value.items() for part in pair)]
     if not is_dataclass(value):
-        return [number, *map(stored, sorted(value) if kind is frozenset else value)]
+        return [number, *map(serialized, sorted(value) if kind is frozenset else value)]
     parts = [(item, getattr(value, item.name)) for item in fields(value) if item.name != _DOCUMENT]
     while parts and parts[-1][0].default is not MISSING and parts[-1][0].default == parts[-1][1]:
         parts.pop()
-    return [number, *(stored(part) for _, part in parts)]
+    return [number, *(serialized(part) for _, part in parts)]
 
 
-def restored(data: Any, canonical: str, document: Document) -> Card | Flow:
+def deserialized(data: Any, canonical: str, document: Document) -> Card | Flow:
     """Card or flow from stored data, with its source document and, for a card, its canonical content."""
-    item: Card | Flow = _restored(data)
+    item: Card | Flow = _deserialized(data)
     item.__dict__[_DOCUMENT] = document
     if isinstance(item, Card):
         item.__dict__["canonical"] = canonical
     return item
 
 
-def _restored(data: Any) -> Any:
-    return _MAKERS[data[0]](data) if type(data) is list else data
+def _deserialized(data: Any) -> Any:
+    return _DESERIALIZERS[data[0]](data) if type(data) is list else data
 
 
-def _maker(kind: type) -> Callable[[list[Any]], Any]:
+def _deserializer(kind: type) -> Callable[[list[Any]], Any]:
     """Constructor of values of a kind. It skips validation, because the values were validated when they were read."""
     if kind is dict:
-        return lambda data: dict(zip(map(_restored, data[1::2]), map(_restored, data[2::2]), strict=True))
+        return lambda data: dict(zip(map(_deserialized, data[1::2]), map(_deserialized, data[2::2]), strict=True))
     if kind in _COLLECTIONS:
-        return lambda data: kind(map(_restored, data[1:]))
+        return lambda data: kind(map(_deserialized, data[1:]))
     if kind in _ENUMS:
         return lambda data: kind(data[1])
-    named = {item.name: item.default for item in fields(kind) if item.name != _DOCUMENT}
-    return _instance(kind, tuple(named), {name: usual for name, usual in named.items() if usual is not MISSING})
+    field_defaults = {item.name: item.default for item in fields(kind) if item.name != _DOCUMENT}
+    return _instance(
+        kind, tuple(field_defaults), {name: default for name, default in field_defaults.items() if default is not MISSING}
+    )
 
 
-def _instance(kind: type, names: tuple[str, ...], usual: Mapping[str, Any]) -> Callable[[list[Any]], Any]:
-    def make(data: list[Any]) -> Any:
+def _instance(kind: type, names: tuple[str, ...], defaults: Mapping[str, Any]) -> Callable[[list[Any]], Any]:
+    def deserialize(data: list[Any]) -> Any:
         value: Any = object.__new__(kind)
-        value.__dict__.update(usual)
-        value.__dict__.update(zip(names, map(_restored, data[1:]), strict=False))
+        value.__dict__.update(defaults)
+        value.__dict__.update(zip(names, map(_deserialized, data[1:]), strict=False))
         return value
 
-    return make
+    return deserialize
 
 
-_MAKERS = tuple(map(_maker, _KINDS))
+_DESERIALIZERS = tuple(map(_deserializer, _KINDS))

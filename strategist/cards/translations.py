@@ -12,58 +12,58 @@ from strategist.cards.card import Text
 from strategist.cards.deck import Deck
 from strategist.files.yaml_file import Document
 
-Shown = TypeVar("Shown")
+Translatable = TypeVar("Translatable")
 
 
-def in_language(value: Shown, deck: Deck, language: str) -> Shown:
+def in_language(value: Translatable, deck: Deck, language: str) -> Translatable:
     """The value, of any depth, with texts of the deck's cards and flows in ``language``; English where there is no translation.
 
     Any text of the deck is replaced where it is a whole string; reasons and risks also within a sentence.
     """
-    said: Shown = _Words(deck, language).say(value)
-    return said
+    translated: Translatable = _Translator(deck, language).translate(value)
+    return translated
 
 
-class _Words:
+class _Translator:
     """Translations by English text of a deck."""
 
     def __init__(self, deck: Deck, language: str) -> None:
         self._language = language
         reasons = {text.en: text.show(language) for text in _reasons(deck) if text.en}
-        within = {english.rstrip("."): said.rstrip("。.") for english, said in reasons.items()} | reasons
-        self._inside = sorted(within.items(), key=lambda pair: -len(pair[0]))  # longest first: a text may be a prefix
-        self._whole = {text.en: text.show(language) for text in _titles(deck) if text.en} | reasons
+        phrases = {english.rstrip("."): translation.rstrip("。.") for english, translation in reasons.items()} | reasons
+        self._phrases = sorted(phrases.items(), key=lambda pair: -len(pair[0]))  # longest first: a text may be a prefix
+        self._texts = {text.en: text.show(language) for text in _titles(deck) if text.en} | reasons
 
-    def say(self, value: Any) -> Any:
+    def translate(self, value: Any) -> Any:
         """The translated value; the same object where nothing in it changes."""
         if isinstance(value, Text):
             return Text(en=value.show(self._language))
         if type(value) is str:
-            return self._whole.get(value) or self._sentence(value)
+            return self._texts.get(value) or self._with_phrases(value)
         if isinstance(value, Document):  # files are not translated
             return value
         if type(value) in (list, tuple):
-            items = [self.say(item) for item in value]
+            items = [self.translate(item) for item in value]
             return value if all(map(_same, items, value)) else type(value)(items)
         if type(value) is dict:
-            said = {key: self.say(item) for key, item in value.items()}
-            return value if all(map(_same, said.values(), value.values())) else said
+            items_by_key = {key: self.translate(item) for key, item in value.items()}
+            return value if all(map(_same, items_by_key.values(), value.values())) else items_by_key
         if is_dataclass(value) and not isinstance(value, type):
-            before = {item.name: getattr(value, item.name) for item in fields(value)}
-            after = {name: other for name, item in before.items() if (other := self.say(item)) is not item}
-            return replace(value, **after) if after else value
+            values = {item.name: getattr(value, item.name) for item in fields(value)}
+            changes = {name: translated for name, item in values.items() if (translated := self.translate(item)) is not item}
+            return replace(value, **changes) if changes else value
         return value
 
-    def _sentence(self, text: str) -> str:
+    def _with_phrases(self, text: str) -> str:
         if " " in text:  # skips names, which have no blank: a report has thousands of them
-            for english, said in self._inside:
+            for english, translation in self._phrases:
                 if english in text:
-                    text = text.replace(english, said)
+                    text = text.replace(english, translation)
         return text
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
+def _same(left: object, right: object) -> bool:
+    return left is right
 
 
 def _reasons(deck: Deck) -> Iterator[Text]:

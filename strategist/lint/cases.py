@@ -40,9 +40,9 @@ def failures(card: Card, case: Case) -> list[str]:
         if verdict != case.verdict:
             found.append(f"the candidate is {verdict}, not {case.verdict}")
     if case.reasons is not None:
-        spoken = tuple(reason.policy for reason in reasons(deck, case.facts, row))
-        if spoken != case.reasons:
-            found.append(f"{list(spoken)} speak, not {list(case.reasons)}")
+        given_reasons = tuple(reason.policy for reason in reasons(deck, case.facts, row))
+        if given_reasons != case.reasons:
+            found.append(f"{list(given_reasons)} speak, not {list(case.reasons)}")
     if case.proposes is not None:
         proposed = {
             name: value for proposal in observed_proposals(deck, case.facts, row) for name, value in proposal.changes.items()

@@ -10,7 +10,7 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
-from strategist.lint.satisfiability import Regions, holds, known, together
+from strategist.lint.satisfiability import Regions, holds, intersection, known
 from strategist.lint.witness import MAX_REGIONS, complete_facts, situations
 from strategist.rules.policy_matching import condition_holds, preconditions_hold, selects_row
 from strategist.units import show_bytes
@@ -48,8 +48,8 @@ class Law:
     @property
     def names(self) -> frozenset[str]:
         """All names that its action depends on."""
-        named = frozenset(name for when in self.conditions for name in when.names)
-        return named | {setting.path for setting in self.effect.settings}
+        condition_names = frozenset(name for when in self.conditions for name in when.names)
+        return condition_names | {setting.path for setting in self.effect.settings}
 
     def drops(self, row: Mapping[str, Any]) -> bool:
         """Whether it acts on a candidate and drops it, by evaluation of the row."""
@@ -67,9 +67,9 @@ class Contradiction:
     witness: Mapping[str, Any]
 
     def __str__(self) -> str:
-        asks = " and ".join(f"{law} {_asks(law, self.path)}" for law in (self.first, self.second))
-        shown = ", ".join(_shown(name, value) for name, value in sorted(self.witness.items()))
-        return f"{asks}; both act where {shown}" if shown else f"{asks}, always"
+        demands = " and ".join(f"{law} {_demand_text(law, self.path)}" for law in (self.first, self.second))
+        facts = ", ".join(_fact_text(name, value) for name, value in sorted(self.witness.items()))
+        return f"{demands}; both act where {facts}" if facts else f"{demands}, always"
 
 
 def laws(deck: Deck) -> tuple[Law, ...]:
@@ -86,48 +86,52 @@ def laws(deck: Deck) -> tuple[Law, ...]:
     )
 
 
-def contradictions(own: Card, deck: Deck) -> Iterator[Contradiction]:
+def contradictions(card: Card, deck: Deck) -> Iterator[Contradiction]:
     """Contradictions of a card with itself and with the cards before it, by id; at most one for each pair of laws."""
     all_ = laws(deck)
     for position, second in enumerate(all_):
-        if second.card is own:
+        if second.card is card:
             for first in all_[:position]:
-                found = next((found for path in _disputed(first, second) if (found := _search(first, second, path))), None)
+                found = next(
+                    (found for path in _contradicted_paths(first, second) if (found := _search(first, second, path))), None
+                )
                 if found is not None:
                     yield found
 
 
-def _disputed(first: Law, second: Law) -> Iterator[str]:
+def _contradicted_paths(first: Law, second: Law) -> Iterator[str]:
     """Settings of which the two laws together leave no value if both act."""
     for setting in first.effect.settings:
         path = setting.path
-        values = _possible(first, second, path)
-        if second.values(path) and not any(_leaves(first, path, value) and _leaves(second, path, value) for value in values):
+        values = _candidate_values(first, second, path)
+        if second.values(path) and not any(_allows(first, path, value) and _allows(second, path, value) for value in values):
             yield path
 
 
-def _possible(first: Law, second: Law, path: str) -> tuple[KnobValue | None, ...]:
+def _candidate_values(first: Law, second: Law, path: str) -> tuple[KnobValue | None, ...]:
     """All values of a setting with named choices; of a whole number, the values that the laws name, and None for all others."""
     entry = VOCABULARY[path]
     choices = (True, False) if entry.kind == BOOL else entry.choices
     return choices or (*dict.fromkeys((*first.values(path), *second.values(path))), None)
 
 
-def _leaves(law: Law, path: str, value: KnobValue | None) -> bool:
+def _allows(law: Law, path: str, value: KnobValue | None) -> bool:
     """Whether a law that acts leaves the value, if its other settings have the values that it names."""
-    return any(same_choice(value, named) for named in law.values(path)) is not law.forbids
+    return any(same_choice(value, listed) for listed in law.values(path)) is not law.forbids
 
 
 def _search(first: Law, second: Law, path: str) -> Contradiction | None:
     names = first.names | second.names
-    if None in _possible(first, second, path) and any(path in when.names for law in (first, second) for when in law.conditions):
+    if None in _candidate_values(first, second, path) and any(
+        path in when.names for law in (first, second) for when in law.conditions
+    ):
         return None  # for every other number it would have to be proven that both act
     for region in known(lambda: _regions(first, second, path))[:MAX_REGIONS]:
         for values in situations(region, names - {path}):
-            row = _nothing_left(first, second, path, values)
+            row = _witness_row(first, second, path, values)
             if row is not None:
-                shown = names | {name for name, value in values.items() if name in SETTINGS and value != 1}
-                witness = {name: row[name] for name in shown if name != path and name in row}
+                shown_names = names | {name for name, value in values.items() if name in SETTINGS and value != 1}
+                witness = {name: row[name] for name in shown_names if name != path and name in row}
                 return Contradiction(first=first, second=second, path=path, witness=witness)
     return None
 
@@ -138,27 +142,33 @@ def _regions(first: Law, second: Law, path: str) -> Regions:
     for law in (first, second):
         regions += [holds(when) for when in law.conditions]
         regions.append(selected([setting for setting in law.effect.settings if setting.path != path]))
-    return sorted(together(*regions), key=len)
+    return sorted(intersection(*regions), key=len)
 
 
-def _nothing_left(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _witness_row(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A candidate of a situation in which each law alone leaves a value and both together leave none; None for others."""
-    possible = [value for value in _possible(first, second, path) if value is not None]
-    if len(possible) < len(_possible(first, second, path)):  # OTHERS represent all other numbers, which are treated alike
-        possible += [number for number in SAMPLE_NUMBERS if number not in possible]
-    rows = [row for row in (complete_facts({**values, path: value}) for value in possible) if row is not None]
-    one, two = [[not law.drops(row) for row in rows] for law in (first, second)]
-    return rows[one.index(True)] if any(one) and any(two) and not any(map(all, zip(one, two, strict=True))) else None
+    possible_values = [value for value in _candidate_values(first, second, path) if value is not None]
+    if len(possible_values) < len(
+        _candidate_values(first, second, path)
+    ):  # OTHERS represent all other numbers, which are treated alike
+        possible_values += [number for number in SAMPLE_NUMBERS if number not in possible_values]
+    rows = [row for row in (complete_facts({**values, path: value}) for value in possible_values) if row is not None]
+    first_allows, second_allows = [[not law.drops(row) for row in rows] for law in (first, second)]
+    return (
+        rows[first_allows.index(True)]
+        if any(first_allows) and any(second_allows) and not any(map(all, zip(first_allows, second_allows, strict=True)))
+        else None
+    )
 
 
-def _asks(law: Law, path: str) -> str:
+def _demand_text(law: Law, path: str) -> str:
     values = " or ".join(map(show_value, law.values(path)))
     return f"{law.effect.kind.value}s {path} = {values}"
 
 
-def _show(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else show_value(value)
 
 
-def _shown(name: str, value: Any) -> str:
-    return f"{name} = {show_bytes(value) if VOCABULARY[name].unit == 'bytes' else _show(value)}"
+def _fact_text(name: str, value: Any) -> str:
+    return f"{name} = {show_bytes(value) if VOCABULARY[name].unit == 'bytes' else _value_text(value)}"

@@ -52,8 +52,8 @@ def corrected(path: str, text: str, codes: Collection[str]) -> tuple[str, int]:
     """
     count = 0
     for _ in range(MAX_ROUNDS):
-        found = [finding.fix for finding in lint_text(path, text) if finding.fix and finding.code in codes]
-        chosen = _disjoint(found)
+        fixes = [finding.fix for finding in lint_text(path, text) if finding.fix and finding.code in codes]
+        chosen = _disjoint(fixes)
         changed = applied(text, chosen)
         if not chosen or not _readable(path, changed):
             break

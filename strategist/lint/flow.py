@@ -24,7 +24,7 @@ def flow_form(subject: Subject) -> Iterator[Diagnostic]:
         steps:
           - {id: mesh, decides: [dp_replicate]}
     """
-    yield from _found(subject, FLOW_FORM)
+    yield from _findings_with_code(subject, FLOW_FORM)
 
 
 @check(FLOW_CONDITION, Level.ERROR, "The condition of a step is of the expression language, in names of the vocabulary.")
@@ -40,7 +40,7 @@ def flow_condition(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: model.is_moe
     """
-    yield from _found(subject, FLOW_CONDITION)
+    yield from _findings_with_code(subject, FLOW_CONDITION)
 
 
 @check(FLOW_SETTING, Level.ERROR, "A step decides settings that there are.")
@@ -56,7 +56,7 @@ def flow_setting(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         decides: [tp]
     """
-    yield from _found(subject, FLOW_SETTING)
+    yield from _findings_with_code(subject, FLOW_SETTING)
 
 
 @check(FLOW_TWICE, Level.ERROR, "A flow has each step once, and decides a setting in one of them.")
@@ -76,9 +76,9 @@ def flow_once(subject: Subject) -> Iterator[Diagnostic]:
           - {id: mesh, decides: [dp_replicate]}
           - {id: fsdp2, decides: [dp_shard]}
     """
-    yield from _found(subject, FLOW_TWICE)
-    if subject.flow and subject.taken:
-        message = f"id {subject.flow.id} is taken by {subject.taken}"
+    yield from _findings_with_code(subject, FLOW_TWICE)
+    if subject.flow and subject.id_holder:
+        message = f"id {subject.flow.id} is taken by {subject.id_holder}"
         yield finding(subject, FLOW_TWICE, message, ("id",), "give it its own id")
 
 
@@ -97,7 +97,7 @@ def flow_whole(subject: Subject) -> Iterator[Diagnostic]:
         steps:
           - {id: all, decides: [dp_shard, dp_replicate, tp, pp]}   # and all others
     """
-    flow = _sound(subject)
+    flow = _sound_flow(subject)
     decided = {path for step in flow.steps for path in step.decides} if flow else set()
     missing = [path.partition(".")[2] for path in SETTINGS if path not in decided]
     if flow and missing:
@@ -117,7 +117,7 @@ def flow_cards(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         rule: {cards: [TP-001]}
     """
-    flow = _sound(subject)
+    flow = _sound_flow(subject)
     for index, step in enumerate(flow.steps if flow else ()):
         for position, card in enumerate(step.cards):
             if card not in subject.others:
@@ -138,16 +138,16 @@ def flow_reasons(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {id: pp, decides: [pp], because: It sends least of all, and pays with a bubble.}
     """
-    flow = _sound(subject)
+    flow = _sound_flow(subject)
     for index, step in enumerate(flow.steps if flow else ()):
         if not step.because:
             yield finding(subject, "FLOW007", f"step {step.id} gives no reason", ("steps", index))
 
 
-def _sound(subject: Subject) -> Flow | None:
+def _sound_flow(subject: Subject) -> Flow | None:
     """The flow, if reading it gave no findings; otherwise None."""
     return None if subject.findings else subject.flow
 
 
-def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:
-    return (found for found in subject.findings if found.code == code)
+def _findings_with_code(subject: Subject, code: str) -> Iterator[Diagnostic]:
+    return (diagnostic for diagnostic in subject.findings if diagnostic.code == code)

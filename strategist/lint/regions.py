@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.lint.satisfiability import Regions, UndecidedError, fails, holds, impossible, known, together
-from strategist.lint.value_sets import Domain, Span, chosen, compared, others, universe
+from strategist.lint.satisfiability import Regions, UndecidedError, fails, holds, impossible, intersection, known
+from strategist.lint.value_sets import Domain, Span, choice_domain, comparison_spans, spans_without, universe
 
 
 def card_holds(card: Card) -> Regions:
@@ -15,7 +15,7 @@ def card_holds(card: Card) -> Regions:
     Raises:
         UndecidedError: that cannot be decided.
     """
-    return together(*(holds(condition.when) for condition in card.preconditions))
+    return intersection(*(holds(condition.when) for condition in card.preconditions))
 
 
 def card_fails(card: Card) -> Regions:
@@ -29,12 +29,12 @@ def card_fails(card: Card) -> Regions:
 
 def acting_regions(card: Card, when: Expression | None) -> Regions:
     """Regions in which the card's preconditions and the condition ``when`` are true; none if that cannot be decided."""
-    return known(lambda: together(card_holds(card), holds(when)))
+    return known(lambda: intersection(card_holds(card), holds(when)))
 
 
 def selected(settings: Sequence[Setting]) -> Regions:
     """Regions in which a candidate has all of the settings."""
-    return together(*([{setting.path: _values(setting)}] for setting in settings))
+    return intersection(*([{setting.path: _values(setting)}] for setting in settings))
 
 
 def not_selected(settings: Sequence[Setting]) -> Regions:
@@ -42,41 +42,41 @@ def not_selected(settings: Sequence[Setting]) -> Regions:
     return [{setting.path: _other_values(setting)} for setting in settings]
 
 
-def dropped(card: Card, policy: Policy, effect: Effect) -> Regions:
+def dropped_regions(card: Card, policy: Policy, effect: Effect) -> Regions:
     """Regions of the candidates that a require, forbid or set effect of a policy drops.
 
     Raises:
         UndecidedError: that cannot be decided.
     """
     forbids = effect.kind is EffectKind.FORBID
-    drops = selected(effect.settings) if forbids else not_selected(effect.settings)
-    return together(card_holds(card), holds(policy.when), drops)
+    selection = selected(effect.settings) if forbids else not_selected(effect.settings)
+    return intersection(card_holds(card), holds(policy.when), selection)
 
 
-def kept(card: Card, policy: Policy, effect: Effect) -> Regions:
+def remaining_regions(card: Card, policy: Policy, effect: Effect) -> Regions:
     """Regions of the candidates that the effect does not drop.
 
     Raises:
         UndecidedError: that cannot be decided.
     """
     forbids = effect.kind is EffectKind.FORBID
-    keeps = not_selected(effect.settings) if forbids else selected(effect.settings)
-    return [*card_fails(card), *fails(policy.when), *keeps]
+    selection = not_selected(effect.settings) if forbids else selected(effect.settings)
+    return [*card_fails(card), *fails(policy.when), *selection]
 
 
-def changes_nothing(settings: Sequence[Setting], where: Regions) -> bool:
+def changes_nothing(settings: Sequence[Setting], regions: Regions) -> bool:
     """Whether every candidate in the regions already has all of the settings."""
     fixed = all(setting.change is None for setting in settings)
-    return bool(settings and where) and fixed and all(_has(setting, where) for setting in settings)
+    return bool(settings and regions) and fixed and all(_has_values(setting, regions) for setting in settings)
 
 
-def forbids_nothing(settings: Sequence[Setting], where: Regions) -> bool:
+def forbids_nothing(settings: Sequence[Setting], regions: Regions) -> bool:
     """Whether no candidate in the regions has all of the settings."""
-    return bool(settings and where) and impossible(lambda: together(where, selected(settings)))
+    return bool(settings and regions) and impossible(lambda: intersection(regions, selected(settings)))
 
 
-def _has(setting: Setting, where: Regions) -> bool:
-    return all(setting.path in region and region[setting.path].within(setting.values) for region in where)
+def _has_values(setting: Setting, regions: Regions) -> bool:
+    return all(setting.path in region and region[setting.path].within(setting.values) for region in regions)
 
 
 def _values(setting: Setting) -> Domain:
@@ -84,7 +84,7 @@ def _values(setting: Setting) -> Domain:
         raise UndecidedError
     domain = universe(VOCABULARY[setting.path])
     if domain.spans is None:
-        return chosen(setting.values)
+        return choice_domain(setting.values)
     return Domain(spans=_points(setting), whole=True)
 
 
@@ -93,11 +93,11 @@ def _other_values(setting: Setting) -> Domain:
         raise UndecidedError
     domain = universe(VOCABULARY[setting.path])
     if domain.spans is None:
-        rest = domain.choices - chosen(setting.values).choices
-        return Domain(choices=rest, unknown=True)
+        choices = domain.choices - choice_domain(setting.values).choices
+        return Domain(choices=choices, unknown=True)
     numbers = [value for value in setting.values if isinstance(value, int)]
-    return domain.meet(Domain(spans=others(numbers), whole=True)).with_unknown()
+    return domain.meet(Domain(spans=spans_without(numbers), whole=True)).with_unknown()
 
 
 def _points(setting: Setting) -> tuple[Span, ...]:
-    return tuple(span for value in setting.values if isinstance(value, int) for span in compared("==", value))
+    return tuple(span for value in setting.values if isinstance(value, int) for span in comparison_spans("==", value))

@@ -33,7 +33,7 @@ class Subject:
     findings: tuple[Diagnostic, ...] = ()
     deck: Deck = field(default_factory=lambda: Deck(()))
     known_ids: frozenset[str] = frozenset()
-    taken: str = ""
+    id_holder: str = ""
     replaces: str = ""
     world: LintEnvironment | None = None
 
@@ -84,15 +84,15 @@ def check(code: str, level: Level, law: str) -> Callable[[Check], Check]:
     return register
 
 
-def _page(code: str, level: Level, law: str, words: str) -> LintPage:
-    what, *sections = _SECTION.split(cleandoc(words))
-    found = dict(zip(sections[::2], (cleandoc(text) for text in sections[1::2]), strict=True))
-    if set(found) != {"Why", "Do", "Bad", "Good"}:
+def _page(code: str, level: Level, law: str, docstring: str) -> LintPage:
+    description, *sections = _SECTION.split(cleandoc(docstring))
+    parts = dict(zip(sections[::2], (cleandoc(text) for text in sections[1::2]), strict=True))
+    if set(parts) != {"Why", "Do", "Bad", "Good"}:
         raise ValueError(f"the docstring of {code} needs Why, Do, Bad and Good")
-    flat = {name: " ".join(found[name].split()) for name in ("Why", "Do")}
+    paragraphs = {name: " ".join(parts[name].split()) for name in ("Why", "Do")}
     return LintPage(
-        code=code, level=level, law=law, what=" ".join(what.split()), why=flat["Why"], do=flat["Do"],
-        bad=found["Bad"].strip(), good=found["Good"].strip(),
+        code=code, level=level, law=law, what=" ".join(description.split()), why=paragraphs["Why"], do=paragraphs["Do"],
+        bad=parts["Bad"].strip(), good=parts["Good"].strip(),
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def finding(
     subject: Subject,
     code: str,
     message: str,
-    place: Place = (),
+    key_path: Place = (),
     do: str = "",
     *,
     level: Level | None = None,
@@ -111,9 +111,9 @@ def finding(
     """A finding at a place in the subject's file: at the value, at its key, or at a character of its text (``offset``)."""
     entry, line, column = CHECKS[code], None, None
     if subject.document:
-        at = (FLOW_ROOT if is_flow(subject.document) else ROOT, *place)
-        mark = subject.document.key_mark(at) if key else subject.document.mark(at)
-        line, column = mark if offset is None else subject.document.text_mark(at, offset)
+        full_path = (FLOW_ROOT if is_flow(subject.document) else ROOT, *key_path)
+        mark = subject.document.key_mark(full_path) if key else subject.document.mark(full_path)
+        line, column = mark if offset is None else subject.document.text_mark(full_path, offset)
     return Diagnostic(
         code=code,
         level=level or entry.level,

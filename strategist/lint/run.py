@@ -22,7 +22,7 @@ NO_CARDS = Deck(())
 
 
 def lint(
-    deck_or_paths: Deck | Iterable[str | Path], world: LintEnvironment | None = None, *, beside: Deck = NO_CARDS
+    deck_or_paths: Deck | Iterable[str | Path], world: LintEnvironment | None = None, *, base_deck: Deck = NO_CARDS
 ) -> tuple[Diagnostic, ...]:
     """All findings on a deck, or on the given files and folders; in order of files, then of lines.
 
@@ -30,7 +30,7 @@ def lint(
     world: facts from outside of the files; checks that need it are skipped without it.
     """
     subjects = _of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _of_paths(deck_or_paths)
-    return _findings(_with_relations(list(subjects), beside), world)
+    return _findings(_with_relations(list(subjects), base_deck), world)
 
 
 def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
@@ -51,8 +51,8 @@ def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tup
     """Findings of all checks, each with advice."""
     found: list[Diagnostic] = []
     for subject in counted(tuple(subjects), "cards and flows"):
-        own = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
-        found += sorted(own, key=lambda finding: (finding.line or 0, finding.column or 0))
+        subject_findings = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
+        found += sorted(subject_findings, key=lambda finding: (finding.line or 0, finding.column or 0))
     return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)
 
 
@@ -93,23 +93,23 @@ def _unreadable(error: FileError) -> Diagnostic:
     return Diagnostic(code=UNREADABLE, level=level, message=error.message, path=error.path, line=error.line, column=error.column)
 
 
-def _with_relations(subjects: list[Subject], beside: Deck) -> Iterator[Subject]:
+def _with_relations(subjects: list[Subject], base_deck: Deck) -> Iterator[Subject]:
     """The subjects with their relations. An equal id in another folder replaces the card; in the same folder it is a fault."""
-    held: dict[tuple[str, str], str] = {}
-    latest: dict[str, Card | Flow] = {card.id: card for card in beside.cards} | {flow.id: flow for flow in beside.flows}
+    paths_by_id: dict[tuple[str, str], str] = {}
+    latest: dict[str, Card | Flow] = {card.id: card for card in base_deck.cards} | {flow.id: flow for flow in base_deck.flows}
     related = []
     for subject in subjects:
         item = subject.card or subject.flow
         if item is not None:
-            holder, before = held.setdefault((subject.folder, item.id), subject.path), latest.get(item.id)
-            taken = holder if holder != subject.path else ""
-            replaced = (
-                before.document.path
-                if before and not taken and Path(before.document.path).resolve() != Path(subject.path).resolve()
+            first_path, known_item = paths_by_id.setdefault((subject.folder, item.id), subject.path), latest.get(item.id)
+            id_holder = first_path if first_path != subject.path else ""
+            replaced_path = (
+                known_item.document.path
+                if known_item and not id_holder and Path(known_item.document.path).resolve() != Path(subject.path).resolve()
                 else ""
             )
-            subject = replace(subject, taken=taken, replaces=replaced or subject.replaces)
-            if not subject.findings and not taken:
+            subject = replace(subject, id_holder=id_holder, replaces=replaced_path or subject.replaces)
+            if not subject.findings and not id_holder:
                 latest[item.id] = item
         related.append(subject)
     cards = sorted((item for item in latest.values() if isinstance(item, Card)), key=lambda card: card.id)

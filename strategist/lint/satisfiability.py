@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from strategist.expr.check import Expression
 from strategist.expr.parse import Choice, Literal, Node, Operation, Reference
 from strategist.expr.vocabulary import BOOL, CATEGORY, VOCABULARY
-from strategist.lint.value_sets import NUMBERS, Domain, Span, chosen, compared, others, tagged, universe
+from strategist.lint.value_sets import NUMBERS, Domain, Span, choice_domain, comparison_spans, spans_without, typed_value, universe
 
 Region = Mapping[str, Domain]
 Regions = Sequence[Region]
@@ -50,7 +50,7 @@ def holds(condition: Expression | None, value: bool = True) -> Regions:
     Raises:
         UndecidedError: that cannot be decided.
     """
-    return EVERYWHERE if condition is None else _regions(condition.tree, value, _surely)
+    return EVERYWHERE if condition is None else _regions(condition.tree, value, _true_region)
 
 
 def fails(condition: Expression | None) -> Regions:
@@ -59,22 +59,22 @@ def fails(condition: Expression | None) -> Regions:
     Raises:
         UndecidedError: that cannot be decided.
     """
-    return () if condition is None else _regions(condition.tree, True, _not_surely)
+    return () if condition is None else _regions(condition.tree, True, _not_true_region)
 
 
-def together(*all_: Regions) -> Regions:
+def intersection(*all_: Regions) -> Regions:
     """Intersections of the regions.
 
     Raises:
         UndecidedError: there are too many.
     """
-    left: Regions = EVERYWHERE
+    result: Regions = EVERYWHERE
     for regions in all_:
-        left = _bounded(met for one in left for two in regions if (met := _meet(one, two)) is not None)
-    return left
+        result = _unique_regions(region for left in result for right in regions if (region := _meet(left, right)) is not None)
+    return result
 
 
-def _bounded(regions: Iterable[Region]) -> Regions:
+def _unique_regions(regions: Iterable[Region]) -> Regions:
     found: list[Region] = []
     for region in regions:
         if region not in found:
@@ -84,20 +84,20 @@ def _bounded(regions: Iterable[Region]) -> Regions:
     return tuple(found)
 
 
-def _meet(one: Region, two: Region) -> Region | None:
-    met = dict(one)
-    for term, domain in two.items():
-        met[term] = met[term].meet(domain) if term in met else domain
-        if met[term].empty:
+def _meet(left: Region, right: Region) -> Region | None:
+    region = dict(left)
+    for term, domain in right.items():
+        region[term] = region[term].meet(domain) if term in region else domain
+        if region[term].empty:
             return None
-    return met
+    return region
 
 
-def _surely(term: str, true: Domain, false: Domain, value: bool) -> Region:
+def _true_region(term: str, true: Domain, false: Domain, value: bool) -> Region:
     return {term: true if value else false}
 
 
-def _not_surely(term: str, true: Domain, false: Domain, value: bool) -> Region:
+def _not_true_region(term: str, true: Domain, false: Domain, value: bool) -> Region:
     return {term: (false if value else true).with_unknown()}
 
 
@@ -110,10 +110,10 @@ def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bo
         return _regions(node.operands[0], not value, literal)
     if isinstance(node, Operation) and node.operator in ("and", "or"):
         parts = [_regions(part, value, literal) for part in node.operands]
-        every = ((node.operator == "and") == value) == (literal is _surely)
-        return together(*parts) if every else _bounded(region for part in parts for region in part)
+        is_conjunction = ((node.operator == "and") == value) == (literal is _true_region)
+        return intersection(*parts) if is_conjunction else _unique_regions(region for part in parts for region in part)
     if isinstance(node, Literal):
-        return EVERYWHERE if (node.value is value) == (literal is _surely) else ()
+        return EVERYWHERE if (node.value is value) == (literal is _true_region) else ()
     region = literal(*term_domains(node), value)
     return () if any(domain.empty for domain in region.values()) else (region,)
 
@@ -123,56 +123,56 @@ def term_domains(node: Node) -> tuple[str, Domain, Domain]:
     if isinstance(node, Operation):
         left, right = node.operands[0], node.operands[-1]
         if node.operator == "in" and isinstance(right, Choice):
-            return _among(left, [item.value for item in right.items])
+            return _membership_domains(left, [item.value for item in right.items])
         if node.operator in _MIRRORED:
             if isinstance(left, Literal) and not isinstance(right, Literal):
-                return _against(right, _MIRRORED[node.operator], left)
+                return _literal_domains(right, _MIRRORED[node.operator], left)
             if isinstance(right, Literal):
-                return _against(left, node.operator, right)
-            if (is_number(left) and is_number(right)) or words(left) == words(right):
-                return _ordered(left, node.operator, right)
-    return words(node), chosen((True,)), chosen((False,))
+                return _literal_domains(left, node.operator, right)
+            if (is_number(left) and is_number(right)) or term_text(left) == term_text(right):
+                return _order_domains(left, node.operator, right)
+    return term_text(node), choice_domain((True,)), choice_domain((False,))
 
 
-def _among(left: Node, values: list[float | int | bool | str]) -> tuple[str, Domain, Domain]:
-    domain = _universe(left)
+def _membership_domains(left: Node, values: list[float | int | bool | str]) -> tuple[str, Domain, Domain]:
+    domain = _node_domain(left)
     if domain.spans is None:
-        wanted = frozenset(map(tagged, values))
-        return words(left), Domain(choices=domain.choices & wanted), Domain(choices=domain.choices - wanted)
+        listed = frozenset(map(typed_value, values))
+        return term_text(left), Domain(choices=domain.choices & listed), Domain(choices=domain.choices - listed)
     numbers = [value for value in values if isinstance(value, int | float)]
-    inside = tuple(span for number in numbers for span in compared("==", number))
-    return words(left), _numbers(domain, inside), _numbers(domain, others(numbers))
+    spans = tuple(span for number in numbers for span in comparison_spans("==", number))
+    return term_text(left), _numbers(domain, spans), _numbers(domain, spans_without(numbers))
 
 
-def _against(left: Node, operator: str, literal: Literal) -> tuple[str, Domain, Domain]:
-    domain, value = _universe(left), literal.value
+def _literal_domains(left: Node, operator: str, literal: Literal) -> tuple[str, Domain, Domain]:
+    domain, value = _node_domain(left), literal.value
     if domain.spans is None:
-        equal, other = _among(left, [value])[1:]
-        return (words(left), equal, other) if operator == "==" else (words(left), other, equal)
+        equal, other = _membership_domains(left, [value])[1:]
+        return (term_text(left), equal, other) if operator == "==" else (term_text(left), other, equal)
     if isinstance(value, str):  # rejected by the type checker before
-        return words(left), domain, domain
+        return term_text(left), domain, domain
     negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}[operator]
-    return words(left), _numbers(domain, compared(operator, value)), _numbers(domain, compared(negated, value))
+    return term_text(left), _numbers(domain, comparison_spans(operator, value)), _numbers(domain, comparison_spans(negated, value))
 
 
-def _ordered(left: Node, operator: str, right: Node) -> tuple[str, Domain, Domain]:
+def _order_domains(left: Node, operator: str, right: Node) -> tuple[str, Domain, Domain]:
     """A comparison of two terms as less, equal or greater; the order in which they are written does not matter."""
-    if words(left) > words(right):
+    if term_text(left) > term_text(right):
         left, right, operator = right, left, _MIRRORED[operator]
     order = _ORDER[operator]
-    possible = ("eq",) if words(left) == words(right) else ("lt", "eq", "gt")
-    true, false = (tuple(sign for sign in possible if (sign in order) is wanted) for wanted in (True, False))
-    return f"{words(left)} ? {words(right)}", chosen(true), chosen(false)
+    possible = ("eq",) if term_text(left) == term_text(right) else ("lt", "eq", "gt")
+    true, false = (tuple(sign for sign in possible if (sign in order) is expected) for expected in (True, False))
+    return f"{term_text(left)} ? {term_text(right)}", choice_domain(true), choice_domain(false)
 
 
 def _numbers(domain: Domain, spans: tuple[Span, ...]) -> Domain:
     return domain.meet(Domain(spans=spans, whole=domain.whole))
 
 
-def _universe(node: Node) -> Domain:
+def _node_domain(node: Node) -> Domain:
     if isinstance(node, Reference):
         return universe(VOCABULARY[node.name])
-    return Domain(spans=NUMBERS) if is_number(node) else chosen((True, False))
+    return Domain(spans=NUMBERS) if is_number(node) else choice_domain((True, False))
 
 
 def is_number(node: Node) -> bool:
@@ -184,15 +184,15 @@ def is_number(node: Node) -> bool:
     return isinstance(node, Operation) and node.operator in _NUMERIC
 
 
-def words(node: Node) -> str:
+def term_text(node: Node) -> str:
     """The text of a node, the same for equal nodes."""
     if isinstance(node, Reference):
         return node.name
     if isinstance(node, Literal):
         return repr(node.value)
-    inside = ", ".join(map(words, _inside(node)))
-    return f"{node.operator}({inside})" if isinstance(node, Operation) else f"[{inside}]"
+    children_text = ", ".join(map(term_text, _children(node)))
+    return f"{node.operator}({children_text})" if isinstance(node, Operation) else f"[{children_text}]"
 
 
-def _inside(node: Node) -> Iterator[Node]:
+def _children(node: Node) -> Iterator[Node]:
     yield from node.operands if isinstance(node, Operation) else node.items if isinstance(node, Choice) else ()

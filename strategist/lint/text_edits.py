@@ -4,29 +4,29 @@ from strategist.contract.diagnostic import Fix
 from strategist.files.yaml_file import Document, Place
 
 
-def line_before(document: Document, place: Place, line: str) -> Fix | None:
-    """Inserts a line before that of the key at ``place``, with the same indentation; None unless the key begins its line."""
-    start = document.span(place, key=True)[0]
-    begin = document.text.rfind("\n", 0, start) + 1
-    indent = document.text[begin:start]
+def line_before(document: Document, key_path: Place, line: str) -> Fix | None:
+    """Inserts a line before that of the key at ``key_path``, with the same indentation; None unless the key begins its line."""
+    start = document.span(key_path, key=True)[0]
+    line_start = document.text.rfind("\n", 0, start) + 1
+    indent = document.text[line_start:start]
     if indent.strip():
         return None
     return Fix(path=document.path, start=start, end=start, replacement=f"{line}{newline(document.text)}{indent}")
 
 
-def without_entry(document: Document, place: Place) -> Fix | None:
+def without_entry(document: Document, key_path: Place) -> Fix | None:
     """Removes a list entry that is on lines of its own; None if a comment would be removed with it."""
-    text, start = document.text, document.span(place)[0]
-    begin = text.rfind("\n", 0, start) + 1
-    dash = text[begin:start]
+    text, start = document.text, document.span(key_path)[0]
+    line_start = text.rfind("\n", 0, start) + 1
+    dash = text[line_start:start]
     if dash.strip() != "-":
         return None
     end = _line_end(text, start)
-    while end < len(text) and _belongs(text[end : _line_end(text, end)], dash.index("-")):
+    while end < len(text) and _belongs_to_entry(text[end : _line_end(text, end)], dash.index("-")):
         end = _line_end(text, end)
-    removed = text[begin:end].rstrip()
-    end = begin + len(removed) + (len(newline(text)) if begin + len(removed) < len(text) else 0)
-    return None if "#" in removed else Fix(path=document.path, start=begin, end=end, replacement="")
+    removed = text[line_start:end].rstrip()
+    end = line_start + len(removed) + (len(newline(text)) if line_start + len(removed) < len(text) else 0)
+    return None if "#" in removed else Fix(path=document.path, start=line_start, end=end, replacement="")
 
 
 def newline(text: str) -> str:
@@ -39,6 +39,6 @@ def _line_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end + 1
 
 
-def _belongs(line: str, column: int) -> bool:
+def _belongs_to_entry(line: str, column: int) -> bool:
     """Whether a line is part of the entry whose hyphen is in ``column``."""
     return not line.strip() or len(line) - len(line.lstrip(" ")) > column

@@ -56,8 +56,8 @@ class Domain:
         unknown = self.unknown and other.unknown
         if self.spans is None or other.spans is None:
             return Domain(choices=self.choices & other.choices, unknown=unknown)
-        met = (_tight(one.meet(two), self.whole) for one in self.spans for two in other.spans)
-        return Domain(spans=tuple(span for span in met if not span.empty), whole=self.whole, unknown=unknown)
+        spans = (_whole_bounds(left.meet(right), self.whole) for left in self.spans for right in other.spans)
+        return Domain(spans=tuple(span for span in spans if not span.empty), whole=self.whole, unknown=unknown)
 
     def with_unknown(self) -> "Domain":
         """The same set with unknown added."""
@@ -65,20 +65,20 @@ class Domain:
 
     def within(self, values: Iterable[Any]) -> bool:
         """Whether all its known values are among ``values``."""
-        wanted = {tagged(value) for value in values}
+        listed = {typed_value(value) for value in values}
         if self.spans is None:
-            return self.choices <= wanted
-        return all(span.low == span.high and tagged(_plain(span.low)) in wanted for span in self.spans)
+            return self.choices <= listed
+        return all(span.low == span.high and typed_value(_as_int_if_whole(span.low)) in listed for span in self.spans)
 
     def samples(self) -> tuple[Any, ...]:
         """Some of its values: all choices; of each interval its ends, or values just inside of them."""
         if self.spans is None:
             return tuple(value for _, value in sorted(self.choices, key=str))
-        found = [value for span in self.spans for value in _inside(span, self.whole)]
+        found = [value for span in self.spans for value in _sample_values(span, self.whole)]
         return tuple(dict.fromkeys(found))
 
 
-def tagged(value: Any) -> tuple[str, Any]:
+def typed_value(value: Any) -> tuple[str, Any]:
     """The value with its kind, so that 1 differs from True."""
     kind = type(value).__name__ if isinstance(value, bool | str) else "number"
     return kind, value
@@ -87,20 +87,20 @@ def tagged(value: Any) -> tuple[str, Any]:
 def universe(entry: Name) -> Domain:
     """All values that a name of the vocabulary can have."""
     if entry.kind == CATEGORY:
-        return chosen(entry.choices)
+        return choice_domain(entry.choices)
     if entry.kind == BOOL:
-        return chosen((True, False))
+        return choice_domain((True, False))
     low = -INFINITY if entry.low is None else entry.low
     high = INFINITY if entry.high is None else entry.high
     return Domain(spans=(Span(low, high),), whole=entry.kind == INT and entry.unit == "count")
 
 
-def chosen(values: Iterable[Any]) -> Domain:
+def choice_domain(values: Iterable[Any]) -> Domain:
     """The set of these choices."""
-    return Domain(choices=frozenset(map(tagged, values)))
+    return Domain(choices=frozenset(map(typed_value, values)))
 
 
-def compared(operator: str, number: float) -> tuple[Span, ...]:
+def comparison_spans(operator: str, number: float) -> tuple[Span, ...]:
     """The numbers x for which ``x operator number`` is true."""
     below, above = Span(-INFINITY, number, False, True), Span(number, INFINITY, True, False)
     return {
@@ -113,15 +113,15 @@ def compared(operator: str, number: float) -> tuple[Span, ...]:
     }[operator]
 
 
-def others(numbers: Iterable[float]) -> tuple[Span, ...]:
+def spans_without(numbers: Iterable[float]) -> tuple[Span, ...]:
     """All numbers except these."""
-    left: tuple[Span, ...] = NUMBERS
+    spans: tuple[Span, ...] = NUMBERS
     for number in numbers:
-        left = tuple(met for span in left for gap in compared("!=", number) if not (met := span.meet(gap)).empty)
-    return left
+        spans = tuple(part for span in spans for gap in comparison_spans("!=", number) if not (part := span.meet(gap)).empty)
+    return spans
 
 
-def _tight(span: Span, whole: bool) -> Span:
+def _whole_bounds(span: Span, whole: bool) -> Span:
     """The interval with the same whole numbers and closed ends; unchanged unless ``whole``."""
     if not whole or span.empty:
         return span
@@ -130,7 +130,7 @@ def _tight(span: Span, whole: bool) -> Span:
     return Span(low if low == -INFINITY else math.ceil(low), high if high == INFINITY else math.floor(high))
 
 
-def _inside(span: Span, whole: bool) -> list[Any]:
+def _sample_values(span: Span, whole: bool) -> list[Any]:
     step = 1.0 if whole else max(abs(span.low) if span.low > -INFINITY else abs(span.high), 1e-3) / 64
     low = span.low + (step if span.low_open else 0)
     high = span.high - (step if span.high_open else 0)
@@ -139,8 +139,8 @@ def _inside(span: Span, whole: bool) -> list[Any]:
         found.append(max(low * 2, low + step))
     elif abs(span.low) < INFINITY and span.low < span.high:
         found.append(math.floor((low + high) / 2) if whole else (low + high) / 2)
-    return [_plain(value) for value in found if span.low <= value <= span.high]
+    return [_as_int_if_whole(value) for value in found if span.low <= value <= span.high]
 
 
-def _plain(value: float) -> float | int:
+def _as_int_if_whole(value: float) -> float | int:
     return int(value) if value == int(value) else value

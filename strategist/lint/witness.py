@@ -38,16 +38,16 @@ _DIVISIBLE_SIZE = 46_080
 def situations(region: Region, names: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Values of ``names`` in a region, ends of their domains first; :func:`complete_facts` derives the dependent values."""
     degrees = {f"layout.{axis}" for axis in AXES}
-    given = {name for name in names if _is_free(name)}
-    free = sorted(given | degrees if given < names else given)
+    free_names = {name for name in names if _is_free(name)}
+    free = sorted(free_names | degrees if free_names < names else free_names)
     values = [_samples(name, region) for name in free]
     if prod(map(len, values)) <= MAX_TRIES:
-        tries: Iterator[tuple[Any, ...]] = product(*values)
+        combinations: Iterator[tuple[Any, ...]] = product(*values)
     else:
-        chance = random.Random(0)  # the same tries for the same conditions
-        tries = (tuple(map(chance.choice, values)) for _ in range(MAX_TRIES))
-    for tried in islice(tries, MAX_TRIES):
-        yield _with_dependent_values(dict(zip(free, tried, strict=True)), region)
+        generator = random.Random(0)  # the same tries for the same conditions
+        combinations = (tuple(map(generator.choice, values)) for _ in range(MAX_TRIES))
+    for combination in islice(combinations, MAX_TRIES):
+        yield _with_dependent_values(dict(zip(free, combination, strict=True)), region)
 
 
 def complete_facts(values: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -56,8 +56,8 @@ def complete_facts(values: Mapping[str, Any]) -> dict[str, Any] | None:
     facts = {name: value for name, value in values.items() if VOCABULARY[name].phase != CANDIDATE}
     candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), _companions(settings) | settings)
     sequences = candidate.layout.data_ranks * candidate.knobs.micro_batch
-    usual = int(facts.get("workload.global_batch", 4 * candidate.layout.pp * sequences))
-    accumulation = values.get("knobs.accumulation") or max(1, usual // sequences)
+    default_batch = int(facts.get("workload.global_batch", 4 * candidate.layout.pp * sequences))
+    accumulation = values.get("knobs.accumulation") or max(1, default_batch // sequences)
     if facts.get("workload.global_batch", accumulation * sequences) != accumulation * sequences:
         return None
     row = {**facts, **row_of(candidate, accumulation)}
@@ -121,8 +121,8 @@ def _coherent(row: Row) -> bool:
     pairs = ((row.get(low), row.get(high)) for low, high in _AT_MOST)
     if any(low is not None and high is not None and low > high for low, high in pairs):
         return False
-    nodes, each = row.get("cluster.nodes"), row.get("cluster.gpus_per_node")
-    if nodes and each and nodes * each != row["layout.world_size"]:
+    nodes, gpus_per_node = row.get("cluster.nodes"), row.get("cluster.gpus_per_node")
+    if nodes and gpus_per_node and nodes * gpus_per_node != row["layout.world_size"]:
         return False
     moe, experts = row.get("model.is_moe"), row.get("model.experts")
     return moe is None or experts is None or moe == (experts > 0)
@@ -143,8 +143,8 @@ def _legal(candidate: Candidate, facts: Row, global_batch: int) -> bool:
     kv_heads = int(facts.get("model.kv_heads", sizes["heads"]))
     try:
         model = ModelShape(name="any", moe=moe, kv_heads=kv_heads, **sizes)
-        chosen = {name: facts[f"workload.{name}"] for name in ("precision", "optimizer", "train") if f"workload.{name}" in facts}
-        workload = Workload(seq_len=size("workload.seq_len"), global_batch=global_batch, **chosen)
+        settings = {name: facts[f"workload.{name}"] for name in ("precision", "optimizer", "train") if f"workload.{name}" in facts}
+        workload = Workload(seq_len=size("workload.seq_len"), global_batch=global_batch, **settings)
     except InputError:
         return False
     return not candidate.violations(model, workload, candidate.layout.world_size)

@@ -13,7 +13,7 @@ from strategist import paths
 from strategist.cards import deck
 from strategist.cards.deck import load_deck
 from strategist.cards.reader import read_card
-from strategist.cards.serialization import stored
+from strategist.cards.serialization import serialized
 from strategist.files import cache
 from strategist.files.yaml_file import load, parse
 from strategist.paths import data_dir
@@ -124,7 +124,7 @@ def test_a_cached_deck_equals_the_parsed_deck(shipped: Path, home: Path) -> None
     for one in kept.cards:
         fresh = read_card(load(one.document.path))
         assert one == fresh
-        assert json.dumps(stored(one)) == json.dumps(stored(fresh))
+        assert json.dumps(serialized(one)) == json.dumps(serialized(fresh))
         assert one.canonical == fresh.canonical
         assert one.document.data == fresh.document.data
         assert one.document.mark(("StrategyCard", "policies", 0)) == fresh.document.mark(("StrategyCard", "policies", 0))

@@ -89,20 +89,20 @@ def test_context_cards_are_known_and_not_checked(tmp_path: Path) -> None:
     shipped = load_deck(data_dir("cards"))
     text = GOOD.replace("  source_refs:", "  interactions: [{card: FSDP-001, text: x}]\n  source_refs:")
     alone = lint([write(tmp_path, text)])
-    beside = lint([tmp_path], beside=shipped)
+    beside = lint([tmp_path], base_deck=shipped)
     assert [finding.code for finding in alone] == ["CARD015"]
     assert [finding.code for finding in beside] == ["CARD040"]  # FSDP-001 does not name this card
     write(tmp_path, GOOD.replace("X-001", "FSDP-001"), "FSDP-001-mine.yaml")
-    (found,) = [finding for finding in lint([tmp_path], beside=shipped) if finding.code == "CARD036"]
+    (found,) = [finding for finding in lint([tmp_path], base_deck=shipped) if finding.code == "CARD036"]
     assert "fsdp2" in found.message
     card = shipped.card("FSDP-001")
-    assert not [finding for finding in lint([card.document.path], beside=shipped) if finding.code == "CARD036"]
+    assert not [finding for finding in lint([card.document.path], base_deck=shipped) if finding.code == "CARD036"]
 
 
 def test_a_contradiction_with_a_context_card_is_found(tmp_path: Path) -> None:
     other = write(tmp_path / "context", GOOD.replace("X-001", "A-001"), "A-001.yaml")
     mine = write(tmp_path / "mine", GOOD.replace("forbid: {recompute: none}", "require: {recompute: none}"))
-    (found,) = [finding for finding in lint([mine], beside=load_deck(other.parent)) if finding.code == "CARD035"]
+    (found,) = [finding for finding in lint([mine], base_deck=load_deck(other.parent)) if finding.code == "CARD035"]
     assert found.message.startswith(
         "A-001/law forbids knobs.recompute = none and X-001/law requires knobs.recompute = none; both act"
     )

@@ -16,7 +16,7 @@ _RELEASE = re.compile(r"[0-9]+(\.[0-9]+){1,2}")
 
 
 @check("CARD010", Level.ERROR, "A stable card acts, and has a title and a source.")
-def complete(subject: Subject) -> Iterator[Diagnostic]:
+def stable_card_is_complete(subject: Subject) -> Iterator[Diagnostic]:
     """A stable card has no policy with an effect, no title, or no source.
 
     Why: Users rely on stable cards: such a card needs an effect, a name, and a source to check it by.
@@ -38,7 +38,7 @@ def complete(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD019", Level.ERROR, "A risk id names one risk of a card, and no policy.")
-def risks_unique(subject: Subject) -> Iterator[Diagnostic]:
+def risk_ids_are_unique(subject: Subject) -> Iterator[Diagnostic]:
     """Two risks of a card, or a risk and a policy, have the same id.
 
     Why: Reasons name a policy by its id alone, and cases expect it by id.
@@ -49,15 +49,15 @@ def risks_unique(subject: Subject) -> Iterator[Diagnostic]:
         risks: [{id: memory-of-logits, ...}, {id: memory-of-states, ...}]
     """
     card = subject.sound
-    seen = {policy.id for policy in card.policies} if card else set()
+    ids = {policy.id for policy in card.policies} if card else set()
     for index, risk in enumerate(card.risks if card else ()):
-        if risk.id in seen:
+        if risk.id in ids:
             yield finding(subject, "CARD019", f"risk id {risk.id} is taken in this card", ("risks", index, "id"))
-        seen.add(risk.id)
+        ids.add(risk.id)
 
 
 @check("CARD020", Level.WARNING, "A file is named after its card, and its folder after the module.")
-def file_named(subject: Subject) -> Iterator[Diagnostic]:
+def file_has_card_id(subject: Subject) -> Iterator[Diagnostic]:
     """The file's name does not begin with the card's id, or the file is in a subfolder that is not named after the card's module.
 
     Why: Cards are looked up by id and module; <module>/<ID>-<name>.yaml is found without a search.
@@ -72,14 +72,14 @@ def file_named(subject: Subject) -> Iterator[Diagnostic]:
         return
     if path.stem != card.id and not path.stem.startswith(f"{card.id}-"):
         yield finding(subject, "CARD020", f"file {path.name} is not named after card {card.id}", ("id",))
-    inside = subject.folder and path.parent != Path(subject.folder)
-    if inside and path.parent.name != card.module:
+    in_subfolder = subject.folder and path.parent != Path(subject.folder)
+    if in_subfolder and path.parent.name != card.module:
         message = f"card {card.id} of module {card.module} lies in folder {path.parent.name}"
         yield finding(subject, "CARD020", message, ("module",))
 
 
 @check("CARD021", Level.WARNING, "The id of a policy or a risk is in kebab-case.")
-def kebab(subject: Subject) -> Iterator[Diagnostic]:
+def ids_are_kebab_case(subject: Subject) -> Iterator[Diagnostic]:
     """The id of a policy or a risk has characters other than lower-case letters, digits and single hyphens.
 
     Why: Ids occur in reasons, commands and addresses of pages; this form needs no quotes anywhere.
@@ -148,7 +148,7 @@ def status(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD047", Level.WARNING, "No entry stands twice in a list.")
-def entries_once(subject: Subject) -> Iterator[Diagnostic]:
+def entries_are_unique(subject: Subject) -> Iterator[Diagnostic]:
     """An entry of a section equals an earlier one.
 
     Why: It adds nothing, and a later edit may change only one of the two.
@@ -160,16 +160,16 @@ def entries_once(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.document.data.get(ROOT) if subject.document and isinstance(subject.document.data, dict) else None
     for name, entries in card.items() if subject.document and isinstance(card, dict) else ():
-        for index in _repeated(entries):
+        for index in _repeated_indices(entries):
             fix = text_edits.without_entry(subject.document, (ROOT, name, index)) if subject.document else None
             yield finding(subject, "CARD047", f"{name} has this entry already", (name, index), fix=fix)
 
 
-def _repeated(entries: Any) -> Iterator[int]:
+def _repeated_indices(entries: Any) -> Iterator[int]:
     """Indices of list entries that equal an earlier one, types included."""
     if isinstance(entries, list):
-        seen: set[str] = set()
+        representations: set[str] = set()
         for index, entry in enumerate(entries):
-            if repr(entry) in seen:
+            if repr(entry) in representations:
                 yield index
-            seen.add(repr(entry))
+            representations.add(repr(entry))

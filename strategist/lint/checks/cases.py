@@ -10,7 +10,7 @@ from strategist.rules.policy_matching import condition_holds, preconditions_hold
 
 
 @check("CARD011", Level.ERROR, "A stable card has a case that fires and one that does not.")
-def tested(subject: Subject) -> Iterator[Diagnostic]:
+def stable_card_has_cases(subject: Subject) -> Iterator[Diagnostic]:
     """A stable card has fewer than two cases.
 
     Why: One case shows that the card acts, another that it does not act elsewhere; without them a card breaks unnoticed.
@@ -43,7 +43,7 @@ def cases_pass(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD039", Level.WARNING, "A case of a stable card makes each of its laws act.")
-def laws_covered(subject: Subject) -> Iterator[Diagnostic]:
+def laws_have_cases(subject: Subject) -> Iterator[Diagnostic]:
     """No case of the card makes a policy with a hard effect act: its condition holds in none of them.
 
     Why: Candidates that a law drops are never priced; an untested law may drop all of them, or none.

@@ -9,13 +9,13 @@ from strategist.expr.check import Expression
 from strategist.expr.vocabulary import ESTIMATE, OBSERVED
 from strategist.files.yaml_file import Place
 from strategist.lint.constant import constant_part
-from strategist.lint.regions import card_holds, kept, selected
+from strategist.lint.regions import card_holds, remaining_regions, selected
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, impossible, together
+from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, impossible, intersection
 
 
 @check("CARD013", Level.WARNING, "A condition can be true and can be false.")
-def varying(subject: Subject) -> Iterator[Diagnostic]:
+def condition_varies(subject: Subject) -> Iterator[Diagnostic]:
     """A part of a condition has the same value for every request and candidate.
 
     Why: It is a mistake: as written, the part decides nothing, or everything.
@@ -25,15 +25,15 @@ def varying(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: layout.tp > 1 and model.layers > 8
     """
-    for expression, place in _conditions(subject):
+    for expression, key_path in _conditions(subject):
         constant = constant_part(expression)
         if constant is not None:
             message = f"{_on_one_line(expression)!r} has a part that is always {str(constant[1]).lower()}"
-            yield finding(subject, "CARD013", message, place, offset=constant[0])
+            yield finding(subject, "CARD013", message, key_path, offset=constant[0])
 
 
 @check("CARD033", Level.WARNING, "The parts of a condition can hold together, and can fail together.")
-def possible(subject: Subject) -> Iterator[Diagnostic]:
+def condition_is_satisfiable(subject: Subject) -> Iterator[Diagnostic]:
     """Each part of a condition can vary, but the whole condition is always false, or always true.
 
     Why: A condition that never holds makes a policy that never acts; one that always holds need not be written.
@@ -43,16 +43,16 @@ def possible(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: layout.tp > 2 and layout.tp < 4
     """
-    for expression, place in _conditions(subject):
+    for expression, key_path in _conditions(subject):
         if constant_part(expression) is None:
-            never, always = (impossible(partial(holds, expression, value)) for value in (True, False))
-            if never or always:
-                message = f"{_on_one_line(expression)!r} is always {'false' if never else 'true'}"
-                yield finding(subject, "CARD033", message, place)
+            always_false, always_true = (impossible(partial(holds, expression, value)) for value in (True, False))
+            if always_false or always_true:
+                message = f"{_on_one_line(expression)!r} is always {'false' if always_false else 'true'}"
+                yield finding(subject, "CARD033", message, key_path)
 
 
 @check("CARD034", Level.WARNING, "Every policy can act on something.")
-def reachable(subject: Subject) -> Iterator[Diagnostic]:
+def policy_is_reachable(subject: Subject) -> Iterator[Diagnostic]:
     """The condition of a policy excludes the card's preconditions, or an earlier law of the card drops all that it could act on.
 
     Why: The policy never acts, although the card reads as if it did.
@@ -64,31 +64,31 @@ def reachable(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
-        if card and (why := _unreachable(card, index, policy)):
-            place: Place = ("policies", index, "when") if policy.when else ("policies", index)
-            yield finding(subject, "CARD034", f"policy {policy.id} never acts: {why}", place)
+        if card and (reason := _unreachable(card, index, policy)):
+            key_path: Place = ("policies", index, "when") if policy.when else ("policies", index)
+            yield finding(subject, "CARD034", f"policy {policy.id} never acts: {reason}", key_path)
 
 
 def _unreachable(card: Card, index: int, policy: Policy) -> str:
     if impossible(lambda: holds(policy.when)) or impossible(lambda: card_holds(card)):
         return ""  # reported by another check
-    if impossible(lambda: together(card_holds(card), holds(policy.when))):
+    if impossible(lambda: intersection(card_holds(card), holds(policy.when))):
         return "its condition excludes the card's preconditions"
     for effect in policy.effects if policy.phase is Phase.PLAN else ():
         for earlier in card.policies[:index]:
-            if any(_leaves_nothing(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in LAWS):
+            if any(_drops_everything(card, policy, effect, earlier, law) for law in earlier.effects if law.kind in LAWS):
                 return f"{earlier.id} drops every candidate that it applies to"
     return ""
 
 
-def _leaves_nothing(card: Card, policy: Policy, effect: Effect, earlier: Policy, law: Effect) -> bool:
+def _drops_everything(card: Card, policy: Policy, effect: Effect, earlier: Policy, law: Effect) -> bool:
     """Whether a law of the card keeps no candidate that an effect of a later policy could act on."""
 
-    def left() -> Regions:
-        spoken = selected(effect.settings) if effect.kind is EffectKind.FORBID else EVERYWHERE
-        return together(card_holds(card), holds(policy.when), spoken, kept(card, earlier, law))
+    def remaining() -> Regions:
+        effect_regions = selected(effect.settings) if effect.kind is EffectKind.FORBID else EVERYWHERE
+        return intersection(card_holds(card), holds(policy.when), effect_regions, remaining_regions(card, earlier, law))
 
-    return impossible(left)
+    return impossible(remaining)
 
 
 @check("CARD014", Level.ERROR, "A policy uses only values that are known in its phase.")
@@ -104,9 +104,9 @@ def values_known_in_phase(subject: Subject) -> Iterator[Diagnostic]:
     """
     for index, policy in enumerate(subject.sound.policies if subject.sound else ()):
         unknown = {OBSERVED} if _acts_on_options(policy) else {OBSERVED, ESTIMATE}
-        late = unknown & policy.when.phases if policy.when and _affects_candidates(policy) else set()
-        if late:
-            message = f"policy {policy.id} acts before a plan is priced and uses {' and '.join(sorted(late))} values"
+        unavailable = unknown & policy.when.phases if policy.when and _affects_candidates(policy) else set()
+        if unavailable:
+            message = f"policy {policy.id} acts before a plan is priced and uses {' and '.join(sorted(unavailable))} values"
             yield finding(subject, "CARD014", message, ("policies", index, "when"))
 
 

@@ -7,13 +7,13 @@ from strategist.cards.card import LAWS, Card, Effect, EffectKind, Phase, Policy
 from strategist.cards.deck import Deck
 from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.contradiction import contradictions
-from strategist.lint.regions import dropped, kept
+from strategist.lint.regions import dropped_regions, remaining_regions
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.satisfiability import Regions, impossible, known, together
+from strategist.lint.satisfiability import Regions, impossible, intersection, known
 
 
 @check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
-def consistent(subject: Subject) -> Iterator[Diagnostic]:
+def laws_are_consistent(subject: Subject) -> Iterator[Diagnostic]:
     """Two policies act on the same facts and candidate, and one requires what the other forbids, or another value of the same
     setting. With a default (set) it is a warning, because defaults give way if no candidate would be left.
 
@@ -36,7 +36,7 @@ def consistent(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD036", Level.INFO, "A card replaces another only on purpose.")
-def shadowing(subject: Subject) -> Iterator[Diagnostic]:
+def card_replaces_another(subject: Subject) -> Iterator[Diagnostic]:
     """The card or flow has the id of one in another folder, and replaces it.
 
     Why: A shipped card is changed by a card with the same id; by accident, that removes a card without any error.
@@ -52,7 +52,7 @@ def shadowing(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD037", Level.WARNING, "A law or default drops something that no other law drops.")
-def needed(subject: Subject) -> Iterator[Diagnostic]:
+def policy_is_needed(subject: Subject) -> Iterator[Diagnostic]:
     """Every candidate that a policy drops is dropped by another law of the deck as well, whose condition is weaker.
 
     Why: It never changes a plan, and of the same knowledge in two places, one goes out of date.
@@ -65,9 +65,11 @@ def needed(subject: Subject) -> Iterator[Diagnostic]:
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
         if card and policy.effects and policy.phase is Phase.PLAN and all(_drops(effect) for effect in policy.effects):
-            by = [_covering_law(card, index, policy, effect, subject.deck) for effect in policy.effects]
-            if all(by):
-                yield finding(subject, "CARD037", f"policy {policy.id} drops only what {by[0]} drops", ("policies", index))
+            covering_laws = [_covering_law(card, index, policy, effect, subject.deck) for effect in policy.effects]
+            if all(covering_laws):
+                yield finding(
+                    subject, "CARD037", f"policy {policy.id} drops only what {covering_laws[0]} drops", ("policies", index)
+                )
 
 
 def _drops(effect: Effect) -> bool:
@@ -76,30 +78,34 @@ def _drops(effect: Effect) -> bool:
 
 def _covering_law(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck) -> str:
     """A law that drops all that the effect drops; empty without one. Of two that drop the same, the later one is redundant."""
-    own = known(lambda: dropped(card, policy, effect))
-    terms = {term for region in own for term in region}
-    for other, number, rival, law in _laws(deck):
-        after = (other.id, number) > (card.id, index)
-        earlier = other.id == card.id and number <= index  # then the policy is unreachable: CARD034
-        if not own or earlier or not {setting.path for setting in law.settings} <= terms:
+    rejected = known(lambda: dropped_regions(card, policy, effect))
+    terms = {term for region in rejected for term in region}
+    for other, other_index, other_policy, other_effect in _laws(deck):
+        is_later = (other.id, other_index) > (card.id, index)
+        is_earlier = other.id == card.id and other_index <= index  # then the policy is unreachable: CARD034
+        if not rejected or is_earlier or not {setting.path for setting in other_effect.settings} <= terms:
             continue
-        if _within(own, partial(kept, other, rival, law)) and not (after and _equivalent(card, policy, effect, other, rival, law)):
-            return f"{other.id}/{rival.id}"
+        if _is_empty_intersection(rejected, partial(remaining_regions, other, other_policy, other_effect)) and not (
+            is_later and _equivalent(card, policy, effect, other, other_policy, other_effect)
+        ):
+            return f"{other.id}/{other_policy.id}"
     return ""
 
 
 def _laws(deck: Deck) -> Iterator[tuple[Card, int, Policy, Effect]]:
     for card in deck.cards:
-        for number, policy in enumerate(card.policies):
+        for index, policy in enumerate(card.policies):
             if policy.phase is Phase.PLAN:
-                yield from ((card, number, policy, effect) for effect in policy.effects if effect.kind in LAWS and effect.settings)
+                yield from ((card, index, policy, effect) for effect in policy.effects if effect.kind in LAWS and effect.settings)
 
 
-def _within(own: Regions, left: Callable[[], Regions]) -> bool:
-    """Whether no candidate is dropped here (``own``) and kept there (``left``)."""
-    return impossible(lambda: together(own, left()))
+def _is_empty_intersection(regions: Regions, other_regions: Callable[[], Regions]) -> bool:
+    """Whether no candidate lies in both sets of regions."""
+    return impossible(lambda: intersection(regions, other_regions()))
 
 
-def _equivalent(card: Card, policy: Policy, effect: Effect, other: Card, rival: Policy, law: Effect) -> bool:
+def _equivalent(card: Card, policy: Policy, effect: Effect, other: Card, other_policy: Policy, other_effect: Effect) -> bool:
     """Whether both effects drop the same candidates, as far as that can be proven."""
-    return effect.kind in LAWS and _within(known(lambda: dropped(other, rival, law)), partial(kept, card, policy, effect))
+    return effect.kind in LAWS and _is_empty_intersection(
+        known(lambda: dropped_regions(other, other_policy, other_effect)), partial(remaining_regions, card, policy, effect)
+    )

@@ -20,12 +20,12 @@ def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
         - {symbol: torch.distributed.fsdp.fully_shard, parameter: reshard_after_forward}
     """
     for index, ref, found in _references(subject):
-        near = f"; did you mean {' or '.join(found.near)}?" if found.near else ""
+        suggestion = f"; did you mean {' or '.join(found.near)}?" if found.near else ""
         version = subject.world.torch_version if subject.world else ""
         if found.outcome is ReferenceOutcome.NO_SYMBOL:
-            yield finding(subject, "CARD042", f"torch {version} has no {ref.symbol}{near}", ("source_refs", index, "symbol"))
+            yield finding(subject, "CARD042", f"torch {version} has no {ref.symbol}{suggestion}", ("source_refs", index, "symbol"))
         elif found.outcome is ReferenceOutcome.NO_PARAMETER:
-            message = f"{ref.symbol} of torch {version} has no parameter {ref.parameter}{near}"
+            message = f"{ref.symbol} of torch {version} has no parameter {ref.parameter}{suggestion}"
             yield finding(subject, "CARD042", message, ("source_refs", index, "parameter"))
 
 
@@ -44,8 +44,8 @@ def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
         first, last = found.first_line, found.last_line
         if ref.lines and first and last and not first <= ref.lines[0] <= ref.lines[1] <= last:
             version = subject.world.torch_version if subject.world else ""
-            shown = f"lines {ref.lines[0]}-{ref.lines[1]} have drifted"
-            message = f"{shown}: {ref.symbol} of torch {version} lies in {found.file}:{first}-{last}"
+            drift = f"lines {ref.lines[0]}-{ref.lines[1]} have drifted"
+            message = f"{drift}: {ref.symbol} of torch {version} lies in {found.file}:{first}-{last}"
             yield finding(subject, "CARD043", message, ("source_refs", index, "lines"))
 
 
@@ -64,8 +64,8 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     for index, _ in enumerate(subject.card.example if subject.card else ()):
         result = results.get((subject.path, index))
         if result and not result.sound:
-            where = f"line {result.line}: " if result.line else ""
-            yield finding(subject, "CARD044", f"example {index + 1} fails: {where}{result.message}", ("example", index))
+            location = f"line {result.line}: " if result.line else ""
+            yield finding(subject, "CARD044", f"example {index + 1} fails: {location}{result.message}", ("example", index))
 
 
 def _references(subject: Subject) -> Iterator[tuple[int, SourceRef, Reference]]:

@@ -18,7 +18,7 @@ def readable(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         id: TP-001
     """
-    yield from _found(subject, field_reader.UNREADABLE)
+    yield from _findings_with_code(subject, field_reader.UNREADABLE)
 
 
 @check(field_reader.FORM, Level.ERROR, "A card has the fields of the protocol, each in its form.")
@@ -32,7 +32,7 @@ def form(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         status: stable
     """
-    yield from _found(subject, field_reader.FORM)
+    yield from _findings_with_code(subject, field_reader.FORM)
 
 
 @check(field_reader.NAME, Level.ERROR, "Expressions and metrics use names of the vocabulary.")
@@ -46,7 +46,7 @@ def names(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: model.layers > 8
     """
-    yield from _found(subject, field_reader.NAME)
+    yield from _findings_with_code(subject, field_reader.NAME)
 
 
 @check(field_reader.CLASH, Level.ERROR, "The types of an expression agree.")
@@ -60,7 +60,7 @@ def types(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: knobs.recompute == "full"
     """
-    yield from _found(subject, field_reader.CLASH)
+    yield from _findings_with_code(subject, field_reader.CLASH)
 
 
 @check(field_reader.SYNTAX, Level.ERROR, "An expression is of the expression language.")
@@ -74,7 +74,7 @@ def syntax(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: layout.tp > 1
     """
-    yield from _found(subject, field_reader.SYNTAX)
+    yield from _findings_with_code(subject, field_reader.SYNTAX)
 
 
 @check(field_reader.DUPLICATE, Level.ERROR, "An id names one card of a folder, and one policy of a card.")
@@ -88,9 +88,9 @@ def unique(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         policies: [{id: law, ...}, {id: other-law, ...}]
     """
-    yield from _found(subject, field_reader.DUPLICATE)
-    if subject.card and subject.taken:
-        yield finding(subject, field_reader.DUPLICATE, f"id {subject.card.id} is taken by {subject.taken}", ("id",))
+    yield from _findings_with_code(subject, field_reader.DUPLICATE)
+    if subject.card and subject.id_holder:
+        yield finding(subject, field_reader.DUPLICATE, f"id {subject.card.id} is taken by {subject.id_holder}", ("id",))
 
 
 @check(field_reader.SETTING, Level.ERROR, "An effect sets knobs and axes to values that they can have, in its phase.")
@@ -104,7 +104,7 @@ def settings(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         forbid: {recompute: none}
     """
-    yield from _found(subject, field_reader.SETTING)
+    yield from _findings_with_code(subject, field_reader.SETTING)
 
 
 @check(field_reader.CONTROL, Level.ERROR, "The path of a control point names a setting.")
@@ -118,7 +118,7 @@ def control_points(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         control_points: [{name: recompute, path: knobs.recompute}]
     """
-    yield from _found(subject, field_reader.CONTROL)
+    yield from _findings_with_code(subject, field_reader.CONTROL)
 
 
 @check(field_reader.UNIT, Level.ERROR, "The units of an expression agree.")
@@ -132,7 +132,7 @@ def units(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: cluster.inter_node_bytes_per_second < 25 GB/s
     """
-    yield from _found(subject, field_reader.UNIT)
+    yield from _findings_with_code(subject, field_reader.UNIT)
 
 
 @check(field_reader.FIELD, Level.ERROR, "Every field is one of the protocol's.")
@@ -146,7 +146,7 @@ def fields(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         because: It is.
     """
-    yield from _found(subject, field_reader.FIELD)
+    yield from _findings_with_code(subject, field_reader.FIELD)
 
 
 @check(field_reader.BARE_NUMBER, Level.ERROR, "A quantity is compared with a number that has a unit.")
@@ -160,8 +160,8 @@ def bare_numbers(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         when: device.memory_bytes > 24 GiB
     """
-    yield from _found(subject, field_reader.BARE_NUMBER)
+    yield from _findings_with_code(subject, field_reader.BARE_NUMBER)
 
 
-def _found(subject: Subject, code: str) -> Iterator[Diagnostic]:
-    return (found for found in subject.findings if found.code == code)
+def _findings_with_code(subject: Subject, code: str) -> Iterator[Diagnostic]:
+    return (diagnostic for diagnostic in subject.findings if diagnostic.code == code)

@@ -17,7 +17,7 @@ HARMLESS = {**CONVERGENCE_KNOBS, **CONVERGENCE_OPTIONS}
 
 
 @check("CARD016", Level.WARNING, "A setting that a policy acts on is among the card's control points.")
-def declared(subject: Subject) -> Iterator[Diagnostic]:
+def settings_are_declared(subject: Subject) -> Iterator[Diagnostic]:
     """A policy of a stable card acts on a setting that is not among the card's control points.
 
     Why: Cards are found by their control points.
@@ -38,7 +38,7 @@ def declared(subject: Subject) -> Iterator[Diagnostic]:
 
 
 @check("CARD028", Level.WARNING, "A control point has the path of its setting.")
-def control_pathed(subject: Subject) -> Iterator[Diagnostic]:
+def control_points_have_paths(subject: Subject) -> Iterator[Diagnostic]:
     """A control point has a description, but no path. In a preview this is information.
 
     Why: Its name alone does not connect it with a setting of the plan.
@@ -87,13 +87,13 @@ def values_declared(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     known = {point.path: point.values for point in card.control_points if point.values} if card else {}
-    for setting, place in _requested_settings(subject):
+    for setting, key_path in _requested_settings(subject):
         for value in setting.values:
             values = known.get(setting.path, (value,))
             if not any(same_choice(value, other) for other in values):
-                shown = ", ".join(map(show_value, values))
-                message = f"{show_value(value)} is none of the control point's values of {setting.path}: {shown}"
-                yield finding(subject, "CARD030", message, place)
+                choices = ", ".join(map(show_value, values))
+                message = f"{show_value(value)} is none of the control point's values of {setting.path}: {choices}"
+                yield finding(subject, "CARD030", message, key_path)
 
 
 def _requested_settings(subject: Subject) -> Iterator[tuple[Setting, Place]]:
@@ -120,8 +120,8 @@ def fallback_helps(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, risk in enumerate(card.risks if card else ()):
-        where = acting_regions(card, risk.when) if card and risk.when else ()
-        if changes_nothing(risk.fallback, where):
+        regions = acting_regions(card, risk.when) if card and risk.when else ()
+        if changes_nothing(risk.fallback, regions):
             message = f"the fallback of risk {risk.id} is what its condition demands already"
             yield finding(subject, "CARD031", message, ("risks", index, "fallback"))
 
@@ -139,25 +139,27 @@ def policy_changes(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
-        where = acting_regions(card, policy.when) if card else ()
-        for kind in _effects_without_change(policy, where):
-            what = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
-            yield finding(subject, "CARD032", f"policy {policy.id} {what} where it acts", ("policies", index, kind))
+        regions = acting_regions(card, policy.when) if card else ()
+        for kind in _effects_without_change(policy, regions):
+            problem = "forbids what cannot be" if kind is EffectKind.FORBID else "asks for what is so already"
+            yield finding(subject, "CARD032", f"policy {policy.id} {problem} where it acts", ("policies", index, kind))
 
 
-def _effects_without_change(policy: Policy, where: Regions) -> Iterator[EffectKind]:
+def _effects_without_change(policy: Policy, regions: Regions) -> Iterator[EffectKind]:
     """Kinds of the policy's effects that never change anything when it acts."""
     for effect in policy.effects:
         if effect.kind is EffectKind.FORBID:
-            idle = forbids_nothing(effect.settings, where)
+            has_no_effect = forbids_nothing(effect.settings, regions)
         else:
-            idle = effect.kind in (EffectKind.REQUIRE, EffectKind.SET, EffectKind.TRY) and changes_nothing(effect.settings, where)
-        if idle:
+            has_no_effect = effect.kind in (EffectKind.REQUIRE, EffectKind.SET, EffectKind.TRY) and changes_nothing(
+                effect.settings, regions
+            )
+        if has_no_effect:
             yield effect.kind
 
 
 @check("CARD038", Level.WARNING, "A control point lists each value once, and a setting is one control point.")
-def control_once(subject: Subject) -> Iterator[Diagnostic]:
+def control_points_are_unique(subject: Subject) -> Iterator[Diagnostic]:
     """Two control points of a card have the same path, or one of them lists a value twice.
 
     Why: It is undefined which of the two counts, and a later edit may change only one of them.
@@ -167,10 +169,10 @@ def control_once(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {name: recompute, path: knobs.recompute, values: [none, full]}
     """
-    seen: set[str] = set()
+    paths: set[str] = set()
     for index, point in enumerate(subject.sound.control_points if subject.sound else ()):
-        if point.path and point.path in seen:
+        if point.path and point.path in paths:
             yield finding(subject, "CARD038", f"{point.path} is a control point already", ("control_points", index))
         elif len(set(map(repr, point.values))) < len(point.values):
             yield finding(subject, "CARD038", f"{point.path} lists a value twice", ("control_points", index, "values"))
-        seen.add(point.path)
+        paths.add(point.path)

@@ -44,7 +44,7 @@ def interactions_are_mutual(subject: Subject) -> Iterator[Diagnostic]:
         if card and interaction.card == card.id:
             message = f"card {card.id} names itself"
             yield finding(subject, "CARD040", message, ("interactions", index), "name the other card", level=Level.WARNING)
-        elif card and other and all(back.card != card.id for back in other.interactions):
+        elif card and other and all(interaction_back.card != card.id for interaction_back in other.interactions):
             message = f"card {other.id} does not name {card.id} in return"
             yield finding(subject, "CARD040", message, ("interactions", index))
 

@@ -8,7 +8,7 @@ from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.files.yaml_file import Place
 from strategist.lint.registry import Subject, check, finding
 
-_NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_MACHINE_READABLE: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "preconditions": ("when:", lambda entry: entry.when is None),
     "control_points": ("path:", lambda entry: not entry.path and not entry.effect),
     "observables": ("metric:", lambda entry: not entry.metric),
@@ -21,7 +21,7 @@ _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 @check("CARD009", Level.ERROR, "A policy says because of what it acts.")
-def reasoned(subject: Subject) -> Iterator[Diagnostic]:
+def policies_have_reasons(subject: Subject) -> Iterator[Diagnostic]:
     """A policy gives no reason.
 
     Why: A plan shows the reason to its reader; without one a reader cannot agree or disagree.
@@ -55,7 +55,7 @@ def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _words_only(card: Card) -> Iterator[tuple[str, int, str]]:
-    for section, (needed, lacks) in _NEEDS.items():
+    for section, (needed, lacks) in _MACHINE_READABLE.items():
         for index, entry in enumerate(getattr(card, section)):
             if lacks(entry):
                 yield section, index, needed
@@ -73,22 +73,22 @@ def both_languages(subject: Subject) -> Iterator[Diagnostic]:
         title: {en: Sequence parallelism, zh: 序列并行}
     """
     data = subject.document.data[ROOT] if subject.sound and subject.document else {}
-    for place, value in _mappings(data, ()):
-        given = {"en", "zh"} & set(value)
-        if len(given) == 1 and set(value) == given:
-            missing = ({"en", "zh"} - given).pop()
-            yield finding(subject, "CARD041", f"{_name(place)} has no text in {missing}", place)
+    for key_path, value in _mappings(data, ()):
+        languages = {"en", "zh"} & set(value)
+        if len(languages) == 1 and set(value) == languages:
+            missing = ({"en", "zh"} - languages).pop()
+            yield finding(subject, "CARD041", f"{_name(key_path)} has no text in {missing}", key_path)
 
 
-def _mappings(data: Any, place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _mappings(data: Any, key_path: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
     """All mappings of a card, except those in its cases, which have no languages."""
     entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     if isinstance(data, dict):
-        yield place, data
-    for step, value in entries:
-        if step != "cases":
-            yield from _mappings(value, (*place, step))
+        yield key_path, data
+    for key, value in entries:
+        if key != "cases":
+            yield from _mappings(value, (*key_path, key))
 
 
-def _name(place: Place) -> str:
-    return next(str(step) for step in reversed(place) if isinstance(step, str))
+def _name(key_path: Place) -> str:
+    return next(str(key) for key in reversed(key_path) if isinstance(key, str))
