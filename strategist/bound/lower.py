@@ -20,8 +20,8 @@ def lower_bound(model: ModelShape, cluster: Cluster, workload: Workload, candida
     """
     s = BoundInputs(model=model, workload=workload, candidate=candidate, stack=stack)
     float8 = candidate.knobs.float8 != "none"
-    rates = (take(cluster, workload, stack, float8=float8) for take in (line_rates, measured_rates))
-    at_line, at_measured = (_resources(s, cluster, each) for each in rates)
+    rates = (rates_of(cluster, workload, stack, float8=float8) for rates_of in (line_rates, measured_rates))
+    at_line, at_measured = (_resources(s, cluster, bound_rates) for bound_rates in rates)
     return Bound(at_line_rate=at_line, at_measured_rate=at_measured)
 
 
@@ -45,16 +45,18 @@ def _compute_seconds(s: BoundInputs, cluster: Cluster, rates: Rates) -> float:
     matmul, attention = step_flops(s)
     mean = (matmul / rates.matmul_flops + attention / rates.attention_flops) / cluster.devices
     layout, knobs, options = s.candidate.layout, s.candidate.knobs, s.candidate.options
-    even = options.pp_split == "even" and s.stack.memory_traits.split == "even" and not cluster.groups
-    if layout.pp == 1 or knobs.offload == "streamed" or not even:
+    is_even_split = options.pp_split == "even" and s.stack.memory_traits.split == "even" and not cluster.groups
+    if layout.pp == 1 or knobs.offload == "streamed" or not is_even_split:
         return mean
-    layers, head, scores = forward_flops_per_token(s)
+    layers, head, attention_flops = forward_flops_per_token(s)
     head_seconds = (2.0 if s.frozen else 3.0) * head * s.tokens * s.micro_batches / (rates.matmul_flops * layout.tp)
     layer_seconds = (mean * layout.pp - head_seconds) / s.model.layers
-    forward_seconds = s.tokens / layout.tp * (layers / rates.matmul_flops + scores / rates.attention_flops) / s.model.layers
-    held = even_layers(s.model.layers, layout.pp * knobs.pp_virtual_stages)
+    forward_seconds = (
+        s.tokens / layout.tp * (layers / rates.matmul_flops + attention_flops / rates.attention_flops) / s.model.layers
+    )
+    layers_by_stage = even_layers(s.model.layers, layout.pp * knobs.pp_virtual_stages)
     ranks = [0.0] * layout.pp
-    for stage, count in enumerate(held):
-        ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(held), stage)] += count * layer_seconds
-    ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(held), len(held) - 1)] += head_seconds
-    return max(own + sum(held[:rank]) * forward_seconds for rank, own in enumerate(ranks))
+    for stage, count in enumerate(layers_by_stage):
+        ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(layers_by_stage), stage)] += count * layer_seconds
+    ranks[rank_of_stage(knobs.pp_schedule, layout.pp, len(layers_by_stage), len(layers_by_stage) - 1)] += head_seconds
+    return max(seconds + sum(layers_by_stage[:rank]) * forward_seconds for rank, seconds in enumerate(ranks))

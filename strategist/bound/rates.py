@@ -30,7 +30,7 @@ def line_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bo
 
     A link of unknown line rate gets its measured rate, so that the bound assumes no better one.
     """
-    return _rates(cluster, workload, stack, float8=float8, links=(_line(cluster.intra), _line(cluster.inter)))
+    return _rates(cluster, workload, stack, float8=float8, links=(_line_rate(cluster.intra), _line_rate(cluster.inter)))
 
 
 def measured_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool) -> Rates:
@@ -42,10 +42,12 @@ def measured_rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8
 def _rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool, links: tuple[float, float]) -> Rates:
     device, dtype = cluster.device, workload.compute_dtype
     peak = cluster.peak(dtype) / cluster.devices * device.clock_headroom
-    sums = device.peak_flops["fp16_sums"] / device.peak("fp16") if stack.fp16_sums and "fp16_sums" in device.peak_flops else 1.0
-    eighth = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak(dtype) if float8 else 1.0
+    fp16_speedup = (
+        device.peak_flops["fp16_sums"] / device.peak("fp16") if stack.fp16_sums and "fp16_sums" in device.peak_flops else 1.0
+    )
+    float8_speedup = device.peak_flops.get("fp8", device.peak("bf16")) / device.peak(dtype) if float8 else 1.0
     return Rates(
-        matmul_flops=peak * max(sums if dtype == "fp16" else 1.0, eighth),
+        matmul_flops=peak * max(fp16_speedup if dtype == "fp16" else 1.0, float8_speedup),
         attention_flops=peak,
         memory_bytes=max(device.memory_bytes_per_second, *(group.device.memory_bytes_per_second for group in cluster.groups))
         if cluster.groups
@@ -58,5 +60,5 @@ def _rates(cluster: Cluster, workload: Workload, stack: Stack, *, float8: bool, 
     )
 
 
-def _line(link: Link) -> float:
+def _line_rate(link: Link) -> float:
     return link.line_bytes_per_second or max(link.bytes_per_second, link.pair_bytes_per_second)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import prod
 
 from strategist.bound.rates import Rates
-from strategist.bound.work import BoundInputs, gathers_of, gathers_of_ends
+from strategist.bound.work import BoundInputs, embedding_gathers_per_step, gathers_per_step
 from strategist.contract.cluster import Cluster
 from strategist.contract.layout import Layout
 from strategist.contract.model import MoEShape
@@ -35,30 +35,30 @@ class Group:
     members: float
     rates: Rates
 
-    def gathered(self, size: float) -> Traffic:
+    def all_gather(self, size: float) -> Traffic:
         """Traffic of an all-gather or reduce-scatter of ``size`` bytes in all: each rank receives the (n - 1) / n that it lacks.
 
         Where several ranks share a node, each receives only its part through the network ports and passes it on inside the node (a
         ring).
         """
-        moved = (self.ranks - 1) / self.ranks * size
+        sent_bytes = (self.ranks - 1) / self.ranks * size
         if self.members >= self.ranks:
-            return Traffic(intra=moved)
-        return Traffic(intra=moved * (self.members - 1) / self.members, inter=moved / self.members)
+            return Traffic(intra=sent_bytes)
+        return Traffic(intra=sent_bytes * (self.members - 1) / self.members, inter=sent_bytes / self.members)
 
-    def reduced(self, size: float) -> Traffic:
+    def all_reduce(self, size: float) -> Traffic:
         """Traffic of an all-reduce of ``size`` bytes.
 
         A ring moves them twice, switches that reduce once; between nodes, a tree receives twice what each node lacks.
         """
-        inside = self.members >= self.ranks
+        in_one_node = self.members >= self.ranks
         ring = 2 * (self.ranks - 1) / self.ranks * size
-        if inside:
-            once = (self.ranks + 1) / self.ranks * size if self.ranks > 1 else 0.0
-            return Traffic(intra=min(ring, once) if self.rates.in_switch_intra else ring)
+        if in_one_node:
+            switch_bytes = (self.ranks + 1) / self.ranks * size if self.ranks > 1 else 0.0
+            return Traffic(intra=min(ring, switch_bytes) if self.rates.in_switch_intra else ring)
         nodes = self.ranks / self.members
-        across = (1.0 if self.rates.in_switch_inter else 2.0) * (nodes - 1) / nodes * size / self.members
-        return Traffic(intra=0.0, inter=across)
+        inter_bytes = (1.0 if self.rates.in_switch_inter else 2.0) * (nodes - 1) / nodes * size / self.members
+        return Traffic(intra=0.0, inter=inter_bytes)
 
 
 def step_traffic(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
@@ -85,8 +85,8 @@ def _group(ranks: float, stride: float, cluster: Cluster, rates: Rates) -> Group
 
 def _gradient_bytes(s: BoundInputs) -> float:
     """Bytes per parameter of a gradient as it is reduced; 0 for frozen weights."""
-    reduced = 2.0 if s.candidate.knobs.reduce_dtype == "bf16" else 4.0
-    return 0.0 if s.frozen else min(reduced, s.stack.gradient_bytes)
+    reduce_bytes = 2.0 if s.candidate.knobs.reduce_dtype == "bf16" else 4.0
+    return 0.0 if s.frozen else min(reduce_bytes, s.stack.gradient_bytes)
 
 
 def _sharded_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
@@ -94,31 +94,31 @@ def _sharded_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Tr
 
     Frozen weights are also gathered, unless every rank keeps whole copies.
     """
-    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
+    layout, knobs, gradient_bytes = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
     if layout.fsdp_ranks == 1 or knobs.offload == "streamed":
         return Traffic()
-    gathers, reductions = gathers_of(s), 1 if knobs.no_sync else s.micro_batches
-    travels = 1.0 if knobs.float8_all_gather else s.compute_bytes
-    travels = min(travels, 0.5) if s.workload.train == "qlora" else travels
+    gathers, reductions = gathers_per_step(s), 1 if knobs.no_sync else s.micro_batches
+    gathered_bytes = 1.0 if knobs.float8_all_gather else s.compute_bytes
+    gathered_bytes = min(gathered_bytes, 0.5) if s.workload.train == "qlora" else gathered_bytes
     if s.frozen and s.stack.memory_traits.parameters == "copies" and knobs.reshard_after_forward is False:
-        travels = 0.0  # no update changes the whole copies
-    ends = _group(layout.fsdp_ranks, layout.tp, cluster, rates).gathered(s.ends / layout.tp)
-    layers = _sharded(s, cluster, rates).times(gathers * travels + reductions * trained)
-    return layers + ends.times(gathers_of_ends(s) * travels + reductions * trained)
+        gathered_bytes = 0.0  # no update changes the whole copies
+    embedding_and_head = _group(layout.fsdp_ranks, layout.tp, cluster, rates).all_gather(s.embedding_and_head / layout.tp)
+    layers = _layer_gathers(s, cluster, rates).times(gathers * gathered_bytes + reductions * gradient_bytes)
+    return layers + embedding_and_head.times(embedding_gathers_per_step(s) * gathered_bytes + reductions * gradient_bytes)
 
 
 def _replicated_data_parallel(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """DDP and the replicas of HSDP: all-reduces of the gradient shard of a rank."""
-    layout, knobs, trained = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
+    layout, knobs, gradient_bytes = s.candidate.layout, s.candidate.knobs, _gradient_bytes(s)
     if layout.dp_replicate == 1 or knobs.comm_hook == "powersgd":
         return Traffic()
-    within = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
-    replicas = _group(layout.dp_replicate, layout.tp * layout.fsdp_ranks * within, cluster, rates)
-    sent = min(trained, 2.0) if knobs.comm_hook != "none" else trained
-    return replicas.reduced(s.shard * sent).times(1 if knobs.no_sync else s.micro_batches)
+    inner_stages = layout.pp if layout.axis_order[0] == "dp_replicate" else 1
+    replicas = _group(layout.dp_replicate, layout.tp * layout.fsdp_ranks * inner_stages, cluster, rates)
+    sent_bytes = min(gradient_bytes, 2.0) if knobs.comm_hook != "none" else gradient_bytes
+    return replicas.all_reduce(s.shard * sent_bytes).times(1 if knobs.no_sync else s.micro_batches)
 
 
-def _sharded(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
+def _layer_gathers(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     """An all-gather or reduce-scatter of all layers of a rank, at one byte per parameter.
 
     Experts that are split by ep and etp are sharded over the remaining ranks.
@@ -127,12 +127,12 @@ def _sharded(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     fsdp, split = _group(layout.fsdp_ranks, layout.tp, cluster, rates), layout.ep * layout.etp
     dense, experts = s.layers * s.dense_per_layer / layout.tp, s.layers * s.experts_per_layer / split
     if split == 1:
-        return fsdp.gathered(dense + experts)
-    apart = _group(layout.fsdp_ranks * layout.tp / split, split, cluster, rates)
-    return fsdp.gathered(dense) + apart.gathered(experts)
+        return fsdp.all_gather(dense + experts)
+    expert_group = _group(layout.fsdp_ranks * layout.tp / split, split, cluster, rates)
+    return fsdp.all_gather(dense) + expert_group.all_gather(experts)
 
 
-def _each_layer(s: BoundInputs, traffic: Traffic) -> Traffic:
+def _per_layer(s: BoundInputs, traffic: Traffic) -> Traffic:
     """Traffic of one layer and one micro-batch, times all layers and micro-batches of a rank."""
     return traffic.times(s.micro_batches * s.layers)
 
@@ -155,12 +155,12 @@ def _tensor(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     layout, knobs, model = s.candidate.layout, s.candidate.knobs, s.model
     if layout.tp == 1:
         return Traffic()
-    once = _group(layout.tp, 1, cluster, rates).reduced(_activation_bytes(s))
-    whole = model.moe_layers / model.layers if layout.etp == 1 else 0.0
+    one_reduction = _group(layout.tp, 1, cluster, rates).all_reduce(_activation_bytes(s))
+    moe_share = model.moe_layers / model.layers if layout.etp == 1 else 0.0
     shared = 0.5 if knobs.sequence_parallel else 0.0
-    again = 1.0 + shared * (1 - whole) if knobs.recompute == "full" else 0.0
-    sums = 4 - whole * (1 + 2 * shared)
-    return _each_layer(s, once.times(sums + again)) + once.times(2 * s.micro_batches / layout.pp)
+    recomputed_sums = 1.0 + shared * (1 - moe_share) if knobs.recompute == "full" else 0.0
+    sums = 4 - moe_share * (1 + 2 * shared)
+    return _per_layer(s, one_reduction.times(sums + recomputed_sums)) + one_reduction.times(2 * s.micro_batches / layout.pp)
 
 
 def _context(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
@@ -169,7 +169,7 @@ def _context(s: BoundInputs, cluster: Cluster, rates: Rates) -> Traffic:
     if layout.cp == 1:
         return Traffic()
     keys = s.tokens * layout.cp * s.model.key_value_width / layout.tp * s.compute_bytes
-    return _each_layer(s, _group(layout.cp, layout.tp, cluster, rates).gathered(keys).times(2))
+    return _per_layer(s, _group(layout.cp, layout.tp, cluster, rates).all_gather(keys).times(2))
 
 
 def _expert(s: BoundInputs, cluster: Cluster) -> Traffic:
@@ -182,25 +182,29 @@ def _expert(s: BoundInputs, cluster: Cluster) -> Traffic:
         return Traffic()
     activation = _activation_bytes(s) / (1 if layout.etp > 1 else layout.tp)
     exchanges = 5 if s.candidate.knobs.recompute == "full" else 4
-    return _each_layer(s, _dispatched(activation, layout, moe, cluster).times(exchanges * s.model.moe_layers / s.model.layers))
+    return _per_layer(s, _expert_dispatch(activation, layout, moe, cluster).times(exchanges * s.model.moe_layers / s.model.layers))
 
 
-def _dispatched(activation: float, layout: Layout, moe: MoEShape, cluster: Cluster) -> Traffic:
+def _expert_dispatch(activation: float, layout: Layout, moe: MoEShape, cluster: Cluster) -> Traffic:
     """Traffic of one dispatch with even routing: a token is sent once to each other node, or within one node once to each other
     rank, that holds one of its experts (arXiv 2412.19437, section 3.2.2).
     """
     nodes = max(layout.ep * layout.etp / cluster.gpus_per_node, 1.0)
-    inside = min(float(layout.ep), cluster.gpus_per_node / layout.etp)
-    across = _parts_with_chosen_expert(nodes, moe) * (nodes - 1) / nodes
-    within = 0.0 if inside < 2 or nodes > 1 else _parts_with_chosen_expert(inside, moe) * (inside - 1) / inside
-    return Traffic(intra=activation * within, inter=activation * across)
+    peers_in_node = min(float(layout.ep), cluster.gpus_per_node / layout.etp)
+    inter_share = _parts_with_chosen_expert(nodes, moe) * (nodes - 1) / nodes
+    intra_share = (
+        0.0
+        if peers_in_node < 2 or nodes > 1
+        else _parts_with_chosen_expert(peers_in_node, moe) * (peers_in_node - 1) / peers_in_node
+    )
+    return Traffic(intra=activation * intra_share, inter=activation * inter_share)
 
 
 def _parts_with_chosen_expert(parts: float, moe: MoEShape) -> float:
     """Expected number of ``parts`` (equal parts of the experts) that hold one of a token's experts, drawn without replacement."""
     others = moe.experts - moe.experts / parts
-    missed = prod(max(others - drawn, 0.0) / (moe.experts - drawn) for drawn in range(moe.experts_per_token))
-    return parts * (1 - missed)
+    missed_share = prod(max(others - drawn, 0.0) / (moe.experts - drawn) for drawn in range(moe.experts_per_token))
+    return parts * (1 - missed_share)
 
 
 def _pipeline(s: BoundInputs, cluster: Cluster) -> Traffic:
@@ -210,13 +214,13 @@ def _pipeline(s: BoundInputs, cluster: Cluster) -> Traffic:
         return Traffic()
     stride = cluster.devices // layout.pp if layout.axis_order[0] == "pp" else layout.fsdp_ranks * layout.tp
     spans_nodes = layout.pp * stride > cluster.gpus_per_node
-    across = min(stride / cluster.gpus_per_node, 1.0) if spans_nodes else 0.0
+    inter_share = min(stride / cluster.gpus_per_node, 1.0) if spans_nodes else 0.0
     shards = layout.tp if knobs.sequence_parallel else 1
-    received = _activation_bytes(s) / shards * s.micro_batches * _most_received(s)
-    return Traffic(intra=received * (1 - across), inter=received * across)
+    received = _activation_bytes(s) / shards * s.micro_batches * _max_received(s)
+    return Traffic(intra=received * (1 - inter_share), inter=received * inter_share)
 
 
-def _most_received(s: BoundInputs) -> int:
+def _max_received(s: BoundInputs) -> int:
     """Messages per micro-batch to the rank that receives most: activations for each of its stages whose predecessor is on another
     rank, gradients for each whose successor is.
     """
@@ -224,8 +228,8 @@ def _most_received(s: BoundInputs) -> int:
     stages = layout.pp * knobs.pp_virtual_stages
     ranks = [rank_of_stage(knobs.pp_schedule, layout.pp, stages, stage) for stage in range(stages)]
     received = [0] * layout.pp
-    for before, after in pairwise(ranks):
-        if before != after:
-            received[after] += 1
-            received[before] += 1
+    for source, target in pairwise(ranks):
+        if source != target:
+            received[target] += 1
+            received[source] += 1
     return max(received)

@@ -63,7 +63,7 @@ class BoundInputs:
         return (m.dense_layers * m.dense_layer_parameters + m.moe_layers * m.moe_layer_shared_parameters) / m.layers
 
     @property
-    def ends(self) -> float:
+    def embedding_and_head(self) -> float:
         """Parameters of embedding and head, mean over pipeline ranks."""
         return (self.model.embedding_parameters + self.model.head_parameters) / self.candidate.layout.pp
 
@@ -77,7 +77,7 @@ class BoundInputs:
     def shard(self) -> float:
         """Parameters in a rank's shard."""
         layout = self.candidate.layout
-        per_rank = self.layers * (self.dense_per_layer + self.experts_per_layer) + self.ends
+        per_rank = self.layers * (self.dense_per_layer + self.experts_per_layer) + self.embedding_and_head
         return per_rank / (layout.fsdp_ranks * layout.tp)
 
 
@@ -98,10 +98,10 @@ def step_flops(s: BoundInputs) -> tuple[float, float]:
     Includes the matmuls that full recomputation repeats, except the last matmul of a layer, whose output no gradient needs.
     """
     layers, head, attention = forward_flops_per_token(s)
-    again = _recomputed_share(s)
+    recomputed = _recomputed_share(s)
     m, backward = s.model, 1.0 if s.frozen else 2.0
-    last = 2.0 * m.hidden_size * (m.dense_layers * m.ffn_size + (m.moe.expert_ffn_size * m.moe_layers if m.moe else 0))
-    matmul = layers * (1 + backward) + head * (1 + backward) + again * max(layers - last, 0.0)
+    last_matmul = 2.0 * m.hidden_size * (m.dense_layers * m.ffn_size + (m.moe.expert_ffn_size * m.moe_layers if m.moe else 0))
+    matmul = layers * (1 + backward) + head * (1 + backward) + recomputed * max(layers - last_matmul, 0.0)
     return s.workload.tokens_per_step * matmul, s.workload.tokens_per_step * attention * (1 + ATTENTION_BACKWARD[s.stack.attention])
 
 
@@ -113,15 +113,15 @@ def memory_bytes(s: BoundInputs) -> float:
     """
     knobs, workload = s.candidate.knobs, s.workload
     weight = 1.0 if knobs.float8 != "none" else s.compute_bytes
-    touched = s.layers * _parameters_read(s) * weight
-    passes = s.micro_batches * 2 * max(touched - MAX_CACHE_BYTES, 0.0)
+    weight_bytes = s.layers * _parameters_read(s) * weight
+    weight_reads = s.micro_batches * 2 * max(weight_bytes - MAX_CACHE_BYTES, 0.0)
     shards = s.candidate.layout.tp if knobs.sequence_parallel else 1
     inputs = s.micro_batches * 2 * s.layers * s.tokens * s.model.hidden_size * s.compute_bytes / shards
-    saved = max(inputs - MAX_CACHE_BYTES, 0.0)
-    updated = 0.0 if s.frozen or knobs.offload != "none" else s.shard * 2 * OPTIMIZER_STATE_BYTES[workload.optimizer]
+    activation_bytes = max(inputs - MAX_CACHE_BYTES, 0.0)
+    optimizer_bytes = 0.0 if s.frozen or knobs.offload != "none" else s.shard * 2 * OPTIMIZER_STATE_BYTES[workload.optimizer]
     if workload.precision == "bf16-true":
-        updated = min(updated, s.shard * 2 * 2.0)
-    return passes + saved + max(updated - MAX_CACHE_BYTES, 0.0)
+        optimizer_bytes = min(optimizer_bytes, s.shard * 2 * 2.0)
+    return weight_reads + activation_bytes + max(optimizer_bytes - MAX_CACHE_BYTES, 0.0)
 
 
 def host_bytes(s: BoundInputs) -> float:
@@ -132,13 +132,13 @@ def host_bytes(s: BoundInputs) -> float:
     knobs = s.candidate.knobs
     stored = min(s.compute_bytes, 0.5) if s.workload.train == "qlora" else s.compute_bytes
     state = {
-        "all": gathers_of(s) * s.shard,
-        "streamed": 2.0 * (s.layers * s.layer_share + s.ends / s.candidate.layout.tp),
+        "all": gathers_per_step(s) * s.shard,
+        "streamed": 2.0 * (s.layers * s.layer_share + s.embedding_and_head / s.candidate.layout.tp),
     }
     return stored * state.get(knobs.offload, 0.0)
 
 
-def gathers_of(s: BoundInputs) -> float:
+def gathers_per_step(s: BoundInputs) -> float:
     """Number of all-gathers of each layer's parameters in a step.
 
     Two per micro-batch (forward and backward) where parameters are freed after the forward pass; one per step where they stay
@@ -147,8 +147,8 @@ def gathers_of(s: BoundInputs) -> float:
     subgroup keeps them after a forward pass, only the first pass gathers from all ranks.
     """
     layout, knobs = s.candidate.layout, s.candidate.knobs
-    stay = knobs.reshard_after_forward is False or (knobs.reshard_after_forward == "subgroup" and layout.pp > 1)
-    if stay and knobs.no_sync:
+    stays_gathered = knobs.reshard_after_forward is False or (knobs.reshard_after_forward == "subgroup" and layout.pp > 1)
+    if stays_gathered and knobs.no_sync:
         return 1.0
     passes = 2.0 if knobs.reshard_after_forward is True else 1.0
     if knobs.pp_schedule == "looped_bfs":
@@ -156,12 +156,12 @@ def gathers_of(s: BoundInputs) -> float:
     return s.micro_batches + 1.0 if layout.pp > 1 and passes > 1 else passes * s.micro_batches
 
 
-def gathers_of_ends(s: BoundInputs) -> float:
+def embedding_gathers_per_step(s: BoundInputs) -> float:
     """All-gathers of embedding and head in a step: FSDP2 frees its root, which holds them, after the backward pass only."""
     knobs = s.candidate.knobs
     if s.candidate.layout.pp > 1 and knobs.no_sync:
         return 1.0
-    return gathers_of(s) / 2 if knobs.reshard_after_forward is True else gathers_of(s)
+    return gathers_per_step(s) / 2 if knobs.reshard_after_forward is True else gathers_per_step(s)
 
 
 def _recomputed_share(s: BoundInputs) -> float:
@@ -175,8 +175,8 @@ def _parameters_read(s: BoundInputs) -> float:
     if moe is None:
         return s.layer_share
     tokens = s.tokens if layout.etp > 1 else s.tokens / layout.tp
-    reached = min(tokens * layout.ep * moe.experts_per_token, float(moe.experts)) / moe.experts
-    return s.dense_per_layer / layout.tp + reached * s.experts_per_layer / (layout.ep * layout.etp)
+    expert_share = min(tokens * layout.ep * moe.experts_per_token, float(moe.experts)) / moe.experts
+    return s.dense_per_layer / layout.tp + expert_share * s.experts_per_layer / (layout.ep * layout.etp)
 
 
 def _attention_matrices(m: ModelShape) -> int:

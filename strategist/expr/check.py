@@ -45,7 +45,7 @@ def condition(text: str) -> Expression:
     Raises:
         ExpressionError: with the column, and the nearest known name for an unknown one.
     """
-    return _checked(text, BOOL)
+    return _typed_expression(text, BOOL)
 
 
 def quantity(text: str, unit: str | None = None) -> Expression:
@@ -54,21 +54,21 @@ def quantity(text: str, unit: str | None = None) -> Expression:
     Raises:
         ExpressionError: as for :func:`condition`.
     """
-    found = _checked(text, NUMBER)
+    found = _typed_expression(text, NUMBER)
     if unit is not None and (dimension := _type_of(found.tree, set()).dimension) != UNITS[unit]:
-        shown = f"this is {show_dimension(dimension)}, and {show_dimension(UNITS[unit])} is needed"
-        raise ExpressionError(shown, found.tree.column, "unit")
+        units = f"this is {show_dimension(dimension)}, and {show_dimension(UNITS[unit])} is needed"
+        raise ExpressionError(units, found.tree.column, "unit")
     return found
 
 
 @lru_cache(maxsize=4096)  # test cases of a deck repeat the same quantities
-def _checked(text: str, wanted: str) -> Expression:
+def _typed_expression(text: str, expected_kind: str) -> Expression:
     tree = parse(text)
     names: set[str] = set()
     kind = _type_of(tree, names).kind
-    if kind != wanted:
-        needed = "true or false" if wanted == BOOL else "a number"
-        raise ExpressionError(f"{needed} is needed, and this is a {kind}", tree.column, "type")
+    if kind != expected_kind:
+        expected = "true or false" if expected_kind == BOOL else "a number"
+        raise ExpressionError(f"{expected} is needed, and this is a {kind}", tree.column, "type")
     return Expression(text=text, tree=tree, names=frozenset(names))
 
 
@@ -127,9 +127,9 @@ def _check_choice(left: Node, kind: _Type, right: Node, other: _Type) -> None:
     if not isinstance(value, Literal):
         raise ExpressionError("a category is compared with one of its values; write one", value.column, "type")
     if not any(same_choice(value.value, choice) for choice in choices):
-        shown = ", ".join(repr(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
+        allowed = ", ".join(repr(choice).lower() if isinstance(choice, bool) else repr(choice) for choice in choices)
         words = [choice for choice in choices if isinstance(choice, str)]
-        raise ExpressionError(f"{value.value!r} is not one of {shown}", value.column, "type", str(value.value), words)
+        raise ExpressionError(f"{value.value!r} is not one of {allowed}", value.column, "type", str(value.value), words)
 
 
 def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
@@ -138,22 +138,22 @@ def _arithmetic(node: Operation, types: list[_Type]) -> _Type:
             raise ExpressionError(f"{node.operator} needs numbers, and this is a {kind.kind}", operand.column, "type")
     first = types[0].dimension
     if node.operator == "*":
-        return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, 1))
+        return _Type(kind=NUMBER, dimension=_combined_dimension(first, types[1].dimension, 1))
     if node.operator in ("/", "//"):
-        return _Type(kind=NUMBER, dimension=_combine(first, types[1].dimension, -1))
+        return _Type(kind=NUMBER, dimension=_combined_dimension(first, types[1].dimension, -1))
     if node.operator == "sqrt":
-        return _Type(kind=NUMBER, dimension=_root(node, first))
+        return _Type(kind=NUMBER, dimension=_square_root_dimension(node, first))
     _check_units(node, types)
     if node.operator in ("<", "<=", ">", ">=", "divides"):
         return _Type(kind=BOOL)
     return _Type(kind=NUMBER, dimension=first)
 
 
-def _combine(left: Dimension, right: Dimension, sign: int) -> Dimension:
+def _combined_dimension(left: Dimension, right: Dimension, sign: int) -> Dimension:
     return (left[0] + sign * right[0], left[1] + sign * right[1], left[2] + sign * right[2])
 
 
-def _root(node: Operation, square: Dimension) -> Dimension:
+def _square_root_dimension(node: Operation, square: Dimension) -> Dimension:
     if any(power % 2 for power in square):
         raise ExpressionError(f"sqrt of {show_dimension(square)} has no unit: give it a square", node.column, "unit")
     return (square[0] // 2, square[1] // 2, square[2] // 2)
@@ -162,15 +162,17 @@ def _root(node: Operation, square: Dimension) -> Dimension:
 def _check_units(node: Operation, types: list[_Type]) -> None:
     for kind, operand in zip(types[1:], node.operands[1:], strict=False):
         if kind.dimension != types[0].dimension:
-            shown = f"{show_dimension(types[0].dimension)} and {show_dimension(kind.dimension)}"
-            bare = any(isinstance(part, Literal) and part.dimension == UNITS["none"] for part in (node.operands[0], operand))
-            error = "bare" if bare else "unit"
-            raise ExpressionError(f"{node.operator} between {shown}: give both the same unit", node.column, error)
+            units = f"{show_dimension(types[0].dimension)} and {show_dimension(kind.dimension)}"
+            has_bare_number = any(
+                isinstance(part, Literal) and part.dimension == UNITS["none"] for part in (node.operands[0], operand)
+            )
+            error = "bare" if has_bare_number else "unit"
+            raise ExpressionError(f"{node.operator} between {units}: give both the same unit", node.column, error)
 
 
 def show_dimension(dimension: Dimension) -> str:
     """A dimension as text, such as ``bytes/s``; ``a plain number`` without dimension."""
     powers = list(zip(("bytes", "s", "flop"), dimension, strict=True))
-    up = [name if power == 1 else f"{name}^{power}" for name, power in powers if power > 0]
-    down = [name if power == -1 else f"{name}^{-power}" for name, power in powers if power < 0]
-    return ("*".join(up) or ("1" if down else "a plain number")) + "".join(f"/{name}" for name in down)
+    numerator = [name if power == 1 else f"{name}^{power}" for name, power in powers if power > 0]
+    denominator = [name if power == -1 else f"{name}^{-power}" for name, power in powers if power < 0]
+    return ("*".join(numerator) or ("1" if denominator else "a plain number")) + "".join(f"/{name}" for name in denominator)

@@ -49,14 +49,14 @@ def truth(expression: Expression, facts: Facts, columns: Columns) -> bool | Mask
     """Candidates for which the expression is true, not unknown: one bool where all candidates have the same result, else a mask."""
     tree = expression.tree
     evaluator = _Evaluator(facts, columns)
-    level = evaluator.varies(tree)
-    if level == NOTHING:
+    variation = evaluator.variation_level(tree)
+    if variation == NOTHING:
         return _scalar(tree, facts) is True
     with np.errstate(all="ignore"):
-        value = evaluator.holds(tree)
+        value = evaluator.true_mask(tree)
     if not (isinstance(value, np.ndarray) and value.any()):
         return _any(value)
-    return evaluator.whole(value) if level == RUN else value
+    return evaluator.expand_runs(value) if variation == RUN else value
 
 
 def mask(expression: Expression, facts: Facts, columns: Columns) -> Mask:
@@ -147,23 +147,23 @@ class _Evaluator:
         self.facts, self.columns = facts, columns
         self.run_names, self.row_names = columns.run_names, columns.row_names
 
-    def varies(self, node: Node) -> int:
+    def variation_level(self, node: Node) -> int:
         """Granularity of the node's value."""
         if not self.row_names.isdisjoint(node.names):
             return ROW
         return NOTHING if self.run_names.isdisjoint(node.names) else RUN
 
-    def whole(self, value: Any) -> Any:
+    def expand_runs(self, value: Any) -> Any:
         """Expands a value per run to one per row."""
         rows = self.columns.run_rows
         return np.repeat(value, rows) if isinstance(value, np.ndarray) and rows is not None else value
 
-    def meeting(self, node: Node, part: Node, value: Any) -> Any:
+    def aligned(self, node: Node, part: Node, value: Any) -> Any:
         """Value of an operand, expanded to the level of its operation."""
-        return self.whole(value) if self.varies(node) == ROW and self.varies(part) == RUN else value
+        return self.expand_runs(value) if self.variation_level(node) == ROW and self.variation_level(part) == RUN else value
 
-    def logic(self, node: Node) -> tuple[Any, Any]:
-        if not self.varies(node):
+    def masks(self, node: Node) -> tuple[Any, Any]:
+        if not self.variation_level(node):
             value = _scalar(node, self.facts)
             return value is True, value is False
         if isinstance(node, Reference):
@@ -171,57 +171,59 @@ class _Evaluator:
             return values, ~values
         assert isinstance(node, Operation)
         if node.operator in ("and", "or"):
-            return self.connect(node)
+            return self.and_or_masks(node)
         if node.operator == "not":
-            yes, no = self.logic(node.operands[0])
-            return no, yes
-        return self.comparison(node)
+            is_true, is_false = self.masks(node.operands[0])
+            return is_false, is_true
+        return self.comparison_masks(node)
 
-    def holds(self, node: Node) -> Any:
+    def true_mask(self, node: Node) -> Any:
         """Where the whole expression is true. Operands of ``and`` are evaluated from coarse to fine, until nothing is true."""
-        if not (isinstance(node, Operation) and node.operator == "and" and self.varies(node)):
-            return self.logic(node)[0]
-        yes: Any = True
+        if not (isinstance(node, Operation) and node.operator == "and" and self.variation_level(node)):
+            return self.masks(node)[0]
+        is_true: Any = True
         level = NOTHING
-        for part in sorted(node.operands, key=self.varies):
-            part_yes = self.holds(part)
-            if self.varies(part) == ROW and level == RUN:
-                yes = self.whole(yes)
-            level = self.varies(part)
-            yes = yes & part_yes
-            if not _any(yes):
+        for part in sorted(node.operands, key=self.variation_level):
+            part_is_true = self.true_mask(part)
+            if self.variation_level(part) == ROW and level == RUN:
+                is_true = self.expand_runs(is_true)
+            level = self.variation_level(part)
+            is_true = is_true & part_is_true
+            if not _any(is_true):
                 return False
-        return yes
+        return is_true
 
-    def connect(self, node: Operation) -> tuple[Any, Any]:
+    def and_or_masks(self, node: Operation) -> tuple[Any, Any]:
         """``and`` and ``or``: coarse operands first, because they are cheap and may determine the result."""
-        either = node.operator == "or"
-        yes, no = (False, True) if either else (True, False)
+        is_or = node.operator == "or"
+        is_true, is_false = (False, True) if is_or else (True, False)
         level = NOTHING
-        for part in sorted(node.operands, key=self.varies):
-            part_yes, part_no = self.logic(part)
-            if self.varies(part) == ROW and level == RUN:
-                yes, no = self.whole(yes), self.whole(no)
-            level = self.varies(part)
-            yes, no = (yes | part_yes, no & part_no) if either else (yes & part_yes, no | part_no)
-            if _all(yes if either else no):
-                yes, no = either, not either
+        for part in sorted(node.operands, key=self.variation_level):
+            part_is_true, part_is_false = self.masks(part)
+            if self.variation_level(part) == ROW and level == RUN:
+                is_true, is_false = self.expand_runs(is_true), self.expand_runs(is_false)
+            level = self.variation_level(part)
+            is_true, is_false = (
+                (is_true | part_is_true, is_false & part_is_false) if is_or else (is_true & part_is_true, is_false | part_is_false)
+            )
+            if _all(is_true if is_or else is_false):
+                is_true, is_false = is_or, not is_or
                 break
-        return yes, no
+        return is_true, is_false
 
-    def comparison(self, node: Operation) -> tuple[Any, Any]:
+    def comparison_masks(self, node: Operation) -> tuple[Any, Any]:
         left, right = node.operands[0], node.operands[-1]
         coded = next((part for part in (left, right) if isinstance(part, Reference) and self.is_coded(part)), None)
         if coded is not None:
             result = self.compare_codes(coded, right if coded is left else left)
             return (result, ~result) if node.operator != "!=" else (~result, result)
-        operands = [self.meeting(node, part, self.number(part)) for part in node.operands if not isinstance(part, Choice)]
+        operands = [self.aligned(node, part, self.numeric_value(part)) for part in node.operands if not isinstance(part, Choice)]
         if any(value is None for value in operands):
             return False, False
         if isinstance(right, Choice):
             result = _fold(np.logical_or, tuple(operands[0] == item.value for item in right.items))
         else:
-            result = self.operate(node.operator, operands)
+            result = self.apply_operator(node.operator, operands)
         unknown = _fold(np.logical_or, tuple(np.isnan(value) for value in operands if _is_float(value)) or (False,))
         return (result & ~unknown, ~result & ~unknown) if _any(unknown) else (result, ~result)
 
@@ -231,33 +233,33 @@ class _Evaluator:
 
     def compare_codes(self, coded: Reference, other: Node) -> Any:
         items = other.items if isinstance(other, Choice) else (other,)
-        values, choices = self.raw(coded.name), self.columns.categories[coded.name]
-        wanted = [item.value for item in items if isinstance(item, Literal)]
-        codes = [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in wanted)]
+        values, choices = self.raw_column(coded.name), self.columns.categories[coded.name]
+        listed_values = [item.value for item in items if isinstance(item, Literal)]
+        codes = [code for code, choice in enumerate(choices) if any(same_choice(choice, value) for value in listed_values)]
         return _fold(np.logical_or, tuple(values == code for code in codes) or (np.zeros(len(values), dtype=np.bool_),))
 
-    def number(self, node: Node) -> Any:
+    def numeric_value(self, node: Node) -> Any:
         """Numeric value of a node: a scalar, None if unknown, or a column."""
-        if not self.varies(node):
+        if not self.variation_level(node):
             value = _scalar(node, self.facts)
             return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
         if isinstance(node, Reference):
             return self.column(node.name)
         assert isinstance(node, Operation)
-        operands = [self.meeting(node, part, self.number(part)) for part in node.operands]
-        return None if any(value is None for value in operands) else self.operate(node.operator, operands)
+        operands = [self.aligned(node, part, self.numeric_value(part)) for part in node.operands]
+        return None if any(value is None for value in operands) else self.apply_operator(node.operator, operands)
 
-    def raw(self, name: str) -> Any:
+    def raw_column(self, name: str) -> Any:
         values = self.columns.runs.get(name)
         return self.columns.values[name] if values is None else values
 
     def column(self, name: str) -> Any:
-        values = self.raw(name)
+        values = self.raw_column(name)
         if name in self.columns.categories and values.dtype != np.bool_:
             return np.array([choice is True for choice in self.columns.categories[name]])[values]
         return values
 
-    def operate(self, operator: str, operands: list[Any]) -> Any:
+    def apply_operator(self, operator: str, operands: list[Any]) -> Any:
         """Result of the operator on columns. Zero divisors are replaced in ``operands`` by NaN, which means unknown."""
         divisor = _DIVISOR.get(operator)
         if divisor is not None and _any(zero := np.equal(operands[divisor], 0)):

@@ -33,12 +33,14 @@ FUNCTIONS = {"min": (2, 8), "max": (2, 8), "ceil": (1, 1), "floor": (1, 1), "abs
 class ExpressionError(StrategistError):
     """An invalid expression. ``column`` counts from 0; ``kind`` is syntax, name, type, unit or bare (a number without its unit).
 
-    ``wrong`` is the unknown word and ``known`` the words allowed in its place; both are empty for other errors.
+    ``unknown_word`` is the misspelt word and ``known`` the words allowed in its place; both are empty for other errors.
     """
 
-    def __init__(self, message: str, column: int, kind: str = "syntax", wrong: str = "", known: Collection[str] = ()) -> None:
+    def __init__(
+        self, message: str, column: int, kind: str = "syntax", unknown_word: str = "", known: Collection[str] = ()
+    ) -> None:
         super().__init__(message)
-        self.message, self.column, self.kind, self.wrong, self.known = message, column, kind, wrong, known
+        self.message, self.column, self.kind, self.unknown_word, self.known = message, column, kind, unknown_word, known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +128,10 @@ def parse(text: str) -> Node:
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression has at most {MAX_LENGTH} characters, not {len(text)}", 0)
-    plain, units = _take_units(text.replace("\n", " "))
-    start = len(plain) - len(plain.lstrip())
+    text_without_units, units = _take_units(text.replace("\n", " "))
+    start = len(text_without_units) - len(text_without_units.lstrip())
     try:
-        body = ast.parse(plain.strip(), mode="eval").body
+        body = ast.parse(text_without_units.strip(), mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(f"not an expression: {error.msg}", start + max((error.offset or 1) - 1, 0)) from None
     except (ValueError, RecursionError, MemoryError):
@@ -142,23 +144,23 @@ def parse(text: str) -> Node:
 
 def _take_units(text: str) -> tuple[str, dict[int, tuple[float, Dimension]]]:
     """The text with each unit replaced by blanks of equal length, which keeps columns, and the units by column of their number."""
-    plain, units, column = [], {}, 0
+    tokens, units, column = [], {}, 0
     while column < len(text):
         match = _TOKEN.match(text, column)
         if match is None:
             raise ExpressionError(f"{text[column]!r} has no meaning here; leave it out", column)
-        piece, unit = match.group(), match["unit"]
+        token, unit = match.group(), match["unit"]
         if unit in _WORDS and match["gap"]:
-            piece = piece[: -len(unit)]
+            token = token[: -len(unit)]
         elif unit is not None:
             if unit not in LITERAL_UNITS:
                 raise ExpressionError(f"unknown unit {unit}{near_miss(unit, LITERAL_UNITS)}", match.start("unit"))
             units[column] = LITERAL_UNITS[unit]
-            plain.append(match["number"] + " " * (len(piece) - len(match["number"])))
-        if unit is None or piece != match.group():
-            plain.append(piece)
-        column += len(piece)
-    return "".join(plain), units
+            tokens.append(match["number"] + " " * (len(token) - len(match["number"])))
+        if unit is None or token != match.group():
+            tokens.append(token)
+        column += len(token)
+    return "".join(tokens), units
 
 
 class _Builder:
@@ -232,8 +234,8 @@ class _Builder:
             other = self.build(right, depth + 1)
             return Operation(column=left.column, operator=sign, operands=(left, other)), other
         choice = self.choice(right, depth)
-        inside = Operation(column=left.column, operator="in", operands=(left, choice))
-        return inside if sign == "in" else Operation(column=left.column, operator="not", operands=(inside,)), choice
+        membership = Operation(column=left.column, operator="in", operands=(left, choice))
+        return membership if sign == "in" else Operation(column=left.column, operator="not", operands=(membership,)), choice
 
     def choice(self, node: ast.expr, depth: int) -> Choice:
         if not isinstance(node, ast.List | ast.Tuple):
@@ -248,7 +250,8 @@ class _Builder:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in FUNCTIONS:
             raise ExpressionError(f"the functions are {', '.join(FUNCTIONS)}{near_miss(name, FUNCTIONS)}", column)
-        least, most = FUNCTIONS[name]
-        if node.keywords or not least <= len(node.args) <= most:
-            raise ExpressionError(f"{name} takes {least if least == most else f'{least} to {most}'} values; give as many", column)
+        min_arguments, max_arguments = FUNCTIONS[name]
+        if node.keywords or not min_arguments <= len(node.args) <= max_arguments:
+            count = str(min_arguments) if min_arguments == max_arguments else f"{min_arguments} to {max_arguments}"
+            raise ExpressionError(f"{name} takes {count} values; give as many", column)
         return Operation(column=column, operator=name, operands=tuple(self.build(part, depth + 1) for part in node.args))

@@ -254,12 +254,12 @@ REQUEST_ONLY = ("workload.precision", "workload.optimizer", "workload.global_bat
 CONTROLS: Mapping[str, Name] = {**SETTINGS, **{name: VOCABULARY[name] for name in REQUEST_ONLY}}
 """Names that a card's control point can refer to."""
 
-_SHORT = {name.partition(".")[2]: name for name in SETTINGS}
+_FULL_NAMES = {name.partition(".")[2]: name for name in SETTINGS}
 
 
 def setting(key: str) -> Name | None:
     """The setting named ``key``, bare (``tp``) or in full (``layout.tp``); None where there is none."""
-    return SETTINGS.get(_SHORT.get(key, key))
+    return SETTINGS.get(_FULL_NAMES.get(key, key))
 
 
 def show_fact(name: str, value: Any) -> str:
@@ -282,8 +282,8 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     """``; did you mean x?`` where a known word is similar; else empty."""
     known = list(known)
     close = get_close_matches(word, known, n=1, cutoff=0.6)
-    tail = word.rpartition(".")[2]
-    close = close or [name for name in known if name.rpartition(".")[2] == tail][:1]
+    last_part = word.rpartition(".")[2]
+    close = close or [name for name in known if name.rpartition(".")[2] == last_part][:1]
     return f"; did you mean {close[0]}?" if close else ""
 
 
