@@ -162,7 +162,7 @@ def export_plan(
     chosen = find_format(format)
     limits, facts = backend(chosen), situation_facts(plan.model, plan.cluster, plan.workload)
     do = f"plan again with --backend {chosen.name}"
-    outside = limits.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    outside = limits.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
     if grave := sorted(
         (name for name in outside if name.partition(".")[0] in REQUIRED_PARTS), key=lambda name: name.startswith("layout.")
     ):

@@ -18,7 +18,7 @@ DEFAULT_CANDIDATE = Candidate(layout=Layout(), knobs=Knobs())
 def supported(plan: Plan, limits: Backend, facts: Facts) -> Plan:
     """The plan with other values for the knobs and options that ``limits`` refuse; layout, model and workload stay."""
     candidate = plan.candidate
-    for name in limits.outside(candidate, plan.model, plan.workload, plan.cluster.device.kind):
+    for name in limits.unsupported_settings(candidate, plan.model, plan.workload, plan.cluster.device.kind):
         candidate = next(_variants(candidate, name, limits), candidate)
     for refusal in limits.refuses:
 

@@ -212,5 +212,5 @@ def _format_for(answer: Answer) -> str:
 
 def _is_supported(backend: Backend, plan: Plan) -> bool:
     """Whether it takes the plan, but for options and for what it does by itself, which planning for a back end settles anew."""
-    unsupported = backend.outside(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
+    unsupported = backend.unsupported_settings(plan.candidate, plan.model, plan.workload, plan.cluster.device.kind)
     return all(name.startswith("options.") or name.rpartition(".")[2] in backend.by_itself for name in unsupported)

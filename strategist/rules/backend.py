@@ -40,7 +40,7 @@ class Refusal:
     def sentence(self, facts: Facts) -> str:
         """The values in the condition, the reason, and the next step, as a sentence."""
         names = (name for name in VOCABULARY if name in self.when.names and facts.get(name) is not None)
-        values = ", ".join(f"{_word(name)} {show_fact(name, facts[name])}" for name in names)
+        values = ", ".join(f"{_display_name(name)} {show_fact(name, facts[name])}" for name in names)
         return f"{values}: {self.because}; {self.do}"
 
 
@@ -67,7 +67,7 @@ class Backend:
 
     def allows(self, name: str, value: Any) -> bool:
         """Whether ``value`` is within the limits of ``name``, such as ``layout.pp`` or ``knobs.offload``."""
-        return name not in self.limits or any(_same(value, item) for item in self.limits[name])
+        return name not in self.limits or any(_is_same_value(value, item) for item in self.limits[name])
 
     def refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> tuple[str, ...]:
         """Reasons why the back end cannot run the candidate, one sentence each; ``facts`` are those of the situation."""
@@ -78,7 +78,7 @@ class Backend:
         return not any(self._refusals(candidate, model, workload, facts))
 
     def _refusals(self, candidate: Candidate, model: ModelShape, workload: Workload, facts: Facts) -> Iterator[str]:
-        yield from self.outside(candidate, model, workload, str(facts["device.kind"])).values()
+        yield from self.unsupported_settings(candidate, model, workload, str(facts["device.kind"])).values()
         for text in self.broken_combinations({**facts, **row_of(candidate, candidate.accumulation(workload))}):
             yield f"{self.name} cannot run {text}"
 
@@ -94,12 +94,12 @@ class Backend:
             if scalar(refusal.when, facts) is True:
                 yield refusal.sentence(facts)
 
-    def takes(self, name: str, value: Any, facts: Facts) -> bool:
+    def accepts(self, name: str, value: Any, facts: Facts) -> bool:
         """Whether no unsupported combination that depends on ``name`` holds in ``facts`` with this value of it."""
-        return not any(scalar(refusal.when, {**facts, name: value}) is True for refusal in self._about.get(name, ()))
+        return not any(scalar(refusal.when, {**facts, name: value}) is True for refusal in self._refusals_by_name.get(name, ()))
 
     @cached_property
-    def _about(self) -> Mapping[str, Sequence[Refusal]]:
+    def _refusals_by_name(self) -> Mapping[str, Sequence[Refusal]]:
         """Refusals by each name in their conditions."""
         found: dict[str, list[Refusal]] = {}
         for refusal in self.refuses:
@@ -123,19 +123,21 @@ class Backend:
             name = full_name(setting)
             if setting in allowed or name not in columns.values or not self.allows(name, CONVERGENCE_SETTINGS[setting]):
                 continue
-            usual = columns.code(name, CONVERGENCE_SETTINGS[setting])
-            differs = columns.values[name] != usual
-            plain = Columns(
-                values={**columns.values, name: np.full_like(columns.values[name], usual)}, categories=columns.categories
+            neutral = columns.code(name, CONVERGENCE_SETTINGS[setting])
+            is_changed = columns.values[name] != neutral
+            neutral_columns = Columns(
+                values={**columns.values, name: np.full_like(columns.values[name], neutral)}, categories=columns.categories
             )
-            found |= differs & ~self.refused(facts, plain)
+            found |= is_changed & ~self.refused(facts, neutral_columns)
         return found
 
-    def outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
+    def unsupported_settings(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> dict[str, str]:
         """Reasons why values are not supported, by full name of the setting; ``device`` for the kind of device."""
-        return dict(self._outside(candidate, model, workload, device_kind))
+        return dict(self._unsupported_settings(candidate, model, workload, device_kind))
 
-    def _outside(self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str) -> Iterator[tuple[str, str]]:
+    def _unsupported_settings(
+        self, candidate: Candidate, model: ModelShape, workload: Workload, device_kind: str
+    ) -> Iterator[tuple[str, str]]:
         if self.devices and device_kind not in self.devices:
             yield "device", f"{self.name} runs on {' or '.join(self.devices)}, not on {device_kind}"
         parts = {part: getattr(candidate, part) for part in ("layout", "knobs", "options")}
@@ -161,7 +163,7 @@ def _as_in_file(name: str, value: Any) -> Any:
     return value
 
 
-def _word(name: str) -> str:
+def _display_name(name: str) -> str:
     """Short name for messages: ``tp`` for ``layout.tp``, ``device kind`` for ``device.kind``."""
     part, _, word = name.partition(".")
     return f"{part} {word}" if part == "device" else word
@@ -206,7 +208,7 @@ def _values(document: yaml_file.Document, part: str, key: str) -> tuple[Any, ...
         raise document.error([part, key], f"{part}.{key} allows no value at all; add one")
     for item in values:
         choices = SETTING_CHOICES.get(key, ()) if part in ("knobs", "options") else ()
-        if choices and not any(_same(item, choice) for choice in choices):
+        if choices and not any(_is_same_value(item, choice) for choice in choices):
             raise document.error([part, key], f"{key} {show_value(item)} is not one of {', '.join(map(show_value, choices))}")
     return values
 
@@ -242,8 +244,8 @@ def read_by_itself(document: yaml_file.Document) -> tuple[str, ...]:
     known = ", ".join(CONVERGENCE_SETTINGS)
     if not isinstance(entries, list):
         raise document.error(["by_itself"], f"by_itself is a list, of {known}; write [NAME]")
-    if wrong := next((item for item in entries if item not in CONVERGENCE_SETTINGS), None):
-        raise document.error(["by_itself"], f"{wrong} does not change the trained model: by_itself names {known}")
+    if unknown := next((item for item in entries if item not in CONVERGENCE_SETTINGS), None):
+        raise document.error(["by_itself"], f"{unknown} does not change the trained model: by_itself names {known}")
     return tuple(entries)
 
 
@@ -251,17 +253,17 @@ def _refusals(document: yaml_file.Document, entries: Any) -> Iterator[Refusal]:
     if not isinstance(entries, list):
         raise document.error(["refuses"], "refuses is a list of conditions, each with because and do; write them so")
     for index in range(len(entries)):
-        place: yaml_file.Place = ["refuses", index]
-        entry: Mapping[str, Any] = document.mapping_with_keys(("when", "because", "do"), place)
+        key_path: yaml_file.Place = ["refuses", index]
+        entry: Mapping[str, Any] = document.mapping_with_keys(("when", "because", "do"), key_path)
         for key in ("when", "because", "do"):
             if not isinstance(entry.get(key), str):
-                raise document.error(place, f"{key} is missing, or no text; write it")
+                raise document.error(key_path, f"{key} is missing, or no text; write it")
         try:
             yield Refusal(when=condition(entry["when"]), because=entry["because"], do=entry["do"])
         except ExpressionError as error:
-            raise document.error([*place, "when"], error.message) from None
+            raise document.error([*key_path, "when"], error.message) from None
 
 
-def _same(left: Any, right: Any) -> bool:
+def _is_same_value(left: Any, right: Any) -> bool:
     """Equality in which True does not equal 1. ``left`` may have a NumPy type."""
     return bool(left == right) and type(left).__name__.startswith("bool") == isinstance(right, bool)

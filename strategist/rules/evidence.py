@@ -80,38 +80,42 @@ def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
         return propose(card, policy, trial.known) is not None
     if not (condition_holds(policy, trial.known) and preconditions_hold(card, trial.known)):
         return False
-    asking = any(
+    meets_demand = any(
         effect.kind in DEMANDING_EFFECTS and effect.settings and selects_row(effect, trial.known) for effect in policy.effects
     )
-    avoided = (
+    avoids_forbidden = (
         effect.kind is EffectKind.FORBID and effect.settings and not selects_row(effect, trial.known) for effect in policy.effects
     )
-    return asking or any(avoided)
+    return meets_demand or any(avoids_forbidden)
 
 
 def _pairs(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
     if policy.phase is Phase.OBSERVE:
-        yield from _proposed(card, policy, trials)
+        yield from _proposed_pairs(card, policy, trials)
         return
     for effect in policy.effects:
         if effect.kind in DEMANDING_EFFECTS and effect.settings:
-            yield from _asked(card, policy, effect, trials)
+            yield from _demanded_pairs(card, policy, effect, trials)
         elif effect.kind is EffectKind.FORBID:
-            yield from _forbidden(card, policy, effect, trials)
+            yield from _forbidden_pairs(card, policy, effect, trials)
 
 
-def _asked(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
+def _demanded_pairs(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
     """Pairs in which one trial has what the policy requests and the other does not."""
-    free = _may_differ({setting.path for setting in effect.settings})
+    free = _difference_filter({setting.path for setting in effect.settings})
     for left, right in combinations(trials, 2):
-        with_it, without = (left, right) if selects_row(effect, left.known) else (right, left)
-        if not selects_row(effect, with_it.known) or selects_row(effect, without.known):
+        followed, ignored = (left, right) if selects_row(effect, left.known) else (right, left)
+        if not selects_row(effect, followed.known) or selects_row(effect, ignored.known):
             continue
-        if condition_holds(policy, with_it.known) and preconditions_hold(card, with_it.known) and _alike(with_it, without, free):
-            yield from _pair(with_it, without)
+        if (
+            condition_holds(policy, followed.known)
+            and preconditions_hold(card, followed.known)
+            and _are_comparable(followed, ignored, free)
+        ):
+            yield from _compared_pair(followed, ignored)
 
 
-def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
+def _forbidden_pairs(card: Card, policy: Policy, effect: Effect, trials: Sequence[Trial]) -> Iterator[Pair]:
     """Pairs of a trial that the policy forbids and one that it allows.
 
     A forbidden trial that ran out of memory counts alone if there is no counterpart.
@@ -121,26 +125,26 @@ def _forbidden(card: Card, policy: Policy, effect: Effect, trials: Sequence[Tria
         return selects_row(effect, trial.known) and condition_holds(policy, trial.known) and preconditions_hold(card, trial.known)
 
     names = {setting.path for setting in effect.settings} or (policy.when.names if policy.when else frozenset())
-    free = _may_differ(names)
+    free = _difference_filter(names)
     for forbidden in filter(is_forbidden, trials):
-        siblings = [trial for trial in trials if _alike(trial, forbidden, free) and not is_forbidden(trial)]
+        siblings = [trial for trial in trials if _are_comparable(trial, forbidden, free) and not is_forbidden(trial)]
         for sibling in siblings:
-            yield from _pair(sibling, forbidden)
+            yield from _compared_pair(sibling, forbidden)
         if not siblings and forbidden.known.get("observed.outcome") == Outcome.OOM:
             yield Pair(
                 confirms=True, followed="", ignored=forbidden.name, followed_seconds=None, ignored_seconds=None, differs={}
             )  # fmt: skip
 
 
-def _proposed(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
+def _proposed_pairs(card: Card, policy: Policy, trials: Sequence[Trial]) -> Iterator[Pair]:
     """Pairs of a trial that the policy proposed and the most similar earlier trial for which it would propose the same change."""
     for index, trial in enumerate(trials):
         if trial.proposed_by != proposer(card.id, policy.id):
             continue
-        asked = [earlier for earlier in reversed(trials[:index]) if _would_propose(card, policy, earlier, trial)]
-        if asked:
-            nearest = min(asked, key=lambda earlier: len(_differs(trial, earlier)))
-            yield from _pair(trial, nearest)
+        proposing_trials = [earlier for earlier in reversed(trials[:index]) if _would_propose(card, policy, earlier, trial)]
+        if proposing_trials:
+            nearest = min(proposing_trials, key=lambda earlier: len(_differs(trial, earlier)))
+            yield from _compared_pair(trial, nearest)
 
 
 def _would_propose(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> bool:
@@ -148,7 +152,7 @@ def _would_propose(card: Card, policy: Policy, earlier: Trial, trial: Trial) -> 
     return proposal is not None and all(trial.known.get(path) == value for path, value in proposal.changes.items())
 
 
-def _may_differ(names: Iterable[str]) -> Callable[[str], bool]:
+def _difference_filter(names: Iterable[str]) -> Callable[[str], bool]:
     """Predicate of names that may differ in a pair about settings of these ``names``.
 
     Options depend on the other settings, so they may differ unless the pair is about options.
@@ -159,16 +163,16 @@ def _may_differ(names: Iterable[str]) -> Callable[[str], bool]:
     return lambda name: name in free or name.startswith(groups)
 
 
-def _alike(left: Trial, right: Trial, free: Callable[[str], bool]) -> bool:
+def _are_comparable(left: Trial, right: Trial, free: Callable[[str], bool]) -> bool:
     return all(left.known.get(name) == right.known.get(name) or free(name) for name in _COMPARED)
 
 
-def _pair(followed: Trial, ignored: Trial) -> Iterator[Pair]:
+def _compared_pair(followed: Trial, ignored: Trial) -> Iterator[Pair]:
     """The pair, unless both trials are equally good."""
-    better = _better(followed.seconds, ignored.seconds)
-    if better is not None:
+    followed_is_faster = _is_faster(followed.seconds, ignored.seconds)
+    if followed_is_faster is not None:
         yield Pair(
-            confirms=better,
+            confirms=followed_is_faster,
             followed=followed.name,
             ignored=ignored.name,
             followed_seconds=followed.seconds,
@@ -178,13 +182,13 @@ def _pair(followed: Trial, ignored: Trial) -> Iterator[Pair]:
 
 
 def _differs(left: Trial, right: Trial) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
-    sides = ((name, left.known.get(name), right.known.get(name)) for name in SETTINGS)
-    return {name: (own, other) for name, own, other in sides if own != other}
+    values = ((name, left.known.get(name), right.known.get(name)) for name in SETTINGS)
+    return {name: (left_value, right_value) for name, left_value, right_value in values if left_value != right_value}
 
 
-def _better(seconds: float | None, other: float | None) -> bool | None:
-    if seconds is None or other is None:
-        return None if seconds is other else other is None
-    if abs(seconds - other) <= FASTER_MARGIN * max(seconds, other):
+def _is_faster(seconds: float | None, other_seconds: float | None) -> bool | None:
+    if seconds is None or other_seconds is None:
+        return None if seconds is other_seconds else other_seconds is None
+    if abs(seconds - other_seconds) <= FASTER_MARGIN * max(seconds, other_seconds):
         return None
-    return seconds < other
+    return seconds < other_seconds

@@ -19,25 +19,26 @@ def resolve(deck: Deck, facts: Facts, path: str, values: Sequence[KnobValue]) ->
     policy_refs = tuple(ref for ref in deck.policy_refs.get(path, ()) if ref.policy.phase is Phase.PLAN)
     if not policy_refs:
         return values[0]
-    named = () if VOCABULARY[path].choices else _named(policy_refs, facts, path)
-    candidates: list[KnobValue] = [*dict.fromkeys((*values, *named))]
-    left = [value for value in candidates if all(_keeps(ref, facts, path, value) for ref in policy_refs)] or candidates[:1]
+    named_values = () if VOCABULARY[path].choices else _named_values(policy_refs, facts, path)
+    candidates: list[KnobValue] = [*dict.fromkeys((*values, *named_values))]
+    allowed = [value for value in candidates if all(_law_allows(ref, facts, path, value) for ref in policy_refs)]
+    remaining = allowed or candidates[:1]
     for ref in policy_refs:
         if ref.effect.kind is EffectKind.SET:
-            left = [value for value in left if _meets(ref, facts, path, value) is not False] or left
-    likes = [ref for ref in policy_refs if ref.effect.kind is EffectKind.PREFER]
-    return max(left, key=lambda value: sum(_meets(ref, facts, path, value) is True for ref in likes))
+            remaining = [value for value in remaining if _fulfills(ref, facts, path, value) is not False] or remaining
+    preferences = [ref for ref in policy_refs if ref.effect.kind is EffectKind.PREFER]
+    return max(remaining, key=lambda value: sum(_fulfills(ref, facts, path, value) is True for ref in preferences))
 
 
-def _keeps(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool:
+def _law_allows(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool:
     """Whether a law allows the value; policies that are not laws allow all."""
     if ref.effect.kind not in LAWS:
         return True
-    met = _meets(ref, facts, path, value)
-    return met is None or met is (ref.effect.kind is not EffectKind.FORBID)
+    fulfilled = _fulfills(ref, facts, path, value)
+    return fulfilled is None or fulfilled is (ref.effect.kind is not EffectKind.FORBID)
 
 
-def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | None:
+def _fulfills(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | None:
     """Whether the candidate with this value has the effect's settings; None where the policy does not apply."""
     row = {**facts, path: value}
     if not (preconditions_hold(ref.card, row) and condition_holds(ref.policy, row)):
@@ -45,7 +46,7 @@ def _meets(ref: PolicyRef, facts: Facts, path: str, value: KnobValue) -> bool | 
     return selects_row(ref.effect, row)
 
 
-def _named(policy_refs: Sequence[PolicyRef], facts: Facts, path: str) -> Iterator[int]:
+def _named_values(policy_refs: Sequence[PolicyRef], facts: Facts, path: str) -> Iterator[int]:
     """Whole numbers that applicable policies name or compute."""
     for ref in policy_refs:
         if ref.effect.kind is EffectKind.FORBID or not (preconditions_hold(ref.card, facts) and condition_holds(ref.policy, facts)):

@@ -78,7 +78,7 @@ def _runnable(
     """Values that the back end runs together with the other settings; all values if it runs none of them."""
     if len(values) == 1:
         return values
-    return tuple(value for value in values if constraints.backend.takes(full_name(name), value, row)) or values
+    return tuple(value for value in values if constraints.backend.accepts(full_name(name), value, row)) or values
 
 
 def _broken(chosen: Candidate, values: Mapping[str, KnobValue]) -> bool:

@@ -117,12 +117,12 @@ def test_an_unsupported_combination_is_one_line_with_its_values():
 
 def test_a_setting_is_checked_only_by_combinations_that_name_it():
     ring = {**facts(replace(FP32, train="lora")), "layout.cp": 2, "knobs.offload": "streamed"}
-    assert not backend_with_combinations().takes("options.cp_attention", "sdpa", ring)
-    assert backend_with_combinations().takes(
+    assert not backend_with_combinations().accepts("options.cp_attention", "sdpa", ring)
+    assert backend_with_combinations().accepts(
         "options.cp_attention", "flex", ring
     )  # the other refusal does not depend on the kernel
-    assert backend_with_combinations().takes("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
-    assert backend_with_combinations().takes("options.pin_memory", True, ring)
+    assert backend_with_combinations().accepts("options.cp_attention", "sdpa", {**ring, "layout.cp": 1})
+    assert backend_with_combinations().accepts("options.pin_memory", True, ring)
 
 
 def test_unknown_options_are_not_refused():
