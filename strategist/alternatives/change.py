@@ -26,11 +26,11 @@ class Change:
     resolve: Callable[[Situation, Plan], Situation] = lambda found, _: found
 
 
-def with_request(asked: Situation, **request: object) -> Situation:
+def with_request(situation: Situation, **request: object) -> Situation:
     """The situation with some fields of its request replaced."""
-    return replace(asked, request=replace(asked.request, **request))  # type: ignore[arg-type]
+    return replace(situation, request=replace(situation.request, **request))  # type: ignore[arg-type]
 
 
-def with_workload(asked: Situation, **workload: object) -> Situation:
+def with_workload(situation: Situation, **workload: object) -> Situation:
     """The situation with some fields of its workload replaced."""
-    return with_request(asked, workload=replace(asked.request.workload, **workload))  # type: ignore[arg-type]
+    return with_request(situation, workload=replace(situation.request.workload, **workload))  # type: ignore[arg-type]

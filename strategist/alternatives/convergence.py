@@ -29,34 +29,34 @@ TITLES = {
 """Title of allowing a knob, and why it may help."""
 
 
-def convergence_allowances(asked: Situation, best: Plan | None, *, needs_hosts: bool) -> Iterator[Change]:
+def convergence_allowances(situation: Situation, best: Plan | None, *, needs_hosts: bool) -> Iterator[Change]:
     """Settings that are not allowed yet and could be faster than the best plan, or fit if nothing does. 8-bit states are an
     alternative in resources if every plan offloads (``needs_hosts``).
     """
-    request = asked.request
-    open_names = {*request.allow, *request.fix}
+    request = situation.request
+    decided_names = {*request.allow, *request.fix}
     for name, (title, note) in TITLES.items():
-        if name not in open_names and _could_help(name, asked, best):
-            yield _change(with_request(asked, allow=(*request.allow, name)), title, note, ("--allow", name))
-    if "optimizer" not in open_names and best is not None and not needs_hosts and best.candidate.knobs.recompute != "none":
-        for situation in _eight_bit(asked):
-            allowed = with_request(situation, allow=(*request.allow, "optimizer"))
+        if name not in decided_names and _could_help(name, situation, best):
+            yield _change(with_request(situation, allow=(*request.allow, name)), title, note, ("--allow", name))
+    if "optimizer" not in decided_names and best is not None and not needs_hosts and best.candidate.knobs.recompute != "none":
+        for variant in _with_8bit_optimizer(situation):
+            allowed = with_request(variant, allow=(*request.allow, "optimizer"))
             yield _change(allowed, "8-bit optimizer states", "", ("--allow", "optimizer"))
-    if "global_batch" not in open_names and best is not None and _waits(best):
-        for situation in _batches(asked):
-            batch = situation.request.workload.global_batch
+    if "global_batch" not in decided_names and best is not None and _is_idle_often(best):
+        for variant in _batches(situation):
+            batch = variant.request.workload.global_batch
             note = "fills a pipeline, and reduces gradients less often"
-            yield _change(situation, f"{batch} sequences a step", note, ("--global-batch", str(batch)))
+            yield _change(variant, f"{batch} sequences a step", note, ("--global-batch", str(batch)))
             return
 
 
-def variants(asked: Situation) -> Iterator[Situation]:
+def variants(situation: Situation) -> Iterator[Situation]:
     """The situation as requested, and those after allowed changes of its workload."""
-    yield asked
-    if "optimizer" in asked.request.allow:
-        yield from _eight_bit(asked)
-    if "global_batch" in asked.request.allow:
-        yield from _batches(asked)
+    yield situation
+    if "optimizer" in situation.request.allow:
+        yield from _with_8bit_optimizer(situation)
+    if "global_batch" in situation.request.allow:
+        yield from _batches(situation)
 
 
 def convergence_changes(plan: Plan, request: Request) -> tuple[str, ...]:
@@ -83,38 +83,38 @@ def _change(situation: Situation, title: str, note: str, flags: tuple[str, str])
     )
 
 
-def _could_help(name: str, asked: Situation, best: Plan | None) -> bool:
+def _could_help(name: str, situation: Situation, best: Plan | None) -> bool:
     """Whether allowing the knob may help, judged without a search."""
-    workload, backend = asked.request.workload, load_backend(asked.request.backend)
+    workload, backend = situation.request.workload, load_backend(situation.request.backend)
     if not any(backend.allows(f"knobs.{name}", value) for value in CHOICES[name] if value != CONVERGENCE_KNOBS[name]):
         return False
     if name == "float8":
-        return workload.precision == "bf16" and workload.train == "full" and "fp8" in asked.cluster.device.peak_flops
+        return workload.precision == "bf16" and workload.train == "full" and "fp8" in situation.cluster.device.peak_flops
     if name == "optimizer_in_backward":
         return best is None or best.candidate.knobs.recompute != "none" or best.candidate.knobs.offload != "none"
     if best is None:
         return False
     if name == "async_optimizer_step":
         return best.candidate.knobs.offload == "streamed"
-    waits = best.estimate.time.dp_communication > (1 - 1 / MIN_GAIN) * best.estimate.step_seconds
-    return waits and (name == "reduce_dtype" or best.candidate.layout.dp_replicate == asked.cluster.devices)
+    reduction_dominates = best.estimate.time.dp_communication > (1 - 1 / MIN_GAIN) * best.estimate.step_seconds
+    return reduction_dominates and (name == "reduce_dtype" or best.candidate.layout.dp_replicate == situation.cluster.devices)
 
 
-def _waits(best: Plan) -> bool:
+def _is_idle_often(best: Plan) -> bool:
     """Whether a step has much overhead that a larger batch would spread: a pipeline's bubble, or communication once per step."""
-    lost = best.estimate.time.bubble + best.estimate.time.dp_communication * (best.accumulation == 1)
-    return lost > 0.1 * best.estimate.step_seconds
+    idle_seconds = best.estimate.time.bubble + best.estimate.time.dp_communication * (best.accumulation == 1)
+    return idle_seconds > 0.1 * best.estimate.step_seconds
 
 
-def _eight_bit(asked: Situation) -> Iterator[Situation]:
-    if asked.request.workload.optimizer == "adamw":
-        yield with_workload(asked, optimizer="adamw8bit")
+def _with_8bit_optimizer(situation: Situation) -> Iterator[Situation]:
+    if situation.request.workload.optimizer == "adamw":
+        yield with_workload(situation, optimizer="adamw8bit")
 
 
-def _batches(asked: Situation) -> Iterator[Situation]:
+def _batches(situation: Situation) -> Iterator[Situation]:
     """The nearest batch that is a multiple of the devices, and larger ones."""
-    batch, devices = asked.request.workload.global_batch, asked.cluster.devices
+    batch, devices = situation.request.workload.global_batch, situation.cluster.devices
     nearest = devices * max(1, round(batch / devices))
-    for size in dict.fromkeys((nearest, *(times * nearest for times in BATCH_FACTORS))):
+    for size in dict.fromkeys((nearest, *(factor * nearest for factor in BATCH_FACTORS))):
         if size != batch:
-            yield with_workload(asked, global_batch=size)
+            yield with_workload(situation, global_batch=size)

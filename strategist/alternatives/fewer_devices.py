@@ -10,23 +10,27 @@ SAVING_OBJECTIVES = {"cost": "costs", "energy": "needs"}
 """Objectives for which devices may stay idle, with their verb."""
 
 
-def with_fewer_devices(asked: Situation) -> Iterator[Situation]:
+def with_fewer_devices(situation: Situation) -> Iterator[Situation]:
     """The situation on half of its nodes, on half of those, and so on; then on part of a node, down to one device. With
     heterogeneous nodes, on all but one kind.
 
     Nothing if the objective prefers all devices.
     """
-    if asked.cluster.groups:
-        kinds = asked.cluster.groups if asked.request.objective in SAVING_OBJECTIVES and len(asked.cluster.groups) > 1 else ()
-        yield from (on_cluster(asked, without_group(asked.cluster, group)) for group in kinds)
+    if situation.cluster.groups:
+        groups = (
+            situation.cluster.groups
+            if situation.request.objective in SAVING_OBJECTIVES and len(situation.cluster.groups) > 1
+            else ()
+        )
+        yield from (on_cluster(situation, without_group(situation.cluster, group)) for group in groups)
         return
-    nodes, each = asked.cluster.nodes, asked.cluster.gpus_per_node
-    while asked.request.objective in SAVING_OBJECTIVES and (nodes, each) != (1, 1):
-        nodes, each = (nodes // 2, each) if nodes > 1 else (1, each // 2)
-        yield on_cluster(asked, scaled(asked.cluster, nodes, each))
+    nodes, gpus_per_node = situation.cluster.nodes, situation.cluster.gpus_per_node
+    while situation.request.objective in SAVING_OBJECTIVES and (nodes, gpus_per_node) != (1, 1):
+        nodes, gpus_per_node = (nodes // 2, gpus_per_node) if nodes > 1 else (1, gpus_per_node // 2)
+        yield on_cluster(situation, scaled(situation.cluster, nodes, gpus_per_node))
 
 
-def unused_devices_note(asked: Situation, used: Situation, gain: float, speed: float, margin: float) -> str:
+def unused_devices_note(situation: Situation, used: Situation, gain: float, speed: float, margin: float) -> str:
     """A sentence on the requested devices that are not used.
 
     Args:
@@ -34,12 +38,12 @@ def unused_devices_note(asked: Situation, used: Situation, gain: float, speed: f
         speed: throughput of all devices over that of the used ones.
         margin: least gain with which a part of the cluster is used.
     """
-    objective = asked.request.objective
+    objective = situation.request.objective
     if objective not in SAVING_OBJECTIVES:
         return ""
-    if used.cluster.devices == asked.cluster.devices:
+    if used.cluster.devices == situation.cluster.devices:
         return f" No part of the cluster was found to save more than {margin:.0%} of a token's {objective}."
-    saved = f"a token {SAVING_OBJECTIVES[objective]} {1 - 1 / gain:.0%} less {'' if objective == 'cost' else objective + ' '}there"
-    counts = f"Of {asked.cluster.devices} devices asked for, {used.cluster.devices} are used"
-    whole = f"would be {speed:.3g} times as fast" if speed > 1 else "would not be faster"
-    return f" {counts}: {saved} than on all of them, which {whole}."
+    saving = f"a token {SAVING_OBJECTIVES[objective]} {1 - 1 / gain:.0%} less {'' if objective == 'cost' else objective + ' '}there"
+    counts = f"Of {situation.cluster.devices} devices asked for, {used.cluster.devices} are used"
+    all_devices = f"would be {speed:.3g} times as fast" if speed > 1 else "would not be faster"
+    return f" {counts}: {saving} than on all of them, which {all_devices}."

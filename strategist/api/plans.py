@@ -312,6 +312,6 @@ def _repriced(plan: Plan, deck: Deck, calibration: str | Path | None) -> tuple[P
         return planner.resolve_candidate(within, candidate, deck=deck, calibration=factors, stack=stack)
 
     facts = situation_facts(plan.model, plan.cluster, plan.workload)
-    search = Neighbours(asked=within, deck=deck, calibration=factors)
+    search = Neighbours(situation=within, deck=deck, calibration=factors)
     today = replace(price(plan.candidate), id=plan.id, request=plan.request)
     return today, PlanExplainer(deck=deck, known=facts, price=price, resolve=resolve, search=search)

@@ -33,10 +33,10 @@ Price = Callable[[Candidate], Plan]
 class Search(Protocol):
     """The search that produced the plan."""
 
-    def among(self, name: str, value: KnobValue) -> Plan | None:
+    def best_with(self, name: str, value: KnobValue) -> Plan | None:
         """The best searched candidate with the value; None if none is allowed and fits."""
 
-    def fixed(self, name: str, value: KnobValue) -> Nearest:
+    def nearest_with(self, name: str, value: KnobValue) -> Nearest:
         """The best plan of the same request with the value fixed."""
 
 
@@ -65,28 +65,30 @@ class PlanExplainer:
     search: Search | None = None
 
 
-def explain(plan: Plan, by: PlanExplainer) -> Explanation:
+def explain(plan: Plan, explainer: PlanExplainer) -> Explanation:
     """Every setting of the plan with what decided it.
 
     A setting with a single legal value that no card mentions is not a decision.
     """
-    deck = by.deck
-    row = {**by.known, **row_of(plan.candidate, plan.accumulation)}
+    deck = explainer.deck
+    row = {**explainer.known, **row_of(plan.candidate, plan.accumulation)}
     steps = deck.flow.active_steps(row) if deck.flow else ()
     step_of = {path: step.id for step in steps for path in step.decides}
     decisions = []
-    for full in counted(sorted(SETTINGS, key=_place(steps)), "settings"):
+    for full in counted(sorted(SETTINGS, key=_position_in(steps)), "settings"):
         name = full.partition(".")[2]
         if not plan.matters(name):
             continue
         reasons = reasons_about(plan, deck, full)
-        others = (_alternative(plan, name, other, by) for other in _others(plan, name))
-        legal = tuple(item for item in others if item.obstacle is not Obstacle.ILLEGAL)
+        alternatives = (_alternative(plan, name, other_value, explainer) for other_value in _other_values(plan, name))
+        legal = tuple(item for item in alternatives if item.obstacle is not Obstacle.ILLEGAL)
         value, step = value_of(plan.candidate, name), step_of.get(full, "")
         if reasons or legal or value != _DEFAULTS.get(name, value):
-            differs = value != CONVERGENCE_SETTINGS.get(name, value)
-            decided = Decision(setting=name, value=value, reasons=reasons, why_not=legal, step=step, changes_convergence=differs)
-            decisions.append(decided)
+            changes_convergence = value != CONVERGENCE_SETTINGS.get(name, value)
+            setting_decision = Decision(
+                setting=name, value=value, reasons=reasons, why_not=legal, step=step, changes_convergence=changes_convergence
+            )
+            decisions.append(setting_decision)
     about = {reason for decision in decisions for reason in decision.reasons}
     return Explanation(
         plan=plan,
@@ -99,7 +101,7 @@ def explain(plan: Plan, by: PlanExplainer) -> Explanation:
     )
 
 
-def _place(steps: tuple[Step, ...]) -> Callable[[str], int]:
+def _position_in(steps: tuple[Step, ...]) -> Callable[[str], int]:
     """Sort key of settings: the order in which steps of the flow name them; the others come last."""
     order = [path for step in steps for path in step.decides]
     return lambda full: order.index(full) if full in order else len(order)
@@ -114,74 +116,74 @@ def _explained_step(step: Step) -> ExplainedStep:
 def _advice(deck: Deck, decided: set[str]) -> Iterator[Advice]:
     """Advice on the decided settings from cards without effects, which name them in their control points."""
     for card in deck.cards:
-        named = [] if card.acts else [setting(point.path or point.name) for point in card.control_points]
-        about = tuple(name.name.partition(".")[2] for name in named if name and name.name.partition(".")[2] in decided)
-        if about:
+        settings = [] if card.acts else [setting(point.path or point.name) for point in card.control_points]
+        decided_names = tuple(name.name.partition(".")[2] for name in settings if name and name.name.partition(".")[2] in decided)
+        if decided_names:
             texts = [*(str(policy.because) for policy in card.policies), *(str(risk.text) for risk in card.risks)]
-            yield Advice(card=card.id, settings=about, intent=str(card.intent), texts=tuple(filter(None, texts)))
+            yield Advice(card=card.id, settings=decided_names, intent=str(card.intent), texts=tuple(filter(None, texts)))
 
 
-def _alternative(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
+def _alternative(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -> WhyNot:
     """The best searched candidate with the value; without one, the plan with the value and what follows from it.
 
     A faster alternative is only named as the plan that fixing the value gives.
     """
-    best = by.search.among(name, value) if by.search else None
-    found = _judged(plan, name, value, best, by) if best else _neighbour(plan, name, value, by)
-    return why_not(plan, name, value, by) if found.obstacle is Obstacle.FASTER else found
+    best = explainer.search.best_with(name, value) if explainer.search else None
+    found = _comparison(plan, name, value, best, explainer) if best else _closest_alternative(plan, name, value, explainer)
+    return why_not(plan, name, value, explainer) if found.obstacle is Obstacle.FASTER else found
 
 
-def why_not(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
+def why_not(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -> WhyNot:
     """The best plan with another value of one setting, and the obstacle to it.
 
     Options have no price and are judged with the plan's own other settings.
     """
     if value_of(plan.candidate, name) == value:
         return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text="the plan has it", plan=plan)
-    if by.search is None or name in OPTION_NAMES:
-        return _neighbour(plan, name, value, by)
-    found = by.search.fixed(name, value)
+    if explainer.search is None or name in OPTION_NAMES:
+        return _closest_alternative(plan, name, value, explainer)
+    found = explainer.search.nearest_with(name, value)
     if found.cards:
-        left = " ".join(f"--without {card}" for card in found.cards)
-        text = f"{found.cards[0]}/{found.policy} rules it out: {found.because} With {left} there are candidates"
+        options = " ".join(f"--without {card}" for card in found.cards)
+        text = f"{found.cards[0]}/{found.policy} rules it out: {found.because} With {options} there are candidates"
         return WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, card=found.cards[0], policy=found.policy)
     if found.plan is None:
-        idle = _neighbour(plan, name, value, by)
+        closest = _closest_alternative(plan, name, value, explainer)
         illegal = WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=found.law)
-        return idle if idle.text == NO_EFFECT else illegal
-    judged = _judged(plan, name, value, found.plan, by, best=True)
-    near = by.search.among(name, value) if judged.obstacle in _AVAILABLE else None
-    searched = near is not None and near.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
-    if judged.obstacle not in (*_AVAILABLE, Obstacle.FORBIDDEN) or (searched and judged.obstacle is Obstacle.EQUAL):
-        return judged
-    said = "the search ranked it by its price alone, without simulation" if searched else "it was not searched"
-    return replace(judged, text=f"{judged.text}; {said}; --fix {name}={show_value(value)} gets it")
+        return closest if closest.text == NO_EFFECT else illegal
+    comparison = _comparison(plan, name, value, found.plan, explainer, best=True)
+    ranked_plan = explainer.search.best_with(name, value) if comparison.obstacle in _AVAILABLE else None
+    was_ranked = ranked_plan is not None and ranked_plan.estimate.step_seconds <= (1 + NEAR_TIE) * found.plan.estimate.step_seconds
+    if comparison.obstacle not in (*_AVAILABLE, Obstacle.FORBIDDEN) or (was_ranked and comparison.obstacle is Obstacle.EQUAL):
+        return comparison
+    availability = "the search ranked it by its price alone, without simulation" if was_ranked else "it was not searched"
+    return replace(comparison, text=f"{comparison.text}; {availability}; --fix {name}={show_value(value)} gets it")
 
 
 _AVAILABLE = (Obstacle.EQUAL, Obstacle.FASTER)
 """Obstacles of values that are available."""
 
 
-def _neighbour(plan: Plan, name: str, value: KnobValue, by: PlanExplainer) -> WhyNot:
+def _closest_alternative(plan: Plan, name: str, value: KnobValue, explainer: PlanExplainer) -> WhyNot:
     """The plan with one setting changed, and the obstacle to it.
 
     Other settings follow where they must: a higher degree takes devices from another axis. Of several candidates the best counts.
     """
     is_option = name in OPTION_NAMES
-    tried = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
-    legal = [item for item in tried if not _violations(plan, item)]
+    variants = list(_variants(plan.candidate if is_option else replace(plan.candidate, options=Options()), name, value))
+    legal = [item for item in variants if not _violations(plan, item)]
     if not legal:
-        broken = _violations(plan, tried[0])[0] if tried else f"no layout of {plan.cluster.devices} devices has it"
-        return WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=broken)
-    priced = by.price if is_option else by.resolve
-    return min((_judged(plan, name, value, priced(item), by) for item in legal), key=_badness)
+        violation = _violations(plan, variants[0])[0] if variants else f"no layout of {plan.cluster.devices} devices has it"
+        return WhyNot(setting=name, value=value, obstacle=Obstacle.ILLEGAL, text=violation)
+    price = explainer.price if is_option else explainer.resolve
+    return min((_comparison(plan, name, value, price(item), explainer) for item in legal), key=_sort_key)
 
 
-def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: PlanExplainer, *, best: bool = False) -> WhyNot:
+def _comparison(plan: Plan, name: str, value: KnobValue, other: Plan, explainer: PlanExplainer, *, best: bool = False) -> WhyNot:
     """The first obstacle to a legal plan. ``best``: the other plan is the best with the value, however much else differs."""
     if not (plan.matters(name) or other.matters(name)):
         return WhyNot(setting=name, value=value, obstacle=Obstacle.EQUAL, text=NO_EFFECT, plan=other)
-    changed = _changes(plan.candidate, other.candidate, besides=name)
+    other_changes = _changes(plan.candidate, other.candidate, excluded=name)
     if name in OPTION_NAMES:
         obstacle, text = Obstacle.EQUAL, EQUAL_PRICE
     else:
@@ -190,12 +192,18 @@ def _judged(plan: Plan, name: str, value: KnobValue, other: Plan, by: PlanExplai
         text = f"{_summary(name, value, other)}: {text}"
     if name in CONVERGENCE_SETTINGS and value != CONVERGENCE_SETTINGS[name]:
         text += f"; it may change the trained model, so it is taken only with --allow {name}"
-    row = {**by.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
-    ban = _ruled_out(name, by.deck, row) if name in OPTION_NAMES else _forbidden(plan, other, by.deck, by.known)
-    if ban is None:
-        return WhyNot(setting=name, value=value, obstacle=obstacle, text=text + changed, plan=other)
-    text = f" {text[0].upper()}{text[1:]}{changed}" if best else changed
-    return _banned(WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *ban, row)
+    row = {**explainer.known, **estimate_facts(other.estimate), **row_of(other.candidate, other.accumulation)}
+    violated = (
+        _violated_option_policy(name, explainer.deck, row)
+        if name in OPTION_NAMES
+        else _violated_policy(plan, other, explainer.deck, explainer.known)
+    )
+    if violated is None:
+        return WhyNot(setting=name, value=value, obstacle=obstacle, text=text + other_changes, plan=other)
+    text = f" {text[0].upper()}{text[1:]}{other_changes}" if best else other_changes
+    return _forbidden_alternative(
+        WhyNot(setting=name, value=value, obstacle=Obstacle.FORBIDDEN, text=text, plan=other), *violated, row
+    )
 
 
 def _summary(name: str, value: KnobValue, other: Plan) -> str:
@@ -206,15 +214,15 @@ def _summary(name: str, value: KnobValue, other: Plan) -> str:
     return f"the best plan with {name}={show_value(value)} takes {show_seconds(estimate.step_seconds)} a step and {memory} ({fit})"
 
 
-def _banned(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyNot:
+def _forbidden_alternative(alternative: WhyNot, card: Card, policy: Policy, row: Facts) -> WhyNot:
     """The alternative with the policy that rules it out and the facts that the policy depends on."""
     facts = {name: row.get(name) for name in condition_names(card, policy)}
-    shown = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
-    text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {shown}." if shown else "")
+    values = ", ".join(f"{name} is {show_fact(name, value)}" for name, value in facts.items())
+    text = f"{card.id}/{policy.id} rules it out: {policy.because}" + (f" Here {values}." if values else "")
     return replace(alternative, text=text + alternative.text, card=card.id, policy=policy.id, facts=facts)
 
 
-def _badness(alternative: WhyNot) -> tuple[int, float]:
+def _sort_key(alternative: WhyNot) -> tuple[int, float]:
     """Sort key of alternatives: available ones first, fastest first; then those nearest to being available."""
     hard = (Obstacle.HOST_TOO_SMALL, Obstacle.TOO_LARGE, Obstacle.FORBIDDEN)
     rank = hard.index(alternative.obstacle) + 1 if alternative.obstacle in hard else 0
@@ -224,7 +232,7 @@ def _badness(alternative: WhyNot) -> tuple[int, float]:
     return rank, estimate.peak_memory_bytes if alternative.obstacle is Obstacle.TOO_LARGE else estimate.step_seconds
 
 
-def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
+def _violated_policy(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card, Policy] | None:
     """The policy that drops the other plan. Both plans are judged together (this one with weight 0), so that defaults have
     something to leave. Options are resolved after the ranking and drop nothing.
     """
@@ -241,15 +249,15 @@ def _forbidden(plan: Plan, other: Plan, deck: Deck, known: Facts) -> tuple[Card,
     return None if policy is None else (card, policy)
 
 
-def _ruled_out(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
+def _violated_option_policy(name: str, deck: Deck, row: Facts) -> tuple[Card, Policy] | None:
     """The law or default that an option of the other plan violates."""
     for ref in deck.policy_refs.get(full_name(name), ()):
-        if _breaks(ref, row):
+        if _violates(ref, row):
             return ref.card, ref.policy
     return None
 
 
-def _breaks(ref: PolicyRef, row: Facts) -> bool:
+def _violates(ref: PolicyRef, row: Facts) -> bool:
     if ref.policy.phase is not Phase.PLAN or not (preconditions_hold(ref.card, row) and condition_holds(ref.policy, row)):
         return False
     if ref.effect.kind in (EffectKind.REQUIRE, EffectKind.SET):
@@ -259,16 +267,16 @@ def _breaks(ref: PolicyRef, row: Facts) -> bool:
 
 def _too_large(plan: Plan, other: Plan) -> tuple[Obstacle, str] | None:
     """The other plan's memory as an obstacle: it must fit with the plan's probability, or with the default one if that is lower."""
-    estimate, host = other.estimate, other.cluster.host_memory_bytes
-    need = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
+    estimate, host_bytes = other.estimate, other.cluster.host_memory_bytes
+    needs = f"needs {show_bytes(estimate.peak_memory_bytes)} of {show_bytes(estimate.capacity_bytes)} a device"
     if not estimate.fits:
-        over = estimate.peak_memory_bytes - estimate.capacity_bytes
-        return Obstacle.TOO_LARGE, f"{need}, {show_bytes(over)} too much"
+        excess = estimate.peak_memory_bytes - estimate.capacity_bytes
+        return Obstacle.TOO_LARGE, f"{needs}, {show_bytes(excess)} too much"
     if estimate.fit_confidence < min(DEFAULT_CONFIDENCE, plan.estimate.fit_confidence):
-        return Obstacle.TOO_LARGE, f"{need} and fits with probability {estimate.shown_confidence:.0%} only"
-    if host is not None and estimate.host_memory_bytes_per_node > host:
-        need = show_bytes(estimate.host_memory_bytes_per_node)
-        return Obstacle.HOST_TOO_SMALL, f"needs {need} of host memory a node, {show_bytes(host)} are there"
+        return Obstacle.TOO_LARGE, f"{needs} and fits with probability {estimate.shown_confidence:.0%} only"
+    if host_bytes is not None and estimate.host_memory_bytes_per_node > host_bytes:
+        needs = show_bytes(estimate.host_memory_bytes_per_node)
+        return Obstacle.HOST_TOO_SMALL, f"needs {needs} of host memory a node, {show_bytes(host_bytes)} are there"
     return None
 
 
@@ -278,24 +286,24 @@ def _slower(plan: Plan, other: Plan) -> tuple[Obstacle, str]:
     """
     ratio = other.estimate.step_seconds / plan.estimate.step_seconds
     memory = other.estimate.peak_memory_bytes - plan.estimate.peak_memory_bytes
-    size = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
+    memory_words = f", {show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory" if abs(memory) >= 1 else ""
     if abs(ratio - 1) < EQUAL_MARGIN:
-        return Obstacle.EQUAL, f"as fast{size}"
+        return Obstacle.EQUAL, f"as fast{memory_words}"
     if ratio > 1:
         words = f"takes {ratio:.1f} times as long" if ratio >= 2 else f"{ratio - 1:.1%} slower"
-        return Obstacle.SLOWER, f"{words}{_loses(plan, other)}{size}"
+        return Obstacle.SLOWER, f"{words}{_largest_increase(plan, other)}{memory_words}"
     if 1 / ratio <= 1 + NEAR_TIE:
         tie = f"within the {NEAR_TIE:.0%} in which host memory and cards' preferences decide"
-        return Obstacle.EQUAL, f"{1 - ratio:.1%} faster, {tie}{size}"
-    return Obstacle.FASTER, f"{1 - ratio:.1%} faster{size}"
+        return Obstacle.EQUAL, f"{1 - ratio:.1%} faster, {tie}{memory_words}"
+    return Obstacle.FASTER, f"{1 - ratio:.1%} faster{memory_words}"
 
 
-def _loses(plan: Plan, other: Plan) -> str:
+def _largest_increase(plan: Plan, other: Plan) -> str:
     """The part of the step that grows most from the plan to a slower one, in words."""
     before, after = plan.estimate.time, other.estimate.time
-    grown = {item.name: getattr(after, item.name) - getattr(before, item.name) for item in fields(before)}
-    part = max(grown, key=lambda name: grown[name])
-    return f", {part.replace('_', ' ')} {show_seconds(grown[part])} more" if grown[part] > 0 else ""
+    increases = {item.name: getattr(after, item.name) - getattr(before, item.name) for item in fields(before)}
+    part = max(increases, key=lambda name: increases[name])
+    return f", {part.replace('_', ' ')} {show_seconds(increases[part])} more" if increases[part] > 0 else ""
 
 
 def _violations(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
@@ -314,7 +322,7 @@ def reasons_about(plan: Plan, deck: Deck, full: str) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
+def _other_values(plan: Plan, name: str) -> Iterator[KnobValue]:
     """Other values to price: all of a closed setting; half and twice of a number."""
     value = value_of(plan.candidate, name)
     if name in OPTION_NAMES:
@@ -327,29 +335,31 @@ def _others(plan: Plan, name: str) -> Iterator[KnobValue]:
 
 def _variants(candidate: Candidate, name: str, value: KnobValue) -> Iterator[Candidate]:
     """Candidates with the value, and with the changes that follow from it."""
-    for changed in _layouts(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
-        for followed in _followed(changed, candidate.layout):
-            if value_of(followed, name) == value:
-                yield followed
+    for changed in _layouts_with(candidate, name, value) if name in DEGREES else (with_settings(candidate, {name: value}),):
+        for consistent in _with_dependent_settings(changed, candidate.layout):
+            if value_of(consistent, name) == value:
+                yield consistent
 
 
-def _layouts(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
+def _layouts_with(candidate: Candidate, name: str, value: Any) -> Iterator[Candidate]:
     layout = candidate.layout
-    alone = replace(candidate, layout=replace(layout, **{name: value}))
+    only_changed = replace(candidate, layout=replace(layout, **{name: value}))
     if name in ("ep", "etp"):
-        yield alone
+        yield only_changed
         return
     devices = layout.world_size
     for axis in SHARING_AXES:
-        others = alone.layout.world_size // getattr(alone.layout, axis)
-        if axis != name and devices % others == 0:
-            yield replace(candidate, layout=replace(alone.layout, **{axis: devices // others}))
-    rest = next(axis for axis in SHARING_AXES if axis != name)
+        other_devices = only_changed.layout.world_size // getattr(only_changed.layout, axis)
+        if axis != name and devices % other_devices == 0:
+            yield replace(candidate, layout=replace(only_changed.layout, **{axis: devices // other_devices}))
+    other_axis = next(axis for axis in SHARING_AXES if axis != name)
     if devices % value == 0:  # the degree and data parallelism, where one other axis has not enough to give
-        yield replace(candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, rest: devices // value}))
+        yield replace(
+            candidate, layout=replace(layout, **{**dict.fromkeys(SHARING_AXES, 1), name: value, other_axis: devices // value})
+        )
 
 
-def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
+def _with_dependent_settings(candidate: Candidate, layout_before: Layout) -> Iterator[Candidate]:
     """The candidate, and with knobs that its layout or another knob asks for."""
     layout, knobs = candidate.layout, candidate.knobs
     yield candidate
@@ -357,31 +367,31 @@ def _followed(candidate: Candidate, before: Layout) -> Iterator[Candidate]:
         candidate = with_settings(candidate, {"float8_all_gather": False})
     if layout.pp > 1 and not knobs.no_sync:
         candidate = with_settings(candidate, {"no_sync": True})
-    if layout.pp == 1 and before.pp > 1:
+    if layout.pp == 1 and layout_before.pp > 1:
         candidate = with_settings(candidate, {"pp_virtual_stages": 1, "pp_schedule": "1f1b"})
     elif knobs.pp_schedule in (*LOOPED, *V_SHAPED) and knobs.pp_virtual_stages == 1:
         candidate = with_settings(candidate, {"pp_virtual_stages": 2})
     elif knobs.pp_schedule in ("gpipe", "1f1b") and knobs.pp_virtual_stages > 1:
         candidate = with_settings(candidate, {"pp_virtual_stages": 1})
-    for tensor in _tensor_knobs(layout.tp, before.tp):
+    for tensor in _tensor_knobs(layout.tp, layout_before.tp):
         with_tensor = with_settings(candidate, tensor)
         yield with_tensor
-        if knobs.reshard_after_forward == "subgroup" and (layout != before or knobs.reshard_group_size == 1):
+        if knobs.reshard_after_forward == "subgroup" and (layout != layout_before or knobs.reshard_group_size == 1):
             sizes = (size for size in range(2, layout.fsdp_ranks) if layout.fsdp_ranks % size == 0)
             yield from (with_settings(with_tensor, {"reshard_group_size": size}) for size in sizes)
 
 
-def _tensor_knobs(tp: int, before: int) -> list[dict[str, bool]]:
+def _tensor_knobs(tp: int, tp_before: int) -> list[dict[str, bool]]:
     """Values of sequence and loss parallelism to try if tensor parallelism is switched on or off; no changes otherwise."""
-    if (tp > 1) == (before > 1):
+    if (tp > 1) == (tp_before > 1):
         return [{}]
     if tp == 1:
         return [{"sequence_parallel": False, "loss_parallel": False}]
     return [{"sequence_parallel": True, "loss_parallel": loss} for loss in (True, False)]
 
 
-def _changes(before: Candidate, after: Candidate, besides: str) -> str:
+def _changes(before: Candidate, after: Candidate, excluded: str) -> str:
     """All other changed settings, as words in brackets; without options that follow from a priced setting."""
-    names = [name for name in SETTING_NAMES if name != besides and (name not in OPTION_NAMES or besides in OPTION_NAMES)]
-    moved = [f"{name} {show_value(value_of(after, name))}" for name in names if value_of(before, name) != value_of(after, name)]
-    return f" (with {', '.join(moved)})" if moved else ""
+    names = [name for name in SETTING_NAMES if name != excluded and (name not in OPTION_NAMES or excluded in OPTION_NAMES)]
+    changed = [f"{name} {show_value(value_of(after, name))}" for name in names if value_of(before, name) != value_of(after, name)]
+    return f" (with {', '.join(changed)})" if changed else ""

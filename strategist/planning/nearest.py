@@ -23,38 +23,40 @@ class Neighbours:
     needed.
     """
 
-    asked: Situation
+    situation: Situation
     deck: Deck
     calibration: Calibration | None = None
     _ranking: Ranking | None = None
 
-    def among(self, name: str, value: KnobValue) -> Plan | None:
+    def best_with(self, name: str, value: KnobValue) -> Plan | None:
         """The best searched candidate with the value, its pipeline simulated; None if none is allowed and fits."""
         if self._ranking is None:
-            self._ranking = ranking_of(self.asked, self.deck, self.calibration, Spaces())
+            self._ranking = ranking_of(self.situation, self.deck, self.calibration, Spaces())
         ranking, full = self._ranking, full_name(name)
         column = ranking.columns.values[full][ranking.order]
         code = SETTING_CHOICES[name].index(value) if full in ranking.columns.categories else value
-        having = np.flatnonzero(column == code)
-        if not len(having):
+        rows = np.flatnonzero(column == code)
+        if not len(rows):
             return None
-        row = int(ranking.order[having[0]])
-        return resolve_candidate(self.asked, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
+        row = int(ranking.order[rows[0]])
+        return resolve_candidate(self.situation, candidate(ranking.columns, row), deck=self.deck, calibration=self.calibration)
 
-    def fixed(self, name: str, value: KnobValue) -> Nearest:
+    def nearest_with(self, name: str, value: KnobValue) -> Nearest:
         """The best plan with the value fixed in addition to what is fixed already."""
-        request = self.asked.request
-        asked = replace(self.asked, request=replace(request, fix={**request.fix, name: value}))
+        request = self.situation.request
+        fixed_situation = replace(self.situation, request=replace(request, fix={**request.fix, name: value}))
         try:
-            ranking = ranking_of(asked, self.deck, self.calibration, Spaces())
+            ranking = ranking_of(fixed_situation, self.deck, self.calibration, Spaces())
             if len(ranking.order):
-                return Nearest(plan=best_of(asked, ranking, self.deck, self.calibration))
+                return Nearest(plan=best_of(fixed_situation, ranking, self.deck, self.calibration))
             if ranking.columns.rows:
-                chosen = candidate(ranking.columns, _nearest_to_fit(ranking))
-                return Nearest(plan=resolve_candidate(asked, chosen, deck=self.deck, calibration=self.calibration))
+                nearest_candidate = candidate(ranking.columns, _nearest_to_fit(ranking))
+                return Nearest(
+                    plan=resolve_candidate(fixed_situation, nearest_candidate, deck=self.deck, calibration=self.calibration)
+                )
         except InputError as error:
             return Nearest(law=error.law)
-        drops = blocking_laws(asked, ranking, self.deck, self.calibration)
+        drops = blocking_laws(fixed_situation, ranking, self.deck, self.calibration)
         cards = tuple(drop.card for drop in drops)
         return Nearest(cards=cards, policy=drops[0].policy, because=drops[0].because) if drops else Nearest(law="cards leave none")
 

@@ -34,7 +34,7 @@ from strategist.expr.columns import row_of, table
 from strategist.planning.ranking import Spaces, blocking_laws, ranking_of, with_resolved
 from strategist.planning.verdict import verdict
 from strategist.profiles.heterogeneous_clusters import node_differences
-from strategist.profiles.situation import Situation, situation
+from strategist.profiles.situation import Situation, situation as resolve_situation
 from strategist.profiles.stacks import stack_of_plan
 from strategist.programs.backends import backends, load_backend, stack_of
 from strategist.rules.backend import ANY_BACKEND
@@ -52,16 +52,18 @@ def answer(request: Request, *, deck: Deck, calibration: Calibration | None = No
         InputError: the request names something unknown, or leaves no legal candidate at any cost.
     """
     spaces = Spaces()
-    asked, ranking, devices = _best_size(situation(request), deck, calibration, spaces)
-    plans = tuple(_plan(asked, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
-    alternatives = _alternatives(asked, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
-    blocked = blocking_laws(asked, ranking, deck, calibration)
+    situation, ranking, devices = _best_size(resolve_situation(request), deck, calibration, spaces)
+    plans = tuple(_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, top))
+    alternatives = _alternatives(situation, plans[0] if plans else None, ranking.fits_without_hosts, deck, calibration, spaces)
+    blocking = blocking_laws(situation, ranking, deck, calibration)
     return Answer(
-        request=asked.request,
-        model=asked.model,
-        cluster=asked.cluster,
-        notes=asked.notes,
-        verdict=" ".join((verdict(asked, ranking, plans, alternatives, deck, blocked) + devices, *node_differences(asked.cluster))),
+        request=situation.request,
+        model=situation.model,
+        cluster=situation.cluster,
+        notes=situation.notes,
+        verdict=" ".join(
+            (verdict(situation, ranking, plans, alternatives, deck, blocking) + devices, *node_differences(situation.cluster))
+        ),
         candidates=ranking.candidates,
         dropped=tuple(
             Dropped(card=drop.card, policy=drop.policy, because=drop.because, candidates=drop.rows) for drop in ranking.dropped
@@ -84,45 +86,51 @@ def by_backend(
 
     def best(name: str) -> BackendPlan:
         try:
-            asked, ranking, _ = _best_size(situation(replace(request, backend=name)), deck, calibration, spaces)
+            situation, ranking, _ = _best_size(resolve_situation(replace(request, backend=name)), deck, calibration, spaces)
         except InputError as error:
             return BackendPlan(backend=name, plan=None, why=error.law)
-        plans = [_plan(asked, ranking, int(row), deck, calibration) for row in best_distinct(ranking, 1)]
+        plans = [_plan(situation, ranking, int(row), deck, calibration) for row in best_distinct(ranking, 1)]
         return BackendPlan(backend=name, plan=plans[0]) if plans else BackendPlan(backend=name, plan=None, why="no plan fits")
 
     found = [best(name) for name in counted(names, "back ends")]
-    return tuple(sorted(found, key=lambda one: -one.plan.estimate.tokens_per_second if one.plan else 0.0))
+    return tuple(
+        sorted(found, key=lambda backend_plan: -backend_plan.plan.estimate.tokens_per_second if backend_plan.plan else 0.0)
+    )
 
 
-def _best_size(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
+def _best_size(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking, str]:
     """The number of devices that the objective prefers, its ranking, and a note on unused devices; all devices unless the objective
     saves cost or energy.
 
     Fewer devices must save more than a near tie, because they are slower.
     """
-    used, ranking = _best_variant(asked, deck, calibration, spaces)
-    first = best = _worth(used, ranking)
-    whole = _throughput(used, ranking)
-    for smaller in with_fewer_devices(asked) if best else ():
+    best_situation, ranking = _best_variant(situation, deck, calibration, spaces)
+    first = best = _tokens_per_cost(best_situation, ranking)
+    full_throughput = _throughput(best_situation, ranking)
+    for smaller in with_fewer_devices(situation) if best else ():
         try:
-            found, its = _best_variant(smaller, deck, calibration, spaces)
+            found, found_ranking = _best_variant(smaller, deck, calibration, spaces)
         except InputError:  # no legal candidate on so few
             continue
-        if _worth(found, its) > (1 + NEAR_TIE) * best:
-            used, ranking, best = found, its, _worth(found, its)
+        if _tokens_per_cost(found, found_ranking) > (1 + NEAR_TIE) * best:
+            best_situation, ranking, best = found, found_ranking, _tokens_per_cost(found, found_ranking)
     return (
-        used,
+        best_situation,
         ranking,
-        unused_devices_note(asked, used, best / first, whole / _throughput(used, ranking), NEAR_TIE) if best else "",
+        unused_devices_note(
+            situation, best_situation, best / first, full_throughput / _throughput(best_situation, ranking), NEAR_TIE
+        )
+        if best
+        else "",
     )
 
 
-def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
+def _best_variant(situation: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces) -> tuple[Situation, Ranking]:
     """The situation whose best plan has the highest throughput: as requested, or after an allowed change of its workload."""
-    if asked.request.objective == "energy" and asked.cluster.device.power_watts is None:
-        law = f"the power limit of a {asked.cluster.device.name} is unknown"
+    if situation.request.objective == "energy" and situation.cluster.device.power_watts is None:
+        law = f"the power limit of a {situation.cluster.device.name} is unknown"
         raise InputError("--objective energy", law, "add power_watts to the device in a cluster file")
-    first, *others = variants(asked)
+    first, *others = variants(situation)
     best = first, ranking_of(first, deck, calibration, spaces)
     for other in others:
         found = other, ranking_of(other, deck, calibration, spaces)
@@ -131,30 +139,30 @@ def _best_variant(asked: Situation, deck: Deck, calibration: Calibration | None,
     return best
 
 
-def _worth(asked: Situation, ranking: Ranking) -> float:
+def _tokens_per_cost(situation: Situation, ranking: Ranking) -> float:
     """Tokens of the best plan per second, per dollar (per device-second if devices have no price) or per joule; 0 without a
     plan.
     """
     if not len(ranking.order):
         return 0.0
     row, priced = int(ranking.order[0]), ranking.priced
-    spent = float(priced.step_seconds[row])
-    if asked.request.objective == "cost":
-        spent *= priced.price_per_second or asked.cluster.devices
-    if asked.request.objective == "energy" and priced.energy_joules_per_step is not None:
-        spent = float(priced.energy_joules_per_step[row])
-    return asked.request.workload.tokens_per_step / spent
+    cost = float(priced.step_seconds[row])
+    if situation.request.objective == "cost":
+        cost *= priced.price_per_second or situation.cluster.devices
+    if situation.request.objective == "energy" and priced.energy_joules_per_step is not None:
+        cost = float(priced.energy_joules_per_step[row])
+    return situation.request.workload.tokens_per_step / cost
 
 
-def _throughput(asked: Situation, ranking: Ranking) -> float:
+def _throughput(situation: Situation, ranking: Ranking) -> float:
     """Tokens/s of the best plan; 0 if nothing fits."""
     if not len(ranking.order):
         return 0.0
-    return asked.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
+    return situation.request.workload.tokens_per_step / float(ranking.priced.step_seconds[ranking.order[0]])
 
 
 def ranked(
-    asked: Situation,
+    situation: Situation,
     *,
     deck: Deck,
     calibration: Calibration | None = None,
@@ -164,36 +172,36 @@ def ranked(
     """Every candidate that is allowed and fits, as plans, best first; with several ``objectives``, at most ``limit`` plans along
     their Pareto front.
     """
-    ranking = enumerated(asked, deck=deck, calibration=calibration)
+    ranking = enumerated(situation, deck=deck, calibration=calibration)
     rows = ranking.order[:limit]
     if limit is not None and len(rows) < len(ranking.order) and len(objectives) > 1:
         from strategist.search.pareto_front import spread_over_front  # only studies ask for a front
 
         values = np.stack([objective_cost(ranking.priced, name)[ranking.order] for name in objectives], axis=1)
         rows = ranking.order[spread_over_front(values, limit)]
-    return tuple(_plan(asked, ranking, int(row), deck, calibration) for row in rows)
+    return tuple(_plan(situation, ranking, int(row), deck, calibration) for row in rows)
 
 
-def enumerated(asked: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
+def enumerated(situation: Situation, *, deck: Deck, calibration: Calibration | None = None) -> Ranking:
     """All candidates in order, the first places decided by simulation; candidates that do not fit have a step time, too."""
-    return ranking_of(asked, deck, calibration, Spaces(), all_timed=True)
+    return ranking_of(situation, deck, calibration, Spaces(), all_timed=True)
 
 
 def resolve_candidate(
-    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+    situation: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
     """One candidate as a plan, its options resolved by the cards; priced for the requested back end, or for a ``stack``.
 
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    stack = stack or stack_of(asked.request.backend)
-    estimate = price_candidate(asked, chosen, deck=deck, calibration=calibration, stack=stack).estimate
-    return _resolved(asked, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
+    stack = stack or stack_of(situation.request.backend)
+    estimate = price_candidate(situation, chosen, deck=deck, calibration=calibration, stack=stack).estimate
+    return _resolved_plan(situation, chosen, estimate, chosen.options.pp_split, deck, calibration, stack)
 
 
 def price_candidate(
-    asked: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
+    situation: Situation, chosen: Candidate, *, deck: Deck, calibration: Calibration | None = None, stack: Stack | None = None
 ) -> Plan:
     """One candidate as a plan, with its own options, whether or not the cards allow it; priced for the requested back end, or for a
     ``stack``.
@@ -201,11 +209,11 @@ def price_candidate(
     Raises:
         InputError: it breaks a law of layout or knobs.
     """
-    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
-    if broken := chosen.violations(model, workload, cluster.devices):
-        raise InputError("candidate", broken[0], "change a setting that the law names")
-    stack = stack or stack_of(asked.request.backend)
-    return _complete(asked, chosen, _estimate(asked, chosen, calibration, stack), deck, calibration, stack)
+    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    if violations := chosen.violations(model, workload, cluster.devices):
+        raise InputError("candidate", violations[0], "change a setting that the law names")
+    stack = stack or stack_of(situation.request.backend)
+    return _complete_plan(situation, chosen, _estimate(situation, chosen, calibration, stack), deck, calibration, stack)
 
 
 def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simulated:
@@ -222,54 +230,60 @@ def simulated_step(plan: Plan, calibration: Calibration | None = None) -> Simula
     if layout.pp * knobs.pp_virtual_stages * plan.accumulation > MAX_PASSES:
         law = f"a step of more than {MAX_PASSES:,} forward passes is not simulated"
         raise InputError(name, law, "plan with fewer sequences a step")
-    by = stack_of_plan(plan)
-    known = factors(calibration, plan.cluster, by)
-    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, by, least_pp=1)[0]
+    stack = stack_of_plan(plan)
+    known = factors(calibration, plan.cluster, stack)
+    return _simulated(plan.model, plan.cluster, plan.workload, plan.candidate, known, stack, least_pp=1)[0]
 
 
 def simulated_round(plan: Plan, calibration: Calibration | None = None) -> tuple[Simulated, int]:
     """One simulated round of a plan with streamed stages, and the number of rounds per step."""
-    by = stack_of_plan(plan)
-    known, columns = factors(calibration, plan.cluster, by), table([row_of(plan.candidate, plan.accumulation)])
-    found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, by)
+    stack = stack_of_plan(plan)
+    known, columns = factors(calibration, plan.cluster, stack), table([row_of(plan.candidate, plan.accumulation)])
+    found = streamed_round(plan.model, plan.cluster, plan.workload, columns, known, stack)
     return found, stream_rounds(plan.accumulation, plan.candidate.layout.pp)
 
 
-def _estimate(asked: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
+def _estimate(situation: Situation, chosen: Candidate, calibration: Calibration | None, stack: Stack | None) -> Estimate:
     """The prediction for one candidate; its step is simulated if it has a pipeline."""
-    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
-    known, by = factors(calibration, cluster, stack), _stack(chosen, workload, stack)
+    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
+    known, used_stack = factors(calibration, cluster, stack), _used_stack(chosen, workload, stack)
     columns = table([row_of(chosen, chosen.accumulation(workload))])
-    found = _simulated(model, cluster, workload, chosen, known, by)
-    return with_simulated(price_heterogeneous(model, cluster, workload, columns, known, by), found, [0]).estimate(0)
+    found = _simulated(model, cluster, workload, chosen, known, used_stack)
+    return with_simulated(price_heterogeneous(model, cluster, workload, columns, known, used_stack), found, [0]).estimate(0)
 
 
-def _stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
+def _used_stack(chosen: Candidate, workload: Workload, stack: Stack | None) -> Stack:
     """The given stack, or that of the native back end."""
     return stack or native_stack(chosen.options, workload.optimizer)
 
 
 def _simulated(
-    model: ModelShape, cluster: Cluster, workload: Workload, chosen: Candidate, known: Calibration, stack: Stack, least_pp: int = 2
+    model: ModelShape,
+    cluster: Cluster,
+    workload: Workload,
+    chosen: Candidate,
+    calibration: Calibration,
+    stack: Stack,
+    least_pp: int = 2,
 ) -> tuple[Simulated, ...]:
     """Simulates one candidate, its stages split as its options say."""
     columns, weighted = table([row_of(chosen, chosen.accumulation(workload))]), chosen.options.pp_split == "weighted"
-    return simulated(model, cluster, workload, columns, known, stack, weighted=weighted, least_pp=least_pp)
+    return simulated(model, cluster, workload, columns, calibration, stack, weighted=weighted, least_pp=least_pp)
 
 
-def best_of(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
+def best_of(situation: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> Plan:
     """The first plan of a ranking that is not empty."""
-    return _plan(asked, ranking, int(ranking.order[0]), deck, calibration)
+    return _plan(situation, ranking, int(ranking.order[0]), deck, calibration)
 
 
-def _plan(asked: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
+def _plan(situation: Situation, ranking: Ranking, row: int, deck: Deck, calibration: Calibration | None) -> Plan:
     split = "weighted" if row in ranking.weighted else "even"
     chosen, estimate = candidate(ranking.columns, row), ranking.priced.estimate(row)
-    return _resolved(asked, chosen, estimate, split, deck, calibration, stack_of(asked.request.backend))
+    return _resolved_plan(situation, chosen, estimate, split, deck, calibration, stack_of(situation.request.backend))
 
 
-def _resolved(
-    asked: Situation,
+def _resolved_plan(
+    situation: Situation,
     chosen: Candidate,
     estimate: Estimate,
     split: str,
@@ -280,23 +294,26 @@ def _resolved(
     """The candidate with its options resolved. Two options change its price, which is then computed again: the pipeline's
     ``split`` and an optimizer update that is not fused.
     """
-    chosen = with_resolved(asked, chosen, estimate, deck)
-    if broken := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
-        fixed = "".join(f" --fix {name}={show_value(value)}" for name, value in asked.request.fix.items())
-        raise InputError(fixed.strip(), broken[0], "fix less, or what the law names as well")
-    changed = _stack(chosen, asked.request.workload, stack) is not (stack or NATIVE)
-    if changed or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
-        estimate = _estimate(asked, chosen, calibration, stack)
-    return _complete(asked, chosen, estimate, deck, calibration, stack)
+    chosen = with_resolved(situation, chosen, estimate, deck)
+    if violations := chosen.option_violations():  # only fixed options can break a law: the others are resolved within the laws
+        fix_options = "".join(f" --fix {name}={show_value(value)}" for name, value in situation.request.fix.items())
+        raise InputError(fix_options.strip(), violations[0], "fix less, or what the law names as well")
+    differs = _used_stack(chosen, situation.request.workload, stack) is not (stack or NATIVE)
+    if differs or (chosen.layout.pp > 1 and chosen.options.pp_split != split):
+        estimate = _estimate(situation, chosen, calibration, stack)
+    return _complete_plan(situation, chosen, estimate, deck, calibration, stack)
 
 
-def _complete(
-    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None, stack: Stack | None
+def _complete_plan(
+    situation: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, calibration: Calibration | None, stack: Stack | None
 ) -> Plan:
-    model, cluster, workload = asked.model, asked.cluster, asked.request.workload
+    model, cluster, workload = situation.model, situation.cluster, situation.request.workload
     facts = {**situation_facts(model, cluster, workload), **estimate_facts(estimate)}
-    known = (*backends(), *({asked.request.backend} - {ANY_BACKEND, *backends()}))  # a program is checked only if it was requested
-    able = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
+    known = (
+        *backends(),
+        *({situation.request.backend} - {ANY_BACKEND, *backends()}),
+    )  # a program is checked only if it was requested
+    supporting = [backend.name for name in known if (backend := load_backend(name)).runs(chosen, model, workload, facts)]
     return Plan(
         model=model,
         cluster=cluster,
@@ -304,31 +321,33 @@ def _complete(
         candidate=chosen,
         estimate=estimate.with_bound(lower_bound(model, cluster, workload, chosen, stack or NATIVE)),
         reasons=reasons(deck, facts, row_of(chosen, chosen.accumulation(workload))),
-        digests=Digests(deck=deck.digest, profiles=asked.digest, calibration=factors(calibration, cluster, stack).digest),
-        backends=tuple(able),
+        digests=Digests(deck=deck.digest, profiles=situation.digest, calibration=factors(calibration, cluster, stack).digest),
+        backends=tuple(supporting),
         stack=stack.name if stack else "",
-        request=asked.request,
+        request=situation.request,
     ).identified()
 
 
 def _alternatives(
-    asked: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
+    situation: Situation, best: Plan | None, fits_without_hosts: bool, deck: Deck, calibration: Calibration | None, spaces: Spaces
 ) -> tuple[Alternative, ...]:
     """The best plan after each change that helps; if nothing else does, after the first of the last resorts."""
-    possible = tuple(changes(asked, best, fits_without_hosts))
+    possible_changes = tuple(changes(situation, best, fits_without_hosts))
     found = [
         alternative
-        for change in counted(possible, "alternatives")
+        for change in counted(possible_changes, "alternatives")
         if (alternative := _alternative(change, deck, calibration, best, spaces))
     ]
     if best is None:
-        return tuple(found) or _first(
-            alternative for change in last_resorts(asked) if (alternative := _alternative(change, deck, calibration, None, spaces))
+        return tuple(found) or _at_most_one(
+            alternative
+            for change in last_resorts(situation)
+            if (alternative := _alternative(change, deck, calibration, None, spaces))
         )
     return tuple(sorted(found, key=lambda alternative: -alternative.plan.estimate.tokens_per_second))
 
 
-def _first(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
+def _at_most_one(alternatives: Iterator[Alternative]) -> tuple[Alternative, ...]:
     return tuple(islice(alternatives, 1))
 
 
@@ -336,14 +355,14 @@ def _alternative(
     change: Change, deck: Deck, calibration: Calibration | None, best: Plan | None, spaces: Spaces
 ) -> Alternative | None:
     """The first situation of a change in which something fits."""
-    for asked in change.situations:
-        least = change.gain * best.estimate.tokens_per_second if best else 0.0
-        plan = _best(asked, deck, calibration, spaces, _within_seconds(asked, change, best), least)
+    for situation in change.situations:
+        min_tokens_per_second = change.gain * best.estimate.tokens_per_second if best else 0.0
+        plan = _best(situation, deck, calibration, spaces, _within_seconds(situation, change, best), min_tokens_per_second)
         if plan is None:
             continue
-        resolved = change.resolve(asked, plan)
-        plan = plan if resolved is asked else _best(resolved, deck, calibration, spaces) or plan
-        if plan.estimate.tokens_per_second < least:
+        resolved = change.resolve(situation, plan)
+        plan = plan if resolved is situation else _best(resolved, deck, calibration, spaces) or plan
+        if plan.estimate.tokens_per_second < min_tokens_per_second:
             return None
         return Alternative(
             title=change.title(resolved), flags=change.flags(resolved, plan), note=change.note,
@@ -352,23 +371,28 @@ def _alternative(
     return None
 
 
-def _within_seconds(asked: Situation, change: Change, best: Plan | None) -> float:
+def _within_seconds(situation: Situation, change: Change, best: Plan | None) -> float:
     """Longest step with which a change is worth naming, extended by a near tie, within which preferences decide; infinite if the
     objective is not time.
     """
-    if best is None or not change.gain or asked.request.objective not in ("throughput", "cost"):
+    if best is None or not change.gain or situation.request.objective not in ("throughput", "cost"):
         return inf
-    needed = change.gain * best.estimate.tokens_per_second
-    return (1 + NEAR_TIE) * asked.request.workload.tokens_per_step / needed
+    min_tokens_per_second = change.gain * best.estimate.tokens_per_second
+    return (1 + NEAR_TIE) * situation.request.workload.tokens_per_step / min_tokens_per_second
 
 
 def _best(
-    asked: Situation, deck: Deck, calibration: Calibration | None, spaces: Spaces, within_seconds: float = inf, least: float = 0.0
+    situation: Situation,
+    deck: Deck,
+    calibration: Calibration | None,
+    spaces: Spaces,
+    within_seconds: float = inf,
+    min_tokens_per_second: float = 0.0,
 ) -> Plan | None:
-    """The best plan with a step ``within_seconds``; None if nothing fits or it reaches fewer than ``least`` tokens/s."""
+    """The best plan with a step ``within_seconds``; None if nothing fits or it is slower than ``min_tokens_per_second``."""
     try:
-        ranking = ranking_of(asked, deck, calibration, spaces, first=SEARCHED_PLACES, within_seconds=within_seconds)
-        worth_it = len(ranking.order) and _throughput(asked, ranking) >= least
-        return best_of(asked, ranking, deck, calibration) if worth_it else None
+        ranking = ranking_of(situation, deck, calibration, spaces, first=SEARCHED_PLACES, within_seconds=within_seconds)
+        fast_enough = len(ranking.order) and _throughput(situation, ranking) >= min_tokens_per_second
+        return best_of(situation, ranking, deck, calibration) if fast_enough else None
     except InputError:  # no legal candidate on this size: the next one may have some
         return None

@@ -30,7 +30,7 @@ from strategist.search.space_constraints import SpaceConstraints
 SIMULATED_PLACES = 5
 """Number of first places of a ranking that are decided by simulated pipelines."""
 
-PLAINEST = Candidate(layout=Layout(), knobs=Knobs())
+DEFAULT_CANDIDATE = Candidate(layout=Layout(), knobs=Knobs())
 """A candidate without features: if a back end refuses it, the cause is the model, the workload or the device."""
 
 
@@ -44,32 +44,32 @@ class Spaces:
     last: tuple[Any, Ranking] | None = None
     """The latest ranking with its inputs: two alternatives may lead to the same situation."""
 
-    def of(self, asked: Situation, constraints: SpaceConstraints) -> Space:
+    def of(self, situation: Situation, constraints: SpaceConstraints) -> Space:
         """The space of a situation. The train mode matters to float8 only; an allowed optimizer or batch does not change a
         space.
         """
-        cluster, workload = asked.cluster, asked.request.workload
+        cluster, workload = situation.cluster, situation.request.workload
         constraints = constraints.of_settings()
         arithmetic = (workload.precision, workload.train) if "float8" in constraints.open else ()
         kind = repr((arithmetic, constraints))
         sizes = cluster.nodes, cluster.gpus_per_node, workload.seq_len, workload.global_batch
         key = repr((sizes, kind))
         if key not in self.spaces:
-            shared = self._layout_blocks(asked, constraints, sizes)
-            self.spaces[key] = space(asked.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), shared)
+            shared = self._layout_blocks(situation, constraints, sizes)
+            self.spaces[key] = space(situation.model, cluster, workload, constraints, self.grids.setdefault(kind, {}), shared)
         return self.spaces[key]
 
-    def _layout_blocks(self, asked: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> LayoutBlocks:
+    def _layout_blocks(self, situation: Situation, constraints: SpaceConstraints, sizes: tuple[int, ...]) -> LayoutBlocks:
         """Legal layouts and micro-batches: they depend on no other knob, so that alternatives that allow or fix one share them."""
-        named = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "micro_batch", "async_tp")}
-        key = repr((sizes, named, constraints.backend))
+        fixed = {name: value for name, value in constraints.fix.items() if name in (*DEGREES, "micro_batch", "async_tp")}
+        key = repr((sizes, fixed, constraints.backend))
         if key not in self.layout_blocks:
-            self.layout_blocks[key] = layout_blocks(asked.model, asked.cluster, asked.request.workload, constraints)
+            self.layout_blocks[key] = layout_blocks(situation.model, situation.cluster, situation.request.workload, constraints)
         return self.layout_blocks[key]
 
 
 def ranking_of(
-    asked: Situation,
+    situation: Situation,
     deck: Deck,
     calibration: Calibration | None,
     spaces: Spaces,
@@ -84,10 +84,10 @@ def ranking_of(
         all_timed: whether candidates that do not fit get a step time.
         first, within_seconds: if only the ``first`` places with a step ``within_seconds`` matter, large tables hold only these.
     """
-    request, constraints = asked.request, constraints_of(asked.request)
+    request, constraints = situation.request, constraints_of(situation.request)
     key = (
-        asked.model,
-        asked.cluster,
+        situation.model,
+        situation.cluster,
         request.workload,
         constraints.of_settings(),
         request.objective,
@@ -98,12 +98,12 @@ def ranking_of(
     )
     if spaces.last is None or spaces.last[0] != key:
         spaces.last = None  # one is enough to hold
-        spaces.last = key, _new_ranking(asked, deck, calibration, spaces, all_timed, first, within_seconds)
+        spaces.last = key, _new_ranking(situation, deck, calibration, spaces, all_timed, first, within_seconds)
     return spaces.last[1]
 
 
 def _new_ranking(
-    asked: Situation,
+    situation: Situation,
     deck: Deck,
     calibration: Calibration | None,
     spaces: Spaces,
@@ -111,23 +111,23 @@ def _new_ranking(
     first: int | None,
     within_seconds: float,
 ) -> Ranking:
-    request, model, cluster = asked.request, asked.model, asked.cluster
-    constraints, stack = constraints_of(request), stack_of(asked.request.backend)
+    request, model, cluster = situation.request, situation.model, situation.cluster
+    constraints, stack = constraints_of(request), stack_of(situation.request.backend)
     known = factors(calibration, cluster, stack)
     facts = situation_facts(model, cluster, request.workload)
-    own = forced_options(SpaceConstraints(backend=constraints.backend))
-    plainest = with_settings(PLAINEST, {name.partition(".")[2]: value for name, value in own.items()})
-    if refused := constraints.backend.refusals(plainest, model, request.workload, facts):
-        raise InputError(f"--backend {request.backend}", refused[0], "change the request, or plan without --backend")
+    backend_options = forced_options(SpaceConstraints(backend=constraints.backend))
+    default_candidate = with_settings(DEFAULT_CANDIDATE, {name.partition(".")[2]: value for name, value in backend_options.items()})
+    if refusals := constraints.backend.refusals(default_candidate, model, request.workload, facts):
+        raise InputError(f"--backend {request.backend}", refusals[0], "change the request, or plan without --backend")
     ranking = rank(
         model, cluster, request.workload,
         constraints=constraints, deck=deck, facts=facts,
-        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(asked, constraints),
+        calibration=known, objective=request.objective, confidence=request.confidence, blocks=spaces.of(situation, constraints),
         stack=stack or NATIVE, all_timed=all_timed, first=first, within_seconds=within_seconds,
     )  # fmt: skip
 
     def weighted(row: int) -> bool:
-        chosen = with_resolved(asked, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
+        chosen = with_resolved(situation, candidate(ranking.columns, row), ranking.priced.estimate(row), deck, ("pp_split",))
         return chosen.options.pp_split == "weighted"
 
     return reranked(
@@ -141,27 +141,27 @@ def constraints_of(request: Request) -> SpaceConstraints:
     return SpaceConstraints(fix=request.fix, allow=request.allow, backend=load_backend(request.backend))
 
 
-def blocking_laws(asked: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
+def blocking_laws(situation: Situation, ranking: Ranking, deck: Deck, calibration: Calibration | None) -> tuple[Rejection, ...]:
     """The laws that leave no candidate: the first law without whose card some remain, or several that must go together; empty if
     some candidate is allowed.
     """
     laws = rejecting_laws(ranking, deck)
     for drop in laws if not ranking.columns.rows else ():
-        if ranking_of(asked, deck.without(drop.card), calibration, Spaces()).columns.rows:
+        if ranking_of(situation, deck.without(drop.card), calibration, Spaces()).columns.rows:
             return (drop,)
-    gone: list[Rejection] = []
+    removed: list[Rejection] = []
     while not ranking.columns.rows and laws:
-        gone.append(laws[0])
+        removed.append(laws[0])
         deck = deck.without(laws[0].card)
-        ranking = ranking_of(asked, deck, calibration, Spaces())
+        ranking = ranking_of(situation, deck, calibration, Spaces())
         laws = rejecting_laws(ranking, deck)
-    return tuple(gone)
+    return tuple(removed)
 
 
 def with_resolved(
-    asked: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
+    situation: Situation, chosen: Candidate, estimate: Estimate, deck: Deck, names: tuple[str, ...] = OPTION_NAMES
 ) -> Candidate:
     """The candidate with the options ``names`` resolved by the cards, within what the request fixes."""
-    model, workload = asked.model, asked.request.workload
-    facts = {**situation_facts(model, asked.cluster, workload), **estimate_facts(estimate)}
-    return with_options(chosen, model, workload, deck=deck, facts=facts, constraints=constraints_of(asked.request), names=names)
+    model, workload = situation.model, situation.request.workload
+    facts = {**situation_facts(model, situation.cluster, workload), **estimate_facts(estimate)}
+    return with_options(chosen, model, workload, deck=deck, facts=facts, constraints=constraints_of(situation.request), names=names)

@@ -13,7 +13,7 @@ from strategist.units import show_bytes, show_count
 
 
 def verdict(
-    asked: Situation,
+    situation: Situation,
     ranking: Ranking,
     plans: tuple[Plan, ...],
     alternatives: tuple[Alternative, ...],
@@ -21,30 +21,34 @@ def verdict(
     blocked: tuple[Rejection, ...],
 ) -> str:
     """The verdict on a request, with its figures; ``blocked`` are the laws that leave no candidate."""
-    need, has = _state_sentence(asked), asked.cluster.devices * asked.cluster.device.usable_memory_bytes
-    devices = f"{asked.cluster.devices} x {asked.cluster.device.name} can hold {show_bytes(has)}"
+    state_sentence, usable_bytes = (
+        _state_sentence(situation),
+        situation.cluster.devices * situation.cluster.device.usable_memory_bytes,
+    )
+    devices = f"{situation.cluster.devices} x {situation.cluster.device.name} can hold {show_bytes(usable_bytes)}"
     first = f" Nearest alternative: {alternatives[0].title}." if alternatives else ""
     if blocked and not _is_memory_law(blocked[0], deck):
         laws = " ".join(f"{drop.card}/{drop.policy}: {drop.because}" for drop in blocked)
         without = " ".join(f"--without {drop.card}" for drop in blocked)
         drops = f"The cards leave none of {ranking.candidates:,} candidates. {laws} With {without} some are left."
-        return f"{drops} {need}; {devices}.{first}"
-    bare = f"{need}, activations not counted; {devices}."
-    held = model_state_bytes(asked.model, asked.request.workload) <= has
+        return f"{drops} {state_sentence}; {devices}.{first}"
+    without_activations = f"{state_sentence}, activations not counted; {devices}."
+    state_fits = model_state_bytes(situation.model, situation.request.workload) <= usable_bytes
     if not plans:
-        there = asked.cluster.host_memory_bytes if asked.request.fix.get("offload") != "none" else None
-        hosts = f" A node has {show_bytes(there)} of host memory." if there and not held else ""
-        return f"Nothing fits. {bare}{hosts}{first}"
+        host_memory = situation.cluster.host_memory_bytes if situation.request.fix.get("offload") != "none" else None
+        hosts = f" A node has {show_bytes(host_memory)} of host memory." if host_memory and not state_fits else ""
+        return f"Nothing fits. {without_activations}{hosts}{first}"
     best = plans[0]
     host = show_bytes(best.estimate.host_memory_bytes_per_node)
     if best.candidate.knobs.offload == "none":
-        return f"It fits. {need}; {devices}."
-    if "offload" in asked.request.fix:
-        return f"It runs with state in host memory, as asked: {host} a node. {need}; {devices}."
+        return f"It fits. {state_sentence}; {devices}."
+    if "offload" in situation.request.fix:
+        return f"It runs with state in host memory, as asked: {host} a node. {state_sentence}; {devices}."
     if ranking.fits_without_hosts:
-        return f"It fits. {need}; {devices}. The best plan for {asked.request.objective} keeps state in host memory: {host} a node."
-    alone = bare if held else f"{need}; {devices}."
-    return f"It does not fit the devices alone. {alone} It runs with state in host memory: {host} a node."
+        preferred = f"The best plan for {situation.request.objective} keeps state in host memory: {host} a node."
+        return f"It fits. {state_sentence}; {devices}. {preferred}"
+    on_devices = without_activations if state_fits else f"{state_sentence}; {devices}."
+    return f"It does not fit the devices alone. {on_devices} It runs with state in host memory: {host} a node."
 
 
 def rejecting_laws(ranking: Ranking, deck: Deck) -> list[Rejection]:
@@ -64,9 +68,10 @@ def _is_memory_law(drop: Rejection, deck: Deck) -> bool:
     return policy is not None and any(name.endswith("memory_bytes") for name in condition_names(card, policy))
 
 
-def _state_sentence(asked: Situation) -> str:
-    model, workload = asked.model, asked.request.workload
+def _state_sentence(situation: Situation) -> str:
+    model, workload = situation.model, situation.request.workload
     state = model_state_bytes(model, workload)
-    what = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]
-    each = state / model.parameters
-    return f"{what} of {model.name} ({show_count(model.parameters)} parameters) keeps {show_bytes(state)}, {each:.3g} bytes each"
+    subject = {"full": f"Full training with {workload.optimizer}", "lora": "LoRA", "qlora": "QLoRA"}[workload.train]
+    bytes_per_parameter = state / model.parameters
+    trained = f"{subject} of {model.name} ({show_count(model.parameters)} parameters)"
+    return f"{trained} keeps {show_bytes(state)}, {bytes_per_parameter:.3g} bytes each"
