@@ -25,6 +25,17 @@ NAMES = re.compile(
     "blame|hopeless|contenders?|salvaged?|purse|laggard|scenes?|belief|unjudged|adopted|walks)(?:_|$)"
 )
 """Words of old names of classes and functions."""
+RIDDLE_WORDS = {
+    "said", "told", "asked", "stands", "stood", "beside", "besides", "alike", "apart", "theirs", "ours", "whose", "what",
+    "which", "heard", "fullest",
+}  # fmt: skip
+"""Words that no identifier of a finished package contains as a whole word."""
+FINISHED = (
+    "strategist/report", "strategist/lint", "strategist/cards", "strategist/rules", "strategist/expr", "strategist/alternatives",
+    "strategist/bound", "strategist/planning/compare.py", "strategist/planning/explain.py", "strategist/planning/nearest.py",
+    "strategist/planning/planner.py", "strategist/planning/ranking.py", "strategist/planning/verdict.py",
+)  # fmt: skip
+"""Folders and files whose identifiers are plain."""
 SETTINGS = re.compile(r"\b(?:late_update|postpone_gradient_sync|recompute:? alternate)\b")
 """Old names of settings and of their values."""
 
@@ -61,6 +72,29 @@ def test_no_module_class_or_function_has_a_removed_name() -> None:
     assert [path.relative_to(ROOT) for path, _ in _sources() if MODULES.fullmatch(path.stem)] == []
     found = [(path, name) for path, source in _sources() for name in defined.findall(source)]
     assert [f"{path.relative_to(ROOT)}: {name}" for path, name in found if NAMES.search(snake.sub("_", name).lower())] == []
+
+
+def _identifiers(tree: ast.AST) -> Iterator[str]:
+    """Names that a module defines: variables, parameters, attributes, functions and classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.ExceptHandler(name=str(name)) | ast.alias(asname=str(name)):
+                yield name
+
+
+def test_identifiers_of_finished_packages_have_no_riddle_words() -> None:
+    files = [path for name in FINISHED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
+    found = [(path, name) for path in files for name in _identifiers(ast.parse(path.read_text()))]
+    assert len(found) > 1000  # the folders exist
+    assert [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name in found
+        if RIDDLE_WORDS & set(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower().split("_"))
+    ] == []
 
 
 def test_pages_use_no_removed_word() -> None:

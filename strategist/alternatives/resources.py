@@ -169,7 +169,7 @@ def _larger_cluster(situation: Situation) -> Change:
     has_name = _is_named_cluster(situation.request.gpus)
     return Change(
         situations=_on_larger_clusters(situation, situation.cluster),
-        title=lambda found: f"{found.cluster.devices} x {device}{_offloading(found)}",
+        title=lambda found: f"{found.cluster.devices} x {device}{_offload_note(found)}",
         flags=lambda found, _: _cluster_flags(situation, found) if has_name else (),
         note="the smallest cluster of this card that was found to hold it",
     )
@@ -179,14 +179,14 @@ def _large_memory_cluster(situation: Situation, flags: tuple[str, ...] = (), tit
     """A card with more memory, from one whole node on."""
     return Change(
         situations=_on_larger_clusters(situation, resolve_cluster(f"{DEVICES_OF_A_NODE}x{LARGE_MEMORY_DEVICE}")),
-        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}{_offloading(found)}{title_suffix}",
+        title=lambda found: f"{found.cluster.devices} x {found.cluster.device.name}{_offload_note(found)}{title_suffix}",
         flags=lambda found, _: (*flags, *_cluster_flags(situation, found)),
         note="no number of the card asked for was found to hold it",
         changes_convergence=bool(flags),
     )
 
 
-def _offloading(found: Situation) -> str:
+def _offload_note(found: Situation) -> str:
     return ", nothing offloaded" if found.request.fix["offload"] == "none" else ""
 
 

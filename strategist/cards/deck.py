@@ -178,7 +178,7 @@ def card_files(folder: Path) -> Sequence[Path]:
 
 def _read_folder(folder: Path) -> dict[str, Card | Flow]:
     texts = tuple((path, read_text(path)) for path in card_files(folder))
-    items = _shipped(folder, texts) if folder == data_dir("cards") else (_read(path, text) for path, text in texts)
+    items = _shipped_items(folder, texts) if folder == data_dir("cards") else (_read(path, text) for path, text in texts)
     found: dict[str, Card | Flow] = {}
     for item, (path, _) in zip(items, texts, strict=True):
         if item.id in found:
@@ -197,7 +197,7 @@ def _read(path: Path, text: str) -> Card | Flow:
 
 
 @lru_cache(maxsize=1)
-def _shipped(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[Card | Flow, ...]:
+def _shipped_items(folder: Path, texts: tuple[tuple[Path, str], ...]) -> tuple[Card | Flow, ...]:
     """The shipped cards and flows, from the cache if code and files are unchanged."""
 
     def read() -> list[list[Any]]:

@@ -95,7 +95,7 @@ def _step(reading: Reading, data: Any, key_path: KeyPath, decided: dict[str, str
     return Step(
         id=name,
         title=reading.text(fields.get("title"), (*key_path, "title")),
-        decides=tuple(_decides(reading, fields.get("decides"), (*key_path, "decides"), name, decided)),
+        decides=tuple(_decided_settings(reading, fields.get("decides"), (*key_path, "decides"), name, decided)),
         when=reading.expression(fields.get("when"), (*key_path, "when")),
         rule=rule,
         cards=cards,
@@ -103,7 +103,7 @@ def _step(reading: Reading, data: Any, key_path: KeyPath, decided: dict[str, str
     )
 
 
-def _decides(reading: Reading, data: Any, key_path: KeyPath, step: str, decided: dict[str, str]) -> Iterator[str]:
+def _decided_settings(reading: Reading, data: Any, key_path: KeyPath, step: str, decided: dict[str, str]) -> Iterator[str]:
     for item, item_path in reading.items(data, key_path):
         key = reading.string(item, item_path)
         name = setting(key)

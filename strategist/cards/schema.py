@@ -63,7 +63,10 @@ def card_schema() -> Schema:
 
 def flow_schema() -> Schema:
     """The schema of a flow file."""
-    names = {"type": "array", "items": {"anyOf": [_named(name) for full in SETTINGS for name in (full.partition(".")[2], full)]}}
+    names = {
+        "type": "array",
+        "items": {"anyOf": [_const_schema(name) for full in SETTINGS for name in (full.partition(".")[2], full)]},
+    }
     rule = {"text": _TEXT, "cards": {"type": "array", "items": _STRING}}
     step = {
         "id": _STRING,
@@ -96,7 +99,7 @@ def _card_fields() -> Mapping[str, Schema]:
     lists = {
         "preconditions": _entry({"when": _EXPRESSION, "text": _TEXT}),
         "control_points": _entry(_control_point(), ("name",)),
-        "observables": _entry({"name": _STRING, "metric": {"anyOf": list(map(_named, VOCABULARY))}}, ("name",)),
+        "observables": _entry({"name": _STRING, "metric": {"anyOf": list(map(_const_schema, VOCABULARY))}}, ("name",)),
         "policies": _entry(_policy(), ("id",)),
         "risks": _entry({"id": _STRING, "when": _EXPRESSION, "text": _TEXT, "fallback": _SETTINGS}, ("text",)),
         "interactions": _entry({"card": _STRING, "text": _TEXT}, ("card",)),
@@ -122,7 +125,7 @@ def _control_point() -> Mapping[str, Schema]:
     values = {"anyOf": [_value(None), {"type": "array", "items": _value(None)}]}
     return {
         "name": _STRING,
-        "path": {"anyOf": list(map(_named, CONTROLS))},
+        "path": {"anyOf": list(map(_const_schema, CONTROLS))},
         "values": values,
         "changes": {"enum": list(CHANGES)},
         "effect": _TEXT,
@@ -206,7 +209,7 @@ def _entry(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> 
     return {"anyOf": [_STRING, _object(properties, required)]}
 
 
-def _named(key: str) -> Schema:
+def _const_schema(key: str) -> Schema:
     """Schema of one name of the vocabulary, with its description; settings may also be bare."""
     name = setting(key) or VOCABULARY[key]
     return {"const": key, "description": name.doc}

@@ -44,10 +44,10 @@ class _Translator:
             return value
         if type(value) in (list, tuple):
             items = [self.translate(item) for item in value]
-            return value if all(map(_same, items, value)) else type(value)(items)
+            return value if all(map(_is_same, items, value)) else type(value)(items)
         if type(value) is dict:
             items_by_key = {key: self.translate(item) for key, item in value.items()}
-            return value if all(map(_same, items_by_key.values(), value.values())) else items_by_key
+            return value if all(map(_is_same, items_by_key.values(), value.values())) else items_by_key
         if is_dataclass(value) and not isinstance(value, type):
             values = {item.name: getattr(value, item.name) for item in fields(value)}
             changes = {name: translated for name, item in values.items() if (translated := self.translate(item)) is not item}
@@ -62,7 +62,7 @@ class _Translator:
         return text
 
 
-def _same(left: object, right: object) -> bool:
+def _is_same(left: object, right: object) -> bool:
     return left is right
 
 

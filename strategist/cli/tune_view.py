@@ -12,7 +12,7 @@ from strategist.cli.tuning_progress import ProgressView
 from strategist.report.goals import goal_words
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bar, heading, pairs
-from strategist.report.trial_table import figures, latest, outcome, proposer, truncate
+from strategist.report.trial_table import figures, latest_trials, outcome, proposer, truncate
 from strategist.report.tuning import factor_changes
 from strategist.units import show_money, show_seconds
 
@@ -45,7 +45,7 @@ class TuningView(ProgressView):
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
         results, best = now.event.state.results, now.metrics.best
-        yield from latest([results[number] for number in sorted(results)], best.number if best else None, options, taken)
+        yield from latest_trials([results[number] for number in sorted(results)], best.number if best else None, options, taken)
 
 
 def _title(event: TuneEvent, study: str) -> Text:
@@ -119,9 +119,9 @@ def _best(known: StudyMetrics) -> Text:
 def _predictions(known: StudyMetrics) -> Text:
     if known.unlearned_error is None or known.proposed_error is None:
         return Text("")
-    latest = " ".join(percent(error.proposed) for error in known.step_errors[-RECENT_TRIALS:])
+    latest_trials = " ".join(percent(error.proposed) for error in known.step_errors[-RECENT_TRIALS:])
     errors = f"off by {percent(known.proposed_error)} in the median, {percent(known.unlearned_error)} without what was learned"
-    return Text(f"{errors}; latest {latest}")
+    return Text(f"{errors}; latest {latest_trials}")
 
 
 def _gain(share: float) -> str:

@@ -12,7 +12,7 @@ from strategist.contract.study import Study, StudyTrial, TrialState
 from strategist.report.goals import goal_words
 from strategist.report.setting_text import change_words, percent
 from strategist.report.text_blocks import bar, heading, pairs
-from strategist.report.trial_table import figures, latest, truncate
+from strategist.report.trial_table import figures, latest_trials, truncate
 from strategist.units import show_money, show_seconds
 
 RUNNING_TRIALS = 4
@@ -35,7 +35,7 @@ class StudyView:
         above = Group(_title(study), "", *_running(study), "", pairs(_facts(study)), "")
         taken = len(console.render_lines(above, options.update(height=None), pad=False))
         yield above
-        yield from latest(study.finished, study.best, options, taken)
+        yield from latest_trials(study.finished, study.best, options, taken)
 
 
 def _title(study: Study) -> Text:

@@ -76,7 +76,7 @@ def _scalar(node: Node, facts: Facts) -> Any:
 def _operation(node: Operation, facts: Facts) -> Any:
     operator, operands = node.operator, node.operands
     if operator == "and" or operator == "or":
-        return _kleene(node, facts)
+        return _kleene_logic(node, facts)
     value = _scalar(operands[0], facts)
     if operator == "not":
         return None if value is None else not value
@@ -89,7 +89,7 @@ def _nan_to_none(value: Any) -> Any:
     return value if value == value else None  # NaN alone differs from itself
 
 
-def _kleene(node: Operation, facts: Facts) -> bool | None:
+def _kleene_logic(node: Operation, facts: Facts) -> bool | None:
     """``or`` and ``and`` in Kleene's logic, with short-circuit evaluation."""
     decider = node.operator == "or"
     result: bool | None = not decider

@@ -10,7 +10,7 @@ from strategist.contract.knobs import KnobValue, show_value
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import BOOL, SETTINGS, VOCABULARY, same_choice
 from strategist.lint.regions import selected
-from strategist.lint.satisfiability import Regions, holds, intersection, known
+from strategist.lint.satisfiability import Regions, decided_regions, holds, intersection
 from strategist.lint.witness import MAX_REGIONS, complete_facts, situations
 from strategist.rules.policy_matching import condition_holds, preconditions_hold, selects_row
 from strategist.units import show_bytes
@@ -126,7 +126,7 @@ def _search(first: Law, second: Law, path: str) -> Contradiction | None:
         path in when.names for law in (first, second) for when in law.conditions
     ):
         return None  # for every other number it would have to be proven that both act
-    for region in known(lambda: _regions(first, second, path))[:MAX_REGIONS]:
+    for region in decided_regions(lambda: _regions(first, second, path))[:MAX_REGIONS]:
         for values in situations(region, names - {path}):
             row = _witness_row(first, second, path, values)
             if row is not None:

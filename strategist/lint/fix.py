@@ -53,9 +53,9 @@ def corrected(path: str, text: str, codes: Collection[str]) -> tuple[str, int]:
     count = 0
     for _ in range(MAX_ROUNDS):
         fixes = [finding.fix for finding in lint_text(path, text) if finding.fix and finding.code in codes]
-        chosen = _disjoint(fixes)
+        chosen = _disjoint_fixes(fixes)
         changed = applied(text, chosen)
-        if not chosen or not _readable(path, changed):
+        if not chosen or not _is_readable(path, changed):
             break
         text, count = changed, count + len(chosen)
     return text, count
@@ -79,7 +79,7 @@ def write(repair: Repair) -> None:
     outputs.write(repair.path, repair.after)
 
 
-def _disjoint(fixes: Iterable[Fix]) -> list[Fix]:
+def _disjoint_fixes(fixes: Iterable[Fix]) -> list[Fix]:
     """Fixes that do not touch an earlier one; the rest is applied in the next round."""
     chosen: list[Fix] = []
     for fix in sorted(set(fixes), key=lambda fix: (fix.start, fix.end, fix.replacement)):
@@ -88,7 +88,7 @@ def _disjoint(fixes: Iterable[Fix]) -> list[Fix]:
     return chosen
 
 
-def _readable(path: str, text: str) -> bool:
+def _is_readable(path: str, text: str) -> bool:
     try:
         parse(text, path)
     except FileError:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from strategist.cards.card import Card, Effect, EffectKind, Policy, Setting
 from strategist.expr.check import Expression
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.lint.satisfiability import Regions, UndecidedError, fails, holds, impossible, intersection, known
+from strategist.lint.satisfiability import Regions, UndecidedError, decided_regions, fails, holds, intersection, is_impossible
 from strategist.lint.value_sets import Domain, Span, choice_domain, comparison_spans, spans_without, universe
 
 
@@ -29,7 +29,7 @@ def card_fails(card: Card) -> Regions:
 
 def acting_regions(card: Card, when: Expression | None) -> Regions:
     """Regions in which the card's preconditions and the condition ``when`` are true; none if that cannot be decided."""
-    return known(lambda: intersection(card_holds(card), holds(when)))
+    return decided_regions(lambda: intersection(card_holds(card), holds(when)))
 
 
 def selected(settings: Sequence[Setting]) -> Regions:
@@ -72,7 +72,7 @@ def changes_nothing(settings: Sequence[Setting], regions: Regions) -> bool:
 
 def forbids_nothing(settings: Sequence[Setting], regions: Regions) -> bool:
     """Whether no candidate in the regions has all of the settings."""
-    return bool(settings and regions) and impossible(lambda: intersection(regions, selected(settings)))
+    return bool(settings and regions) and is_impossible(lambda: intersection(regions, selected(settings)))
 
 
 def _has_values(setting: Setting, regions: Regions) -> bool:
@@ -85,7 +85,7 @@ def _values(setting: Setting) -> Domain:
     domain = universe(VOCABULARY[setting.path])
     if domain.spans is None:
         return choice_domain(setting.values)
-    return Domain(spans=_points(setting), whole=True)
+    return Domain(spans=_points(setting), integral=True)
 
 
 def _other_values(setting: Setting) -> Domain:
@@ -96,7 +96,7 @@ def _other_values(setting: Setting) -> Domain:
         choices = domain.choices - choice_domain(setting.values).choices
         return Domain(choices=choices, unknown=True)
     numbers = [value for value in setting.values if isinstance(value, int)]
-    return domain.meet(Domain(spans=spans_without(numbers), whole=True)).with_unknown()
+    return domain.meet(Domain(spans=spans_without(numbers), integral=True)).with_unknown()
 
 
 def _points(setting: Setting) -> tuple[Span, ...]:

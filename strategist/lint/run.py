@@ -29,22 +29,22 @@ def lint(
     beside: cards in force that are not checked themselves, such as the shipped ones.
     world: facts from outside of the files; checks that need it are skipped without it.
     """
-    subjects = _of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _of_paths(deck_or_paths)
+    subjects = _subjects_of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _subjects_of_paths(deck_or_paths)
     return _findings(_with_relations(list(subjects), base_deck), world)
 
 
 def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
     """All findings on a file with this text, without other files."""
     try:
-        subject = _of_document(path, parse(text, path))
+        subject = _subject_of_document(path, parse(text, path))
     except FileError as error:
-        subject = Subject(path=path, findings=(_unreadable(error),))
+        subject = Subject(path=path, findings=(_unreadable_finding(error),))
     return _findings(_with_relations([subject], NO_CARDS), None)
 
 
 def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
     """The cards in files and folders, as far as each can be read."""
-    return tuple(subject.card for subject in _of_paths(paths) if subject.card)
+    return tuple(subject.card for subject in _subjects_of_paths(paths) if subject.card)
 
 
 def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tuple[Diagnostic, ...]:
@@ -56,7 +56,7 @@ def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tup
     return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)
 
 
-def _of_deck(deck: Deck) -> Iterator[Subject]:
+def _subjects_of_deck(deck: Deck) -> Iterator[Subject]:
     """Subjects of a deck that was read before; cards that it replaced are not checked."""
     for card in deck.cards:
         yield Subject(path=card.document.path, document=card.document, card=card, replaces=deck.replaced.get(card.id, ""))
@@ -64,23 +64,23 @@ def _of_deck(deck: Deck) -> Iterator[Subject]:
         yield Subject(path=flow.document.path, document=flow.document, flow=flow, replaces=deck.replaced.get(flow.id, ""))
 
 
-def _of_paths(paths: Iterable[str | Path]) -> Iterator[Subject]:
+def _subjects_of_paths(paths: Iterable[str | Path]) -> Iterator[Subject]:
     for path in map(Path, paths):
         try:
             for file in card_files(path) if path.is_dir() else [path]:
-                yield replace(_of_file(file), folder=str(path if path.is_dir() else path.parent))
+                yield replace(_subject_of_file(file), folder=str(path if path.is_dir() else path.parent))
         except FileError as error:
-            yield Subject(path=str(path), findings=(_unreadable(error),))
+            yield Subject(path=str(path), findings=(_unreadable_finding(error),))
 
 
-def _of_file(path: Path) -> Subject:
+def _subject_of_file(path: Path) -> Subject:
     try:
-        return _of_document(str(path), load(path))
+        return _subject_of_document(str(path), load(path))
     except FileError as error:
-        return Subject(path=str(path), findings=(_unreadable(error),))
+        return Subject(path=str(path), findings=(_unreadable_finding(error),))
 
 
-def _of_document(path: str, document: Document) -> Subject:
+def _subject_of_document(path: str, document: Document) -> Subject:
     if is_flow(document):
         flow, findings = inspect_flow(document)
         return Subject(path=path, document=document, flow=flow, findings=findings)
@@ -88,7 +88,7 @@ def _of_document(path: str, document: Document) -> Subject:
     return Subject(path=path, document=document, card=card, findings=findings)
 
 
-def _unreadable(error: FileError) -> Diagnostic:
+def _unreadable_finding(error: FileError) -> Diagnostic:
     level = CHECKS[UNREADABLE].level
     return Diagnostic(code=UNREADABLE, level=level, message=error.message, path=error.path, line=error.line, column=error.column)
 

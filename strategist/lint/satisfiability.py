@@ -28,7 +28,7 @@ class UndecidedError(Exception):
     """Satisfiability is undecided: there are too many regions, or a value is computed."""
 
 
-def known(regions: Callable[[], Regions]) -> Regions:
+def decided_regions(regions: Callable[[], Regions]) -> Regions:
     """The regions; none if they cannot be decided."""
     try:
         return regions()
@@ -36,7 +36,7 @@ def known(regions: Callable[[], Regions]) -> Regions:
         return ()
 
 
-def impossible(regions: Callable[[], Regions]) -> bool:
+def is_impossible(regions: Callable[[], Regions]) -> bool:
     """Whether there are certainly no regions."""
     try:
         return not regions()
@@ -166,7 +166,7 @@ def _order_domains(left: Node, operator: str, right: Node) -> tuple[str, Domain,
 
 
 def _numbers(domain: Domain, spans: tuple[Span, ...]) -> Domain:
-    return domain.meet(Domain(spans=spans, whole=domain.whole))
+    return domain.meet(Domain(spans=spans, integral=domain.integral))
 
 
 def _node_domain(node: Node) -> Domain:

@@ -37,13 +37,13 @@ class Domain:
     """A set of values.
 
     spans: intervals of numbers; None if the values are ``choices``.
-    whole: whole numbers only.
+    integral: whole numbers only.
     unknown: whether unknown is one of the values.
     """
 
     spans: tuple[Span, ...] | None = None
     choices: frozenset[tuple[str, Any]] = frozenset()
-    whole: bool = False
+    integral: bool = False
     unknown: bool = False
 
     @property
@@ -56,12 +56,12 @@ class Domain:
         unknown = self.unknown and other.unknown
         if self.spans is None or other.spans is None:
             return Domain(choices=self.choices & other.choices, unknown=unknown)
-        spans = (_whole_bounds(left.meet(right), self.whole) for left in self.spans for right in other.spans)
-        return Domain(spans=tuple(span for span in spans if not span.empty), whole=self.whole, unknown=unknown)
+        spans = (_whole_bounds(left.meet(right), self.integral) for left in self.spans for right in other.spans)
+        return Domain(spans=tuple(span for span in spans if not span.empty), integral=self.integral, unknown=unknown)
 
     def with_unknown(self) -> "Domain":
         """The same set with unknown added."""
-        return Domain(spans=self.spans, choices=self.choices, whole=self.whole, unknown=True)
+        return Domain(spans=self.spans, choices=self.choices, integral=self.integral, unknown=True)
 
     def within(self, values: Iterable[Any]) -> bool:
         """Whether all its known values are among ``values``."""
@@ -74,7 +74,7 @@ class Domain:
         """Some of its values: all choices; of each interval its ends, or values just inside of them."""
         if self.spans is None:
             return tuple(value for _, value in sorted(self.choices, key=str))
-        found = [value for span in self.spans for value in _sample_values(span, self.whole)]
+        found = [value for span in self.spans for value in _sample_values(span, self.integral)]
         return tuple(dict.fromkeys(found))
 
 
@@ -92,7 +92,7 @@ def universe(entry: Name) -> Domain:
         return choice_domain((True, False))
     low = -INFINITY if entry.low is None else entry.low
     high = INFINITY if entry.high is None else entry.high
-    return Domain(spans=(Span(low, high),), whole=entry.kind == INT and entry.unit == "count")
+    return Domain(spans=(Span(low, high),), integral=entry.kind == INT and entry.unit == "count")
 
 
 def choice_domain(values: Iterable[Any]) -> Domain:
@@ -121,24 +121,24 @@ def spans_without(numbers: Iterable[float]) -> tuple[Span, ...]:
     return spans
 
 
-def _whole_bounds(span: Span, whole: bool) -> Span:
-    """The interval with the same whole numbers and closed ends; unchanged unless ``whole``."""
-    if not whole or span.empty:
+def _whole_bounds(span: Span, integral: bool) -> Span:
+    """The interval with the same whole numbers and closed ends; unchanged unless ``integral``."""
+    if not integral or span.empty:
         return span
     low = math.floor(span.low) + 1 if span.low_open and span.low > -INFINITY else span.low
     high = math.ceil(span.high) - 1 if span.high_open and span.high < INFINITY else span.high
     return Span(low if low == -INFINITY else math.ceil(low), high if high == INFINITY else math.floor(high))
 
 
-def _sample_values(span: Span, whole: bool) -> list[Any]:
-    step = 1.0 if whole else max(abs(span.low) if span.low > -INFINITY else abs(span.high), 1e-3) / 64
+def _sample_values(span: Span, integral: bool) -> list[Any]:
+    step = 1.0 if integral else max(abs(span.low) if span.low > -INFINITY else abs(span.high), 1e-3) / 64
     low = span.low + (step if span.low_open else 0)
     high = span.high - (step if span.high_open else 0)
     found = [value for value in (low, high) if abs(value) < INFINITY]
     if span.high == INFINITY and span.low > -INFINITY:
         found.append(max(low * 2, low + step))
     elif abs(span.low) < INFINITY and span.low < span.high:
-        found.append(math.floor((low + high) / 2) if whole else (low + high) / 2)
+        found.append(math.floor((low + high) / 2) if integral else (low + high) / 2)
     return [_as_int_if_whole(value) for value in found if span.low <= value <= span.high]
 
 

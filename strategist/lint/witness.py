@@ -54,17 +54,17 @@ def complete_facts(values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Facts and a complete candidate with these values; None if no cluster, model and workload can have them."""
     settings = {name.partition(".")[2]: value for name, value in values.items() if name in SETTINGS}
     facts = {name: value for name, value in values.items() if VOCABULARY[name].phase != CANDIDATE}
-    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), _companions(settings) | settings)
+    candidate = with_settings(Candidate(layout=Layout(), knobs=Knobs()), _required_settings(settings) | settings)
     sequences = candidate.layout.data_ranks * candidate.knobs.micro_batch
     default_batch = int(facts.get("workload.global_batch", 4 * candidate.layout.pp * sequences))
     accumulation = values.get("knobs.accumulation") or max(1, default_batch // sequences)
     if facts.get("workload.global_batch", accumulation * sequences) != accumulation * sequences:
         return None
     row = {**facts, **row_of(candidate, accumulation)}
-    return row if _coherent(row) and _legal(candidate, facts, accumulation * sequences) else None
+    return row if _is_coherent(row) and _is_legal(candidate, facts, accumulation * sequences) else None
 
 
-def _companions(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _required_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that laws require together with the given ones, for settings that no condition uses."""
     found: dict[str, Any] = {}
     if settings.get("pp", 1) > 1:
@@ -116,7 +116,7 @@ _AT_MOST = (
 """Pairs of names; the first is never greater than the second."""
 
 
-def _coherent(row: Row) -> bool:
+def _is_coherent(row: Row) -> bool:
     """Whether the facts are consistent with each other."""
     pairs = ((row.get(low), row.get(high)) for low, high in _AT_MOST)
     if any(low is not None and high is not None and low > high for low, high in pairs):
@@ -128,7 +128,7 @@ def _coherent(row: Row) -> bool:
     return moe is None or experts is None or moe == (experts > 0)
 
 
-def _legal(candidate: Candidate, facts: Row, global_batch: int) -> bool:
+def _is_legal(candidate: Candidate, facts: Row, global_batch: int) -> bool:
     """Whether a model and workload with these facts exist for which the candidate is legal."""
 
     def size(name: str) -> int:

@@ -21,12 +21,12 @@ def compared(first: Plan, second: Plan) -> Comparison:
     return Comparison(
         first=first.id,
         second=second.id,
-        situation=tuple(_differing(_situation(first), _situation(second))),
-        settings=tuple(_differing(_settings(first), _settings(second))),
+        situation=tuple(_differences(_situation(first), _situation(second))),
+        settings=tuple(_differences(_settings(first), _settings(second))),
         figures=tuple(_figures(first.estimate, second.estimate, FIGURES)),
         memory=tuple(_figures(first.estimate.memory, second.estimate.memory, _names(first.estimate.memory))),
         time=tuple(_figures(first.estimate.time, second.estimate.time, _names(first.estimate.time))),
-        cards=tuple(_differing(_reasons(first), _reasons(second))),
+        cards=tuple(_differences(_reasons(first), _reasons(second))),
     )
 
 
@@ -44,7 +44,7 @@ def _reasons(plan: Plan) -> dict[str, KnobValue]:
     return {f"{reason.card} {reason.policy}": reason.text for reason in plan.reasons}
 
 
-def _differing(first: dict[str, KnobValue], second: dict[str, KnobValue]) -> Iterator[Difference]:
+def _differences(first: dict[str, KnobValue], second: dict[str, KnobValue]) -> Iterator[Difference]:
     for name in dict.fromkeys((*first, *second)):
         if first.get(name) != second.get(name):
             yield Difference(name=name, first=first.get(name), second=second.get(name))

@@ -106,10 +106,10 @@ def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]
 
 def _table(groups: Sequence[Figures], names: Sequence[str] = ()) -> Table:
     named = zip(names or [figures.name for figures in groups], groups, strict=True)
-    return columns("", *TITLES, rows=((_spaced(name), *cells(figures)) for name, figures in named), wrap=[""])
+    return columns("", *TITLES, rows=((_with_spaces(name), *cells(figures)) for name, figures in named), wrap=[""])
 
 
-def _spaced(name: str) -> str:
+def _with_spaces(name: str) -> str:
     """A file's stem with spaces, so that it can wrap."""
     return name.replace("_", " ")
 
@@ -143,7 +143,7 @@ def verdicts(figures: Figures) -> tuple[int, ...]:
 
 
 def _verdicts(groups: Sequence[Figures]) -> Table:
-    rows = ((_spaced(figures.name), *(f"{count:,}" for count in verdicts(figures))) for figures in groups)
+    rows = ((_with_spaces(figures.name), *(f"{count:,}" for count in verdicts(figures))) for figures in groups)
     return columns("", *VERDICTS, rows=rows, wrap=[""])
 
 

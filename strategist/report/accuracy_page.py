@@ -43,22 +43,22 @@ def accuracy_page(found: Accuracy) -> str:
 
 def _sections(found: Accuracy) -> Iterator[Section]:
     (_, sources), *others = GROUPS
-    yield Section(title=sources, lead="", body=_sources(found))
+    yield Section(title=sources, introduction="", body=_sources(found))
     for figure, title, size, unit in PLOTS:
-        lead = f"The line is equality, the band {BAND:.0%} to either side; point at a dot for its row."
-        yield Section(title=title, lead=lead, body=_plots(found, figure, title, size, unit))
+        introduction = f"The line is equality, the band {BAND:.0%} to either side; point at a dot for its row."
+        yield Section(title=title, introduction=introduction, body=_plots(found, figure, title, size, unit))
     yield Section(
         title="Out of memory",
-        lead="Lines say what happened, columns what was predicted.",
+        introduction="Lines say what happened, columns what was predicted.",
         body=element("div", *map(_matrix, with_verdicts(found.sources)), class_="matrices"),
     )
     for name, title in others:
         rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
-        yield Section(title=title, lead="", body=table(f"Figures by {title.lower()}", ("", *TITLES), rows))
+        yield Section(title=title, introduction="", body=table(f"Figures by {title.lower()}", ("", *TITLES), rows))
     reasons = ((f"{rows:,}", reason) for reason, rows in found.overall.skipped.items())
     skipped = table("Rows that no plan can stand for", ("rows", "since"), reasons, words=(1,))
-    yield Section(title="Skipped", lead="", body=skipped)
-    yield Section(title="Missed most", lead="", body=_worst(found))
+    yield Section(title="Skipped", introduction="", body=skipped)
+    yield Section(title="Missed most", introduction="", body=_worst(found))
 
 
 def _sources(found: Accuracy) -> Html:

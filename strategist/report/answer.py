@@ -33,8 +33,8 @@ def answer_report(answer: Answer, sections: Collection[str] = SECTION_NAMES, ran
 
 def _plans(answer: Answer, rank: int) -> Iterator[RenderableType]:
     if answer.plans:
-        shown = f"the best of {answer.feasible:,} that fit; they differ in a parallel degree, recomputation or offload"
-        yield section(heading("Plans", shown), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
+        detail = f"the best of {answer.feasible:,} that fit; they differ in a parallel degree, recomputation or offload"
+        yield section(heading("Plans", detail), ranking(answer.plans), Text(ranking_legend(answer.plans), "dim"))
         yield from (proof_section(answer) for _ in answer.proofs[:1])
         yield from (training_section(answer) for _ in answer.trainings[:1])
         yield from convergence_lines(answer)
@@ -46,7 +46,7 @@ def _of_plan(report: Callable[[Plan], RenderableType]) -> Section:
 
 
 def _cards(answer: Answer, rank: int) -> Iterator[RenderableType]:
-    yield from (reasons_report(_shaping(plan, answer.dropped)) for plan in answer.plans[rank - 1 : rank])
+    yield from (reasons_report(_shaping_reasons(plan, answer.dropped)) for plan in answer.plans[rank - 1 : rank])
     if answer.not_as_shipped:
         yield section(heading("Cards that are not as shipped"), bullets(answer.not_as_shipped))
 
@@ -80,7 +80,7 @@ def _backends(answer: Answer, rank: int) -> Iterator[RenderableType]:
                 gib(estimate.peak_memory_bytes), layout_words(plan.candidate.layout),
             )  # fmt: skip
     reasons = ((one.backend, one.why) for one in answer.backends if one.plan is None)
-    unable = [Text(why if why.startswith(name) else f"{name}: {why}") for name, why in reasons]
+    unable = [Text(reason if reason.startswith(name) else f"{name}: {reason}") for name, reason in reasons]
     if table.row_count:
         yield section(heading("Back ends", "the best plan of each; plan --backend NAME plans for it"), table)
     if unable:
@@ -111,13 +111,13 @@ def proof_section(answer: Answer) -> Group:
 def training_section(answer: Answer) -> Group:
     """Time, price and energy of training on the requested tokens, for each plan."""
     detail = f"on {show_count(answer.request.tokens or 0)} tokens"
-    return section(heading("Training", detail), _trainings(answer.trainings), Text(_interrupted(answer), "dim"))
+    return section(heading("Training", detail), _trainings(answer.trainings), Text(_failure_note(answer), "dim"))
 
 
 def convergence_lines(answer: Answer) -> Iterator[Text]:
     """Settings of the best plan that may change the trained model."""
-    for why, changes in _convergence(answer).items():
-        yield Text(f"\nThe trained model may differ, as {why}: {', '.join(changes)}.", "bold")
+    for reason, changes in _convergence(answer).items():
+        yield Text(f"\nThe trained model may differ, as {reason}: {', '.join(changes)}.", "bold")
 
 
 def _convergence(answer: Answer) -> dict[str, list[str]]:
@@ -125,8 +125,8 @@ def _convergence(answer: Answer) -> dict[str, list[str]]:
     requested = (*answer.request.allow, *answer.request.fix)
     found: dict[str, list[str]] = {}
     for change in answer.changes_convergence:
-        why = "allowed" if change.partition(" ")[0] in requested else f"{answer.request.backend} does by itself"
-        found.setdefault(why, []).append(change)
+        reason = "allowed" if change.partition(" ")[0] in requested else f"{answer.request.backend} does by itself"
+        found.setdefault(reason, []).append(change)
     return found
 
 
@@ -149,7 +149,7 @@ def _trainings(trainings: tuple[Training, ...]) -> Table:
     return table
 
 
-def _interrupted(answer: Answer) -> str:
+def _failure_note(answer: Answer) -> str:
     """Interruptions that the times include, in words: failures, restarts and checkpoints."""
     cluster, steps = answer.cluster, answer.plans[0].candidate.options.checkpoint_interval
     known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures says otherwise)"
@@ -160,7 +160,7 @@ def _interrupted(answer: Answer) -> str:
     )
 
 
-def _shaping(plan: Plan, dropped: tuple[Dropped, ...]) -> tuple[Reason, ...]:
+def _shaping_reasons(plan: Plan, dropped: tuple[Dropped, ...]) -> tuple[Reason, ...]:
     """The plan's reasons, without laws and defaults that dropped no candidate here."""
     dropping_policies = {(item.card, item.policy) for item in dropped}
     soft = ("prefer", "warn", "risk")

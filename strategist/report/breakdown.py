@@ -41,10 +41,10 @@ def parts_table(plan: Plan, time: dict[str, float], step: float) -> Table:
     for name in dict.fromkeys([*predicted, *time]):
         expected, seconds = predicted.get(name, 0.0), time.get(name, 0.0)
         if max(expected / predicted_step if predicted_step else 0.0, seconds / step) >= MIN_SHARE:
-            shown = (
+            predicted_cells = (
                 (show_seconds(expected), percent(expected / predicted_step)) if name in predicted and predicted_step else ("-", "-")
             )
-            table.add_row(NAMES.get(name, name), *shown, show_seconds(seconds), percent(seconds / step))
+            table.add_row(NAMES.get(name, name), *predicted_cells, show_seconds(seconds), percent(seconds / step))
     return table
 
 
@@ -74,15 +74,15 @@ def untimed_traffic_table(rows: Iterable[Traffic]) -> Table:
 
 def peak_memory_section(plan: Plan, measurement: Measurement) -> Iterator[RenderableType]:
     """Peak memory of the fullest rank, with the moment of the peak."""
-    peaks, moments = measurement.peak_memory_bytes, measurement.peak_moments
-    if not peaks or len(moments) != len(peaks):
+    peaks, instants = measurement.peak_memory_bytes, measurement.peak_moments
+    if not peaks or len(instants) != len(peaks):
         return
     rank = max(range(len(peaks)), key=lambda index: peaks[index])
     reserved = measurement.peak_reserved_bytes
-    more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
+    reserved_note = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
     yield Group(
         section(
             heading("Peak memory"),
-            Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {instant_words(moments[rank])}{more}"),
+            Text(f"rank {rank} with {show_bytes(peaks[rank])} allocated, in {instant_words(instants[rank])}{reserved_note}"),
         )
     )

@@ -11,10 +11,10 @@ def case_words(card: Card) -> Iterator[tuple[str, str, str]]:
     """Facts, candidate and expected result of each case."""
     for case in card.sections.get("cases") or ():
         given = case["given"] or {}
-        yield _named(given.get("facts") or {}), _named(given.get("candidate") or {}), _expected(case["expect"])
+        yield _assignments(given.get("facts") or {}), _assignments(given.get("candidate") or {}), _expected(case["expect"])
 
 
-def _named(values: Mapping[str, Any]) -> str:
+def _assignments(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {show_value(value)}" for name, value in values.items())
 
 
@@ -25,5 +25,5 @@ def _expected(expect: str | Mapping[str, Any]) -> str:
     if "reasons" in expect:
         parts.append(f"speaks: {', '.join(expect['reasons'])}" if expect["reasons"] else "silent")
     if "proposes" in expect:
-        parts.append(f"proposes {_named(expect['proposes'])}" if expect["proposes"] else "proposes nothing")
+        parts.append(f"proposes {_assignments(expect['proposes'])}" if expect["proposes"] else "proposes nothing")
     return "; ".join(parts)

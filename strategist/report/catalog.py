@@ -62,8 +62,8 @@ def devices_report(clusters: Sequence[Cluster]) -> Table:
         links = (cluster.intra.bytes_per_second / 1e9, cluster.inter.bytes_per_second / 1e9)
         price = "-" if device.price_per_hour is None else show_money(device.price_per_hour)
         usable = show_bytes(device.usable_memory_bytes)
-        shown = (f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", str(cluster.gpus_per_node), *(f"{rate:,.3g}" for rate in links))
-        table.add_row(device.name, usable, *shown, price)
+        figures = (f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", str(cluster.gpus_per_node), *(f"{rate:,.3g}" for rate in links))
+        table.add_row(device.name, usable, *figures, price)
     return table
 
 
@@ -92,8 +92,8 @@ def _device(device: Device) -> Iterator[tuple[str, str]]:
 
 
 def _curve(curve: Curve) -> str:
-    shown = ", ".join(f"{percent(share)} at {size:.0e}" for size, share in curve.points)
-    return f"of the peak, by FLOPs of a matmul: {shown}; {curve.origin}"
+    points = ", ".join(f"{percent(share)} at {size:.0e}" for size, share in curve.points)
+    return f"of the peak, by FLOPs of a matmul: {points}; {curve.origin}"
 
 
 def _node(cluster: Cluster) -> Iterator[tuple[str, str]]:

@@ -37,8 +37,8 @@ def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
         yield section(heading("They answer different questions"), _differences(comparison.situation, comparison))
     if comparison.settings:
         yield section(heading("Settings that differ"), _differences(comparison.settings, comparison))
-    shown = [(*FIGURES[figure.name], figure) for figure in comparison.figures]
-    yield section(heading("Predicted"), _figures(shown, comparison))
+    named_figures = [(*FIGURES[figure.name], figure) for figure in comparison.figures]
+    yield section(heading("Predicted"), _figures(named_figures, comparison))
     for title, parts, show in (("Memory by part", comparison.memory, show_bytes), ("Time by part", comparison.time, show_seconds)):
         rows = [(PART_NAMES.get(part.name, part.name), show, part) for part in parts]
         yield section(heading(title), _figures(rows, comparison))
@@ -58,8 +58,8 @@ def _verdict(comparison: Comparison) -> str:
 
 def _differences(items: Sequence[Difference], comparison: Comparison) -> Table:
     plans = (comparison.first, comparison.second)
-    shown = ((item.name, *("-" if value is None else show_value(value) for value in (item.first, item.second))) for item in items)
-    return columns("", *plans, rows=shown, left=[""], wrap=plans)
+    rows = ((item.name, *("-" if value is None else show_value(value) for value in (item.first, item.second))) for item in items)
+    return columns("", *plans, rows=rows, left=[""], wrap=plans)
 
 
 def _figures(rows: Sequence[tuple[str, Callable[[float], str], Figure]], comparison: Comparison) -> Table:

@@ -55,26 +55,26 @@ def card_report(card: Card) -> Iterator[RenderableType]:
     yield Text.assemble((f"{card.id} {card.title}".strip(), "bold"), f"  {card.module}, {state}")
     yield Text(str(card.intent))
     if card.preconditions:
-        yield section(heading("Holds where"), bullets(_when(item.when, str(item.text)) for item in card.preconditions))
+        yield section(heading("Holds where"), bullets(_with_condition(item.when, str(item.text)) for item in card.preconditions))
     if card.control_points:
         points = ((point.path or point.name, str(point.effect)) for point in card.control_points)
         yield section(heading("Settings"), pairs(points))
     if card.policies:
         yield section(heading("Policies"), bullets(f"{policy.id}: {_policy(policy)}" for policy in card.policies))
     if card.risks:
-        yield section(heading("Risks"), bullets(_when(risk.when, str(risk.text)) for risk in card.risks))
+        yield section(heading("Risks"), bullets(_with_condition(risk.when, str(risk.text)) for risk in card.risks))
     if card.evidence:
         yield section(heading("Evidence"), bullets(f"{claim.text} ({claim.source})" for claim in card.evidence))
     if card.source_refs:
         yield section(heading("Sources"), bullets(_source(ref) for ref in card.source_refs))
     for example in card.example:
-        yield section(heading("Example", _runs(example)), Text(example.run.rstrip() or str(example.text)))
+        yield section(heading("Example", _example_kind(example)), Text(example.run.rstrip() or str(example.text)))
     if card.cases:
         yield section(heading("Cases"), bullets(map(_case, case_words(card)), mark="1"))
     yield Text(f"\n{card.document.path}", "dim")
 
 
-def _when(condition: Expression | None, text: str) -> str:
+def _with_condition(condition: Expression | None, text: str) -> str:
     if condition is None:
         return text
     return f"{text} (when {condition.text})" if text else f"when {condition.text}"
@@ -95,7 +95,7 @@ def _source(ref: SourceRef) -> str:
     return ", ".join(part for part in (symbol, ref.url, str(ref.note)) if part)
 
 
-def _runs(example: Example) -> str:
+def _example_kind(example: Example) -> str:
     if not example.run:
         return "for people"
     refused = f", refused there: {example.refused}" if example.refused else ""

@@ -54,10 +54,10 @@ def goals_report(
     """The front (at most ``max_trials`` trials) if there are several objectives; the nearest trial if all violate a constraint."""
     known = {trial.number: trial for trial in trials}
     if front:
-        ahead = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
-        shown_count = f"{max_trials} of {len(ahead)}" if max_trials and len(ahead) > max_trials else "the"
+        ordered_front = sorted((known[number] for number in front), key=lambda trial: _values(goals, trial))
+        shown_count = f"{max_trials} of {len(ordered_front)}" if max_trials and len(ordered_front) > max_trials else "the"
         yield section(
-            heading("Pareto front", f"{shown_count} trials that no other dominates"), front_table(goals, ahead[:max_trials])
+            heading("Pareto front", f"{shown_count} trials that no other dominates"), front_table(goals, ordered_front[:max_trials])
         )
     if nearest is not None and (measured := known[nearest].measurement) is not None:
         missed = goals.missed(known[nearest].plan, measured)
@@ -68,11 +68,11 @@ def goals_report(
 def front_table(goals: Goals, trials: Iterable[TrialResult]) -> Table:
     """A line per trial, with its value of each objective."""
     names = goals.objectives
-    rows = ((str(trial.number), change_words(trial.plan), *(shown(name, trial) for name in names)) for trial in trials)
+    rows = ((str(trial.number), change_words(trial.plan), *(objective_text(name, trial) for name in names)) for trial in trials)
     return columns("#", "settings", *(TITLES[name] for name in names), rows=rows, wrap=["settings"])
 
 
-def shown(objective: str, trial: TrialResult) -> str:
+def objective_text(objective: str, trial: TrialResult) -> str:
     """A trial's value of an objective, in words."""
     value = figure(objective, trial)
     if value is None:

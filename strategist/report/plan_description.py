@@ -107,11 +107,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
     yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _ACTIVATION_OFFLOAD if knobs.activation_offload else "")))
-    late = f"; updated by the hosts beside the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
-    early = f"; each parameter updated as soon as its gradient is there, no norm clipped {CONVERGENCE_NOTE}"
+    async_note = f"; updated by the hosts beside the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
+    in_backward_note = f"; each parameter updated as soon as its gradient is there, no norm clipped {CONVERGENCE_NOTE}"
     yield (
         "optimizer",
-        _OPTIMIZERS[workload.optimizer] + (early if knobs.optimizer_in_backward else late if knobs.async_optimizer_step else ""),
+        _OPTIMIZERS[workload.optimizer]
+        + (in_backward_note if knobs.optimizer_in_backward else async_note if knobs.async_optimizer_step else ""),
     )
     if workload.train != "full":
         yield "training", f"{workload.train} adapters of rank {workload.lora_rank}; the model itself stays as it is"
@@ -176,7 +177,7 @@ def _pipeline(layout: Layout, knobs: Knobs) -> str:
 def _tensor(layout: Layout, knobs: Knobs) -> str:
     if layout.tp == 1:
         return ""
-    extras = [name for name, on in (("sequence", knobs.sequence_parallel), ("loss", knobs.loss_parallel)) if on]
+    extras = [name for name, is_on in (("sequence", knobs.sequence_parallel), ("loss", knobs.loss_parallel)) if is_on]
     return f"each matmul over {layout.tp} ranks" + (f", with {' and '.join(extras)} parallelism" if extras else "")
 
 

@@ -45,10 +45,12 @@ def entry_words(entry: Entry) -> str:
     if isinstance(entry, Template):
         return entry.text
     if isinstance(entry, Conditional):
-        return f"{_joined(entry.arguments)} when {' '.join(entry.when.text.split())}"
+        return f"{_joined_text(entry.arguments)} when {' '.join(entry.when.text.split())}"
     assert isinstance(entry, Choice)
-    return f"by {entry.setting}: " + "; ".join(f"{value} {_joined(items) or 'nothing'}" for value, items in entry.arguments.items())
+    return f"by {entry.setting}: " + "; ".join(
+        f"{value} {_joined_text(items) or 'nothing'}" for value, items in entry.arguments.items()
+    )
 
 
-def _joined(items: Sequence[Template]) -> str:
+def _joined_text(items: Sequence[Template]) -> str:
     return " ".join(item.text for item in items)

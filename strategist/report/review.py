@@ -17,7 +17,7 @@ from strategist.units import show_seconds
 NEAR_TIE = 0.04
 """Share of a step below which plans count as equally fast (docs/design.md, margins)."""
 
-SHOWN, DOUBTS = 8, 2
+MAX_CHANGES, MAX_UNCERTAINTIES = 8, 2
 """Number of changes shown, and of uncertainties named by the verdict."""
 
 
@@ -30,7 +30,7 @@ def review_report(review: Review) -> Iterator[RenderableType]:
     if review.plan is not None:
         plan = review.plan
         yield section(heading("What it describes", change_words(plan)), pairs(figures(plan)))
-    if changes := [change for change in review.changes if change.expressible][:SHOWN]:
+    if changes := [change for change in review.changes if change.expressible][:MAX_CHANGES]:
         yield section(heading("What one change would bring"), pairs(map(_change, changes)))
     if review.best is not None:
         yield section(heading("The best that this format can say"), *_best(review))
@@ -52,7 +52,7 @@ def verdict(review: Review) -> str:
         case Fit.TIGHT:
             return f"It is tight: {sizes}, {probability}; {step}."
         case Fit.UNKNOWN:
-            return f"Cannot tell whether it fits: {sizes} as priced; {'; '.join(review.uncertainties[:DOUBTS])}."
+            return f"Cannot tell whether it fits: {sizes} as priced; {'; '.join(review.uncertainties[:MAX_UNCERTAINTIES])}."
     return f"It would run out of memory: {sizes}, {probability} that it fits."
 
 

@@ -43,8 +43,8 @@ def scaling_table(scaling: Scaling) -> Table:
             reason = f"{point.outcome.value}: {point.message}"
             table.add_row(str(point.devices), point.how, reason, str(point.global_batch), *["-"] * 5)
             continue
-        shown = [None if value is None else show(value) for value, show in _figures(point)]
-        table.add_row(str(point.devices), point.how, point.layout, str(point.global_batch), *(text or "-" for text in shown))
+        figures = [None if value is None else show(value) for value, show in _figures(point)]
+        table.add_row(str(point.devices), point.how, point.layout, str(point.global_batch), *(text or "-" for text in figures))
     return table
 
 

@@ -109,7 +109,8 @@ def differing(plans: Sequence[Plan]) -> list[str]:
     """For each plan, the settings in which it differs from plans with equal columns; empty if there is no such plan."""
     column_values = [tuple(value_of(plan.candidate, name) for name in IN_COLUMNS) for plan in plans]
     same_columns = (
-        [other for other, values in zip(plans, column_values, strict=True) if values == own_values] for own_values in column_values
+        [other for other, values in zip(plans, column_values, strict=True) if values == plan_values]
+        for plan_values in column_values
     )
     return [_differing_settings(plan, others) for plan, others in zip(plans, same_columns, strict=True)]
 

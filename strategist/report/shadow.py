@@ -54,5 +54,5 @@ def _parts(plan: Plan, time: dict[str, float]) -> Table:
 def _peak_memory(measurement: Measurement) -> Iterator[RenderableType]:
     for peak, instant in zip(measurement.peak_memory_bytes, measurement.peak_moments, strict=False):
         reserved = measurement.peak_reserved_bytes
-        more = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
-        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {instant_words(instant)}{more}"))
+        reserved_note = f"; the allocator reserved {show_bytes(max(reserved))}" if reserved else ""
+        yield section(heading("Fullest"), Text(f"{show_bytes(peak)} allocated, in {instant_words(instant)}{reserved_note}"))

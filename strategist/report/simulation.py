@@ -27,21 +27,21 @@ RANKS = 8
 
 def simulation_report(plan: Plan, simulation: Simulation, sections: Collection[str] = ()) -> Group:
     """Verdict, fullest ranks and memory of the fullest of them; or only the named ``sections``."""
-    shown = sections or SCREEN
+    names = sections or SCREEN
     title, verdict = _head(plan, simulation)
     rest = () if sections else (more_sections(SECTIONS, SCREEN, "strategist simulate"),)
-    return Group(verdict, title, *selected_blocks(SECTIONS, shown, simulation, len(simulation.ranks) if sections else RANKS), *rest)
+    return Group(verdict, title, *selected_blocks(SECTIONS, names, simulation, len(simulation.ranks) if sections else RANKS), *rest)
 
 
 def _head(plan: Plan, simulation: Simulation) -> tuple[RenderableType, RenderableType]:
-    fullest, capacity = simulation.fullest, simulation.capacity_bytes
+    peak_rank, capacity = simulation.fullest, simulation.capacity_bytes
     verdict = "fit" if simulation.tensors_fit else "do not fit"
     title = Text(f"plan {simulation.plan_id}: {plan.model.name} on {plan.cluster.name}, {layout_words(plan.candidate.layout)}")
-    peak = f"{gib(fullest.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {fullest.rank}"
-    return title, Text(f"Its tensors {verdict}: at most {peak}.{_reserved(plan, simulation)}", "bold")
+    peak = f"{gib(peak_rank.peak_memory_bytes)} of {gib(capacity)} GiB, on rank {peak_rank.rank}"
+    return title, Text(f"Its tensors {verdict}: at most {peak}.{_reserved_sentence(plan, simulation)}", "bold")
 
 
-def _reserved(plan: Plan, simulation: Simulation) -> str:
+def _reserved_sentence(plan: Plan, simulation: Simulation) -> str:
     """Reserved bytes against usable memory; empty if nothing is reserved."""
     if simulation.fullest.peak_reserved_bytes is None:
         return ""
@@ -67,8 +67,8 @@ def _ranks(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
 
 
 def _memory(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    fullest, instant = simulation.fullest, instant_words(simulation.fullest.moment)
-    yield section(heading(f"Memory of rank {fullest.rank}", f"GiB when most is held: {instant}"), parts_table(simulation))
+    peak_rank, instant = simulation.fullest, instant_words(simulation.fullest.moment)
+    yield section(heading(f"Memory of rank {peak_rank.rank}", f"GiB when most is held: {instant}"), parts_table(simulation))
 
 
 def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
@@ -76,16 +76,16 @@ def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
 
 
 def _collectives(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    fullest = simulation.fullest
-    if fullest.traffic:
-        yield section(heading("Collectives", f"of rank {fullest.rank}, in a step"), untimed_traffic_table(fullest.traffic))
+    peak_rank = simulation.fullest
+    if peak_rank.traffic:
+        yield section(heading("Collectives", f"of rank {peak_rank.rank}, in a step"), untimed_traffic_table(peak_rank.traffic))
 
 
 def _notes(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    fullest = simulation.fullest
-    if fullest.notes:
-        yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, fullest.notes)))
-    yield Text(f"\n{fullest.flops:.3g} FLOPs in matmuls and attention, {fullest.wall_seconds:.1f} s to simulate", "dim")
+    peak_rank = simulation.fullest
+    if peak_rank.notes:
+        yield section(heading("Simulated otherwise than it runs"), bullets(map(Text, peak_rank.notes)))
+    yield Text(f"\n{peak_rank.flops:.3g} FLOPs in matmuls and attention, {peak_rank.wall_seconds:.1f} s to simulate", "dim")
 
 
 SECTIONS = {"ranks": _ranks, "memory": _memory, "modules": _modules, "collectives": _collectives, "notes": _notes}
@@ -96,9 +96,9 @@ SCREEN = ("ranks", "memory", "notes")
 
 def ranks_table(simulation: Simulation, max_rows: int) -> Table:
     """A row for each of the ``max_rows`` fullest ranks."""
-    fullest = sorted(simulation.ranks, key=lambda rank: -rank.peak_memory_bytes)[:max_rows]
+    largest = sorted(simulation.ranks, key=lambda rank: -rank.peak_memory_bytes)[:max_rows]
     table = columns("rank", "stages", "peak GiB", "reserved", "between steps", "at", wrap=["stages"], left=["at"])
-    for rank in sorted(fullest, key=lambda rank: rank.rank):
+    for rank in sorted(largest, key=lambda rank: rank.rank):
         stages = ", ".join(map(str, rank.stages))
         reserved = "-" if rank.peak_reserved_bytes is None else gib(rank.peak_reserved_bytes)
         table.add_row(
@@ -109,7 +109,7 @@ def ranks_table(simulation: Simulation, max_rows: int) -> Table:
 
 def parts_table(simulation: Simulation) -> Table:
     """Each part as simulated, and as estimated if the estimate is of the same model."""
-    estimate, fullest = simulation.predicted, simulation.fullest
+    estimate, peak_rank = simulation.predicted, simulation.fullest
     predicted = {} if estimate is None else asdict(estimate)
     table = columns("", *(["predicted"] if predicted else []), "simulated", left=[""])
 
@@ -117,21 +117,21 @@ def parts_table(simulation: Simulation) -> Table:
         table.add_row(name, *(["-" if expected is None else gib(expected)] if predicted else []), gib(simulated))
 
     for part in MEMORY_PARTS:
-        simulated = fullest.memory.get(part, 0)
-        if max(predicted.get(part, 0.0), simulated) >= MIN_SHARE * fullest.peak_memory_bytes:
+        simulated = peak_rank.memory.get(part, 0)
+        if max(predicted.get(part, 0.0), simulated) >= MIN_SHARE * peak_rank.peak_memory_bytes:
             row(part.replace("_", " "), predicted.get(part), simulated)
-    row("tensors, all", estimate.allocated if estimate else None, fullest.peak_memory_bytes)
-    if fullest.peak_reserved_bytes is not None:
+    row("tensors, all", estimate.allocated if estimate else None, peak_rank.peak_memory_bytes)
+    if peak_rank.peak_reserved_bytes is not None:
         predicted_reserved = min(estimate.reserved, max(estimate.total, simulation.capacity_bytes)) if estimate else None
-        row("reserved for them", predicted_reserved, fullest.peak_reserved_bytes)
-    if fullest.host_memory_bytes:
-        row("in host memory", None, fullest.host_memory_bytes)
+        row("reserved for them", predicted_reserved, peak_rank.peak_reserved_bytes)
+    if peak_rank.host_memory_bytes:
+        row("in host memory", None, peak_rank.host_memory_bytes)
     return table
 
 
 def modules_table(rank: SimulatedRank) -> Table:
     """Bytes of each module, summed over layers, largest first."""
     peak = rank.peak_memory_bytes
-    shown = sorted(((name, size) for name, size in rank.modules.items() if size >= MIN_SHARE * peak), key=lambda item: -item[1])
-    rows = ((name.replace("_", " ") or BEFORE_STEP, gib(size), percent(size / peak)) for name, size in shown)
+    modules = sorted(((name, size) for name, size in rank.modules.items() if size >= MIN_SHARE * peak), key=lambda item: -item[1])
+    rows = ((name.replace("_", " ") or BEFORE_STEP, gib(size), percent(size / peak)) for name, size in modules)
     return columns("", "GiB", "share", rows=rows, left=[""])

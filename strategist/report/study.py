@@ -11,7 +11,7 @@ from strategist.contract.study import Study, StudySummary, StudyTrial
 from strategist.report.goals import FRONT_TRIALS, MARKS, goal_words, goals_report, outcome_words
 from strategist.report.setting_text import change_words
 from strategist.report.text_blocks import columns, commands, heading, section, selected_blocks
-from strategist.report.trial_table import best_line, cell_words, cells, fastest, trials_table
+from strategist.report.trial_table import best_line, cell_words, cells, fastest_trials, trials_table
 from strategist.units import show_seconds
 
 
@@ -41,7 +41,7 @@ def study_report(study: Study, sections: Collection[str] = ()) -> Group:
 
 
 def _screen(study: Study) -> Iterator[RenderableType]:
-    yield from fastest(study.trials, study.best)
+    yield from fastest_trials(study.trials, study.best)
     yield from _front(study, FRONT_TRIALS)
     study_path = shlex.quote(study.study)
     lines = [f"strategist study show {study_path} --explain", f"strategist report {study_path} -o study.html"]
@@ -72,8 +72,8 @@ def _trials(study: Study) -> Iterator[RenderableType]:
     )
 
 
-def _front(study: Study, most: int | None = None) -> Iterator[RenderableType]:
-    yield from goals_report(study.goals, study.trials, study.front, study.nearest, most)
+def _front(study: Study, max_trials: int | None = None) -> Iterator[RenderableType]:
+    yield from goals_report(study.goals, study.trials, study.front, study.nearest, max_trials)
 
 
 SECTIONS = {"trials": _trials, "front": _front}

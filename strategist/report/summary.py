@@ -170,8 +170,8 @@ def _alternative(other: Alternative, plans: Sequence[Plan]) -> Text:
 def _assumed(notes: Sequence[str]) -> Iterator[RenderableType]:
     """Assumptions without the advice after their semicolon; ``--show assumed`` prints them in full."""
     yield from (Text(note.partition(";")[0]) for note in notes[:NOTES])
-    if (more := len(notes) - NOTES) > 0:
-        yield Text(f"{counted(more, 'more assumption')}: --show assumed", "dim")
+    if (hidden := len(notes) - NOTES) > 0:
+        yield Text(f"{counted(hidden, 'more assumption')}: --show assumed", "dim")
 
 
 def _next(answer: Answer, extra_options: Sequence[str]) -> Group:

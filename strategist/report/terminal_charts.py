@@ -9,10 +9,10 @@ from rich.text import Text
 
 from strategist.contract.report import MeshAxis, PlanReport, RankMemory, Seen, Space, StudyReport, Timeline
 from strategist.contract.study import Study, StudyTrial
-from strategist.report.goals import TITLES, figure, marked_number, shown, study_words
+from strategist.report.goals import TITLES, figure, marked_number, objective_text, study_words
 from strategist.report.log_axis import Axis, axis_of
 from strategist.report.page.funnel import steps
-from strategist.report.page.study_progress import known, objective
+from strategist.report.page.study_progress import objective, trials_with_value
 from strategist.report.plan import time_report
 from strategist.report.setting_text import change_words, gib, percent, tokens
 from strategist.report.summary import fit_words
@@ -51,9 +51,9 @@ def plan_charts(report: PlanReport, sections: Collection[str] = ()) -> Iterator[
 
 def _memory(report: PlanReport, rows: int) -> Iterator[RenderableType]:
     capacity, found = report.plan.estimate.capacity_bytes, report.ranks
-    fullest = sorted(found, key=lambda item: -item.memory.total)[: rows or None]
-    shown_count = f", the {len(fullest)} fullest of {len(found)} kinds" if len(fullest) < len(found) else ""
-    table = ranks([item for item in found if item in fullest], capacity)
+    largest = sorted(found, key=lambda item: -item.memory.total)[: rows or None]
+    shown_count = f", the {len(largest)} fullest of {len(found)} kinds" if len(largest) < len(found) else ""
+    table = ranks([item for item in found if item in largest], capacity)
     yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used{shown_count}"), table)
 
 
@@ -119,8 +119,8 @@ def timeline(simulated: Timeline, rows: int = 0) -> Iterator[Text]:
     span.
     """
     cell_seconds, last = simulated.step_seconds / CELLS, len(simulated.bubble_seconds) - 1
-    shown = range(last + 1) if not rows or last < rows else [round(row * last / (rows - 1)) for row in range(rows)]
-    for rank in shown:
+    objective_text_ranks = range(last + 1) if not rows or last < rows else [round(row * last / (rows - 1)) for row in range(rows)]
+    for rank in objective_text_ranks:
         cells = [IDLE] * CELLS
         for span in simulated.spans:
             if span.rank == rank:
@@ -175,7 +175,7 @@ def study_charts(report: StudyReport) -> Iterator[RenderableType]:
     """Progress of a study, and influence of settings."""
     study, name = report.study, objective(report.study)
     yield heading(f"study {study.study}", study_words(study))
-    if measured_trials := known(study.trials, name):
+    if measured_trials := trials_with_value(study.trials, name):
         shown_trials = [
             trial
             for index, trial in enumerate(measured_trials, start=TRIALS - len(measured_trials))
@@ -187,7 +187,7 @@ def study_charts(report: StudyReport) -> Iterator[RenderableType]:
             else ""
         )
         yield section(
-            heading("Trials", f"{shown_count}{TITLES[name]}; * is the best, + on the front"), _course(study, shown_trials, name)
+            heading("Trials", f"{shown_count}{TITLES[name]}; * is the best, + on the front"), _trial_bars(study, shown_trials, name)
         )
     if report.influences:
         rows = ((item.setting, bar(item.share), percent(item.share)) for item in report.influences[:CARDS])
@@ -195,12 +195,15 @@ def study_charts(report: StudyReport) -> Iterator[RenderableType]:
         yield section(heading("Influence", "share of the variance of the step"), table)
 
 
-def _course(study: Study, shown_trials: Sequence[StudyTrial], name: str) -> Table:
+def _trial_bars(study: Study, shown_trials: Sequence[StudyTrial], name: str) -> Table:
     highest = max(figure(name, trial) or 0.0 for trial in shown_trials)
     table = columns("#", "", "", "settings", wrap=["settings"], left=[""])
     for trial in shown_trials:
         share = (figure(name, trial) or 0.0) / highest
         table.add_row(
-            marked_number(trial.number, study.best, study.front), bar(share, 16), shown(name, trial), change_words(trial.plan)
+            marked_number(trial.number, study.best, study.front),
+            bar(share, 16),
+            objective_text(name, trial),
+            change_words(trial.plan),
         )
     return table

@@ -78,9 +78,9 @@ def _work(_: Plan, found: Simulated) -> Iterator[Event]:
     for rank, action, start, end in timeline.actions():
         parts = _parts(found, action)
         args = {"stage": action.stage, "micro_batch": action.micro_batch, "layers": int(found.layers[0, action.stage])}
-        shown = {f"{name}_seconds": seconds for name, seconds in parts.items() if seconds > 0}
+        part_seconds = {f"{name}_seconds": seconds for name, seconds in parts.items() if seconds > 0}
         name = f"{WORDS[action.kind]} {action.micro_batch}, stage {action.stage}"
-        yield _slice(rank, COMPUTE, name, WORDS[action.kind], start, end, args | shown)
+        yield _slice(rank, COMPUTE, name, WORDS[action.kind], start, end, args | part_seconds)
         start_seconds = start
         for part, seconds in parts.items():
             if part.endswith("_communication") and seconds > 0:
@@ -129,12 +129,14 @@ def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
 
 def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
     """Activations awaiting their backward pass, after each action that changes them."""
-    held: dict[int, float] = {}
+    activation_bytes: dict[int, float] = {}
     for rank, action, _start, end in found.timeline.actions():
         if action.kind is not Kind.BACKWARD_INPUT:
             sign = 1 if action.kind is Kind.FORWARD else -1
-            held[rank] = held.get(rank, 0.0) + sign * float(found.timeline.costs.kept_bytes[0, action.stage])
-            value = {"bytes": max(round(held[rank]), 0)}
+            activation_bytes[rank] = activation_bytes.get(rank, 0.0) + sign * float(
+                found.timeline.costs.kept_bytes[0, action.stage]
+            )
+            value = {"bytes": max(round(activation_bytes[rank]), 0)}
             yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _microseconds(end), "args": value}
 
 

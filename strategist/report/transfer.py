@@ -25,7 +25,7 @@ LEGEND = (
 def cells(item: Savings) -> tuple[str, ...]:
     """Figures in the order of ``TITLES``."""
     figures = zip(item.median_trials, item.mean_trials, item.most_trials, item.failed_shares, strict=True)
-    after = (f"{median:g}, {mean:.1f}, {most}, {failed:.0%}" for median, mean, most, failed in figures)
+    after = (f"{median:g}, {mean:.1f}, {maximum}, {failed:.0%}" for median, mean, maximum, failed in figures)
     return item.start, f"{item.changed}, {'little' if item.near else 'much'}", str(item.pairs), *after
 
 

@@ -69,13 +69,13 @@ SCREEN = ("measured", "time", "memory")
 
 def comparison(plan: Plan, measurement: Measurement, source: str = "measured") -> Table:
     """Predicted and measured values (``source`` names the latter), and their ratio."""
-    return columns(*COMPARED[:2], source, COMPARED[-1], rows=compared(plan, measurement), left=[""])
+    return columns(*COMPARED[:2], source, COMPARED[-1], rows=comparison_rows(plan, measurement), left=[""])
 
 
 COMPARED = ("", "predicted", "measured", "ratio")
 
 
-def compared(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, str, str]]:
+def comparison_rows(plan: Plan, measurement: Measurement) -> Iterator[tuple[str, str, str, str]]:
     """Rows of a comparison, with the columns of COMPARED."""
     estimate, peaks, reserved = plan.estimate, measurement.peak_memory_bytes, measurement.peak_reserved_bytes
     reserved_row = (

@@ -26,7 +26,9 @@ UNPAGED_LINES = 40
 """Number of printed lines if there is no screen."""
 
 
-def latest(trials: Sequence[TrialResult], best: int | None, options: ConsoleOptions, used_lines: int) -> Iterator[RenderableType]:
+def latest_trials(
+    trials: Sequence[TrialResult], best: int | None, options: ConsoleOptions, used_lines: int
+) -> Iterator[RenderableType]:
     """The latest finished trials that fit below the lines already ``used_lines``."""
     max_rows = (options.height or UNPAGED_LINES) - used_lines - 2
     if not trials or max_rows < 1:
@@ -53,7 +55,7 @@ def best_line(trial: TrialResult | None, trials: Sequence[TrialResult]) -> Text:
     return Text(f"Best: trial {trial.number}, {', '.join(parts)}; {change_words(trial.plan)}.", "bold")
 
 
-def fastest(trials: Sequence[TrialResult], best: int | None) -> Iterator[RenderableType]:
+def fastest_trials(trials: Sequence[TrialResult], best: int | None) -> Iterator[RenderableType]:
     """The best trial and the fastest others, one line each."""
     measured_trials = [trial for trial in trials if _step_seconds(trial) is not None]
     measured_trials.sort(key=lambda trial: (trial.number != best, _step_seconds(trial)))

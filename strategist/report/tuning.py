@@ -19,7 +19,7 @@ from strategist.report.plan import plan_report
 from strategist.report.setting_text import percent
 from strategist.report.text_blocks import bullets, columns, commands, heading, pairs, section, selected_blocks
 from strategist.report.trial import comparison
-from strategist.report.trial_table import best_line, fastest, trials_table
+from strategist.report.trial_table import best_line, fastest_trials, trials_table
 from strategist.search.tuning_result import Confirmation, CrashCause, Errors, TuningResult
 from strategist.units import show_seconds
 
@@ -31,7 +31,7 @@ def tuning_report(result: TuningResult, sections: Collection[str] = ()) -> Group
 
 def _screen(result: TuningResult) -> Iterator[RenderableType]:
     best = result.best
-    yield from fastest(result.trials, best.number if best else None)
+    yield from fastest_trials(result.trials, best.number if best else None)
     yield from _front(result, FRONT_TRIALS)
     yield from selected_blocks(SECTIONS, ("measured", "crashes"), result)
     yield section(heading("Calibration"), _errors(result))
@@ -70,8 +70,8 @@ def _trials(result: TuningResult) -> Iterator[RenderableType]:
     yield section(heading("Trials", MARKS if result.front else ""), table)
 
 
-def _front(result: TuningResult, most: int | None = None) -> Iterator[RenderableType]:
-    yield from goals_report(result.goals, result.trials, result.front, result.nearest, most)
+def _front(result: TuningResult, max_trials: int | None = None) -> Iterator[RenderableType]:
+    yield from goals_report(result.goals, result.trials, result.front, result.nearest, max_trials)
 
 
 def _plan(result: TuningResult) -> Iterator[RenderableType]:

@@ -62,7 +62,7 @@ def _evidence(ref: tuple[Card, Policy], trials: Sequence[Trial], pairs: tuple[Pa
     return PolicyEvidence(
         card=card.id,
         policy=policy.id,
-        applied=sum(_applied(card, policy, trial) for trial in trials),
+        applied=sum(_was_applied(card, policy, trial) for trial in trials),
         taken=sum(trial.proposed_by == proposer(card.id, policy.id) for trial in trials),
         confirmed=confirmed,
         contradicted=len(pairs) - confirmed,
@@ -75,7 +75,7 @@ def proposer(card: str, policy: str) -> str:
     return f"card:{card}/{policy}"
 
 
-def _applied(card: Card, policy: Policy, trial: Trial) -> bool:
+def _was_applied(card: Card, policy: Policy, trial: Trial) -> bool:
     if policy.phase is Phase.OBSERVE:
         return propose(card, policy, trial.known) is not None
     if not (condition_holds(policy, trial.known) and preconditions_hold(card, trial.known)):

@@ -108,13 +108,13 @@ def shipped(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copy(catalog.profile_path("models", "tiny"), root / "profiles" / "models")
     for module in (paths, deck, catalog):
         monkeypatch.setattr(module, "data_dir", lambda kind: root / kind)
-    deck._shipped.cache_clear()
+    deck._shipped_items.cache_clear()
     return root
 
 
 def test_a_cached_deck_equals_the_parsed_deck(shipped: Path, home: Path) -> None:
     read = load_deck(shipped / "cards")
-    deck._shipped.cache_clear()
+    deck._shipped_items.cache_clear()
     deck._read.cache_clear()
     kept = load_deck(shipped / "cards")
     assert (home / "cards.json").is_file()
@@ -132,7 +132,7 @@ def test_a_cached_deck_equals_the_parsed_deck(shipped: Path, home: Path) -> None
 
 def test_changed_files_and_changed_code_invalidate_the_cache(shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def titles() -> list[str]:
-        deck._shipped.cache_clear()
+        deck._shipped_items.cache_clear()
         return [str(card.title) for card in load_deck(shipped / "cards").cards]
 
     before, file = titles(), min((shipped / "cards").rglob("*.yaml"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from strategist.expr.check import condition
 from strategist.expr.evaluate import scalar
 from strategist.expr.vocabulary import VOCABULARY
-from strategist.lint.satisfiability import fails, holds, impossible, intersection, known
+from strategist.lint.satisfiability import decided_regions, fails, holds, intersection, is_impossible
 from strategist.lint.value_sets import Domain, Span, choice_domain, comparison_spans, spans_without, universe
 
 NUMBERS = ("layout.tp", "layout.pp", "model.layers", "observed.comm_ratio")
@@ -46,8 +46,8 @@ def row(chance: random.Random) -> dict[str, Any]:
 @settings(max_examples=50)
 def test_a_condition_that_holds_is_never_proven_impossible(text: str, other: str, seed: int) -> None:
     one, two = condition(text), condition(other)
-    never, always = impossible(lambda: holds(one)), impossible(lambda: holds(one, False))
-    implied = impossible(lambda: intersection(holds(one), fails(two)))
+    never, always = is_impossible(lambda: holds(one)), is_impossible(lambda: holds(one, False))
+    implied = is_impossible(lambda: intersection(holds(one), fails(two)))
     chance = random.Random(seed)
     for _ in range(40):
         facts = row(chance)
@@ -87,31 +87,31 @@ def test_conditions_that_can_hold_or_fail_are_recognised(text: str, holding: boo
 
 def test_an_unknown_value_neither_holds_nor_fails() -> None:
     one, two = condition("layout.tp > 4"), condition("layout.tp > 4 or model.is_moe")
-    assert impossible(lambda: intersection(holds(one), fails(two)))
-    assert not impossible(lambda: intersection(holds(two), fails(one)))  # tp may be unknown, or small
+    assert is_impossible(lambda: intersection(holds(one), fails(two)))
+    assert not is_impossible(lambda: intersection(holds(two), fails(one)))  # tp may be unknown, or small
     always = condition("layout.tp > 1 or layout.tp <= 1")
-    assert impossible(lambda: holds(always, False))
-    assert not impossible(lambda: fails(always))  # tp unknown
+    assert is_impossible(lambda: holds(always, False))
+    assert not is_impossible(lambda: fails(always))  # tp unknown
 
 
 def test_a_condition_with_too_many_regions_is_not_analysed() -> None:
     axes = [f"layout.{axis}" for axis in ("pp", "cp", "tp", "ep", "dp_shard", "dp_replicate")]
     text = " and ".join(f"({axis} > 2 or {axis} * 2 == 1 or model.layers > {number})" for number, axis in enumerate(axes))
     checked = condition(text)
-    assert known(lambda: holds(checked)) == ()
-    assert not impossible(lambda: holds(checked))
+    assert decided_regions(lambda: holds(checked)) == ()
+    assert not is_impossible(lambda: holds(checked))
 
 
 def test_domains_intersect_and_samples_lie_within() -> None:
     tp = universe(VOCABULARY["layout.tp"])
-    above = tp.meet(Domain(spans=comparison_spans(">", 4), whole=True))
+    above = tp.meet(Domain(spans=comparison_spans(">", 4), integral=True))
     assert above.spans is not None
     assert above.spans[0].low == 5
     assert above.samples()[0] == 5
     assert all(isinstance(value, int) and value >= 5 for value in above.samples())
-    assert above.meet(Domain(spans=comparison_spans("<", 5), whole=True)).empty
-    assert not tp.meet(Domain(spans=spans_without((1, 2)), whole=True)).within((3,))
-    assert tp.meet(Domain(spans=comparison_spans("==", 2), whole=True)).within((2, 3))
+    assert above.meet(Domain(spans=comparison_spans("<", 5), integral=True)).empty
+    assert not tp.meet(Domain(spans=spans_without((1, 2)), integral=True)).within((3,))
+    assert tp.meet(Domain(spans=comparison_spans("==", 2), integral=True)).within((2, 3))
     assert not choice_domain((True,)).within((1,))
     assert Domain(spans=(Span(0, 1, True, True),)).samples()
     assert all(0 < value < 1 for value in Domain(spans=(Span(0, 1, True, True),)).samples())

@@ -11,7 +11,7 @@ from strategist.files.yaml_file import Place
 from strategist.lint.constant import constant_part
 from strategist.lint.regions import card_holds, remaining_regions, selected
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, impossible, intersection
+from strategist.lint.satisfiability import EVERYWHERE, Regions, holds, intersection, is_impossible
 
 
 @check("CARD013", Level.WARNING, "A condition can be true and can be false.")
@@ -45,7 +45,7 @@ def condition_is_satisfiable(subject: Subject) -> Iterator[Diagnostic]:
     """
     for expression, key_path in _conditions(subject):
         if constant_part(expression) is None:
-            always_false, always_true = (impossible(partial(holds, expression, value)) for value in (True, False))
+            always_false, always_true = (is_impossible(partial(holds, expression, value)) for value in (True, False))
             if always_false or always_true:
                 message = f"{_on_one_line(expression)!r} is always {'false' if always_false else 'true'}"
                 yield finding(subject, "CARD033", message, key_path)
@@ -64,15 +64,15 @@ def policy_is_reachable(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     for index, policy in enumerate(card.policies if card else ()):
-        if card and (reason := _unreachable(card, index, policy)):
+        if card and (reason := _unreachable_reason(card, index, policy)):
             key_path: Place = ("policies", index, "when") if policy.when else ("policies", index)
             yield finding(subject, "CARD034", f"policy {policy.id} never acts: {reason}", key_path)
 
 
-def _unreachable(card: Card, index: int, policy: Policy) -> str:
-    if impossible(lambda: holds(policy.when)) or impossible(lambda: card_holds(card)):
+def _unreachable_reason(card: Card, index: int, policy: Policy) -> str:
+    if is_impossible(lambda: holds(policy.when)) or is_impossible(lambda: card_holds(card)):
         return ""  # reported by another check
-    if impossible(lambda: intersection(card_holds(card), holds(policy.when))):
+    if is_impossible(lambda: intersection(card_holds(card), holds(policy.when))):
         return "its condition excludes the card's preconditions"
     for effect in policy.effects if policy.phase is Phase.PLAN else ():
         for earlier in card.policies[:index]:
@@ -88,7 +88,7 @@ def _drops_everything(card: Card, policy: Policy, effect: Effect, earlier: Polic
         effect_regions = selected(effect.settings) if effect.kind is EffectKind.FORBID else EVERYWHERE
         return intersection(card_holds(card), holds(policy.when), effect_regions, remaining_regions(card, earlier, law))
 
-    return impossible(remaining)
+    return is_impossible(remaining)
 
 
 @check("CARD014", Level.ERROR, "A policy uses only values that are known in its phase.")

@@ -9,7 +9,7 @@ from strategist.contract.diagnostic import Diagnostic, Level
 from strategist.lint.contradiction import contradictions
 from strategist.lint.regions import dropped_regions, remaining_regions
 from strategist.lint.registry import Subject, check, finding
-from strategist.lint.satisfiability import Regions, impossible, intersection, known
+from strategist.lint.satisfiability import Regions, decided_regions, intersection, is_impossible
 
 
 @check("CARD035", Level.ERROR, "Laws of a deck leave something wherever they act together.")
@@ -78,7 +78,7 @@ def _drops(effect: Effect) -> bool:
 
 def _covering_law(card: Card, index: int, policy: Policy, effect: Effect, deck: Deck) -> str:
     """A law that drops all that the effect drops; empty without one. Of two that drop the same, the later one is redundant."""
-    rejected = known(lambda: dropped_regions(card, policy, effect))
+    rejected = decided_regions(lambda: dropped_regions(card, policy, effect))
     terms = {term for region in rejected for term in region}
     for other, other_index, other_policy, other_effect in _laws(deck):
         is_later = (other.id, other_index) > (card.id, index)
@@ -86,7 +86,7 @@ def _covering_law(card: Card, index: int, policy: Policy, effect: Effect, deck: 
         if not rejected or is_earlier or not {setting.path for setting in other_effect.settings} <= terms:
             continue
         if _is_empty_intersection(rejected, partial(remaining_regions, other, other_policy, other_effect)) and not (
-            is_later and _equivalent(card, policy, effect, other, other_policy, other_effect)
+            is_later and _are_equivalent(card, policy, effect, other, other_policy, other_effect)
         ):
             return f"{other.id}/{other_policy.id}"
     return ""
@@ -101,11 +101,12 @@ def _laws(deck: Deck) -> Iterator[tuple[Card, int, Policy, Effect]]:
 
 def _is_empty_intersection(regions: Regions, other_regions: Callable[[], Regions]) -> bool:
     """Whether no candidate lies in both sets of regions."""
-    return impossible(lambda: intersection(regions, other_regions()))
+    return is_impossible(lambda: intersection(regions, other_regions()))
 
 
-def _equivalent(card: Card, policy: Policy, effect: Effect, other: Card, other_policy: Policy, other_effect: Effect) -> bool:
+def _are_equivalent(card: Card, policy: Policy, effect: Effect, other: Card, other_policy: Policy, other_effect: Effect) -> bool:
     """Whether both effects drop the same candidates, as far as that can be proven."""
     return effect.kind in LAWS and _is_empty_intersection(
-        known(lambda: dropped_regions(other, other_policy, other_effect)), partial(remaining_regions, card, policy, effect)
+        decided_regions(lambda: dropped_regions(other, other_policy, other_effect)),
+        partial(remaining_regions, card, policy, effect),
     )

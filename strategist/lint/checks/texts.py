@@ -49,12 +49,12 @@ def acting_entries(subject: Subject) -> Iterator[Diagnostic]:
     """
     card = subject.sound
     level = Level.WARNING if subject.stable else Level.INFO
-    for section, index, needed in _words_only(card) if card else ():
+    for section, index, needed in _text_only_entries(card) if card else ():
         message = f"{section}[{index + 1}] is text only: a machine needs {needed}"
         yield finding(subject, "CARD025", message, (section, index), level=level)
 
 
-def _words_only(card: Card) -> Iterator[tuple[str, int, str]]:
+def _text_only_entries(card: Card) -> Iterator[tuple[str, int, str]]:
     for section, (needed, lacks) in _MACHINE_READABLE.items():
         for index, entry in enumerate(getattr(card, section)):
             if lacks(entry):

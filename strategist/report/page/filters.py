@@ -22,7 +22,7 @@ def _select(name: str, values: Sequence[str]) -> Html:
     return element("label", name.replace("_", " "), element("select", *options, name=name))
 
 
-def marks(values: Mapping[str, str]) -> dict[str, str]:
+def filter_attributes(values: Mapping[str, str]) -> dict[str, str]:
     """Attributes by which a filter finds an item."""
     return {"data_item": "", **{f"data_of_{name}": value for name, value in values.items()}}
 

@@ -15,10 +15,10 @@ SCRIPT = _FOLDER / "page.js"
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of a page; ``lead`` is its introductory sentence."""
+    """A section of a page; ``introduction`` is its first sentence."""
 
     title: str
-    lead: str
+    introduction: str
     body: Html
 
     @property
@@ -57,8 +57,8 @@ def document(title: str, head: Html, sections: Sequence[Section], language: str 
 
 
 def _section(section: Section) -> Html:
-    lead = element("p", section.lead, class_="lead") if section.lead else Html()
-    return element("section", element("h2", section.title), lead, section.body, id=section.anchor)
+    introduction = element("p", section.introduction, class_="lead") if section.introduction else Html()
+    return element("section", element("h2", section.title), introduction, section.body, id=section.anchor)
 
 
 def _text(path: Path) -> str:

@@ -9,14 +9,14 @@ from strategist.report.plan import PART_NAMES
 from strategist.report.setting_text import counted, percent
 from strategist.units import show_bytes
 
-ROOM = 1.02
+SCALE_MARGIN = 1.02
 
 
 def memory(report: PlanReport) -> Html:
     """A bar per rank, and a table of the parts with their size on the fullest rank."""
     capacity = report.plan.estimate.capacity_bytes
     peak_rank = max(report.ranks, key=lambda rank: rank.memory.total)
-    max_bytes = ROOM * max(capacity, peak_rank.memory.total)
+    max_bytes = SCALE_MARGIN * max(capacity, peak_rank.memory.total)
     rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
     marker_note = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
     memories = [*(rank.memory for rank in report.ranks), *(instant.memory for instant in report.instants)]

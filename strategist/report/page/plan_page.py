@@ -31,8 +31,8 @@ def plan_page(report: PlanReport, language: str = ENGLISH) -> str:
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
     verdict = (element("p", report.verdict),) if report.verdict else ()
-    lead = element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead")
-    head = join([element("h1", title), lead, _headline(report), *verdict])
+    introduction = element("p", f"Plan {plan.id}: {change_words(plan)}", class_="lead")
+    head = join([element("h1", title), introduction, _headline(report), *verdict])
     return document(f"{title}, plan {plan.id}", head, list(_sections(report)), language)
 
 
@@ -60,33 +60,35 @@ BADGES = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE:
 
 def _sections(report: PlanReport) -> Iterator[Section]:
     plan = report.plan
-    yield Section(title="Predicted", lead="", body=pairs(figures(plan)))
-    lead = "What each device holds at its worst instant; parts come in one order, so that ranks can be compared."
-    yield Section(title="Memory", lead=lead, body=memory(report))
-    lead = "What each part adds to the step; communication counts where nothing hides it."
-    yield Section(title="Time", lead=lead, body=time(plan.estimate))
+    yield Section(title="Predicted", introduction="", body=pairs(figures(plan)))
+    introduction = "What each device holds at its worst instant; parts come in one order, so that ranks can be compared."
+    yield Section(title="Memory", introduction=introduction, body=memory(report))
+    introduction = "What each part adds to the step; communication counts where nothing hides it."
+    yield Section(title="Time", introduction=introduction, body=time(plan.estimate))
     if report.traffic or not plan.cluster.groups:
-        lead = "What a rank moves over its links, as a ring sends it; layers count as cut evenly."
+        introduction = "What a rank moves over its links, as a ring sends it; layers count as cut evenly."
         yield Section(
-            title="Communication", lead=lead, body=communication(report.traffic, "Bytes of a step, by axis and collective")
+            title="Communication",
+            introduction=introduction,
+            body=communication(report.traffic, "Bytes of a step, by axis and collective"),
         )
-    lead = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
-    yield Section(title="Mesh", lead=lead, body=mesh(report.mesh, plan.cluster))
+    introduction = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
+    yield Section(title="Mesh", introduction=introduction, body=mesh(report.mesh, plan.cluster))
     picture = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
-    yield Section(title="Timeline", lead=TIMELINE if report.timeline else "", body=picture)
-    yield Section(title="Settings", lead="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
+    yield Section(title="Timeline", introduction=TIMELINE if report.timeline else "", body=picture)
+    yield Section(title="Settings", introduction="", body=pairs([*described_parts(plan), ("runs on", supported_by(plan))]))
     if report.space is not None:
-        yield Section(title="Candidates", lead="", body=candidates(report.space, plan))
-        lead = "A candidate counts for the first who takes it away, cards before memory."
-        yield Section(title="Funnel", lead=lead, body=funnel(report.space))
+        yield Section(title="Candidates", introduction="", body=candidates(report.space, plan))
+        introduction = "A candidate counts for the first who takes it away, cards before memory."
+        yield Section(title="Funnel", introduction=introduction, body=funnel(report.space))
     elif report.no_space:
-        yield Section(title="Candidates", lead="", body=element("p", report.no_space))
-    lead = "What every other value of a setting would bring; settings that it needs follow it."
-    yield Section(title="Why not", lead=lead, body=why_not(report.explanation))
+        yield Section(title="Candidates", introduction="", body=element("p", report.no_space))
+    introduction = "What every other value of a setting would bring; settings that it needs follow it."
+    yield Section(title="Why not", introduction=introduction, body=why_not(report.explanation))
     if len(report.plans) > 1 or report.alternatives:
         body = join([ranking(report.plans), alternatives(report.alternatives) if report.alternatives else Html()])
-        yield Section(title="Other plans", lead="", body=body)
-    yield Section(title="Reproduce", lead="", body=_reproduce(report))
+        yield Section(title="Other plans", introduction="", body=body)
+    yield Section(title="Reproduce", introduction="", body=_reproduce(report))
 
 
 TIMELINE = (

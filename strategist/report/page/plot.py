@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from strategist.report.log_axis import Axis, LinearAxis, axis_of
 from strategist.report.page.html import Html, element, empty, join
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 620.0, 330.0, 96.0, 52.0, 30.0
-ROOM = 1.08
-WORD, LINE = 76.0, 24.0
+WIDTH, HEIGHT, LEFT_MARGIN, BOTTOM_MARGIN, TOP_MARGIN = 620.0, 330.0, 96.0, 52.0, 30.0
+AXIS_MARGIN = 1.08
+MIN_X_TICK_DISTANCE, MIN_Y_TICK_DISTANCE = 76.0, 24.0
 """Least distance of ticks along the horizontal and the vertical axis."""
 
 
@@ -41,13 +41,13 @@ def scale_of(
     contained_x: float | None = None,
 ) -> Scale:
     """Logarithmic axes that contain all dots, and the horizontal value ``contained_x``."""
-    x_axis = axis_of([*(dot.x for dot in dots), *([] if contained_x is None else [contained_x])], WIDTH, ROOM)
-    return Scale(x=x_axis, y=axis_of([dot.y for dot in dots], HEIGHT, ROOM), names=(x_name, y_name), formats=formats)
+    x_axis = axis_of([*(dot.x for dot in dots), *([] if contained_x is None else [contained_x])], WIDTH, AXIS_MARGIN)
+    return Scale(x=x_axis, y=axis_of([dot.y for dot in dots], HEIGHT, AXIS_MARGIN), names=(x_name, y_name), formats=formats)
 
 
 def equal_scale(values: Sequence[float], names: tuple[str, str], tick_format: Callable[[float], str]) -> Scale:
     """Equal logarithmic axes over the range of the values: equal pairs lie on the diagonal."""
-    x, y = (axis_of(values, length, ROOM) for length in (WIDTH, HEIGHT))
+    x, y = (axis_of(values, length, AXIS_MARGIN) for length in (WIDTH, HEIGHT))
     return Scale(x=x, y=y, names=names, formats=(tick_format, tick_format))
 
 
@@ -59,7 +59,7 @@ def over_steps(scale: Scale, last_step: float) -> Scale:
 def plot(name: str, scale: Scale, dots: Sequence[Mark], *, under: Sequence[Html] = (), id_: str | None = None) -> Html:
     """The picture; later dots cover earlier ones. ``under`` is drawn below all dots."""
     parts = join([*_frame(scale), *under, *(_dot(scale, dot) for dot in dots)])
-    box = f"{-LEFT:g} {-HEIGHT - TOP:g} {LEFT + WIDTH + 14:g} {HEIGHT + TOP + BOTTOM:g}"
+    box = f"{-LEFT_MARGIN:g} {-HEIGHT - TOP_MARGIN:g} {LEFT_MARGIN + WIDTH + 14:g} {HEIGHT + TOP_MARGIN + BOTTOM_MARGIN:g}"
     return element("svg", parts, viewBox=box, role="img", aria_label=name, class_="plot", id=id_)
 
 
@@ -77,8 +77,8 @@ def line(scale: Scale, coordinates: Sequence[tuple[float, float]], css_class: st
 def diagonal(scale: Scale, band: float = 0.0) -> Html:
     """The diagonal, on which both values are equal, over a band of values that differ by at most the share ``band``."""
     low, high = scale.x.low, scale.x.high
-    more, less = 1 + band, 1 - band
-    corners = ((low, low), (low, low * more), (high / more, high), (high, high), (high, high * less), (low / less, low))
+    upper, lower = 1 + band, 1 - band
+    corners = ((low, low), (low, low * upper), (high / upper, high), (high, high), (high, high * lower), (low / lower, low))
     return join([*([line(scale, corners, "band")] if band else []), line(scale, [(low, low), (high, high)], "equal")])
 
 
@@ -91,20 +91,20 @@ def vertical_line(scale: Scale, value: float, label: str) -> Html:
 
 def _frame(scale: Scale) -> Iterator[Html]:
     (x_name, y_name), (show_x, show_y) = scale.names, scale.formats
-    for tick in _spaced(scale.x, WORD):
+    for tick in _ticks_apart(scale.x, MIN_X_TICK_DISTANCE):
         x = scale.x.at(tick)
         yield empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="grid")
         yield element("text", show_x(tick), x=x, y=17, text_anchor="middle")
-    for tick in _spaced(scale.y, LINE):
+    for tick in _ticks_apart(scale.y, MIN_Y_TICK_DISTANCE):
         y = -scale.y.at(tick)
         yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
         yield element("text", show_y(tick), x=-7, y=y + 4, text_anchor="end")
     yield empty("path", d=f"M0 {-HEIGHT:g}V0H{WIDTH:g}", class_="frame")
     yield element("text", x_name, x=WIDTH / 2, y=44, text_anchor="middle", class_="axis")
-    yield element("text", y_name, x=-LEFT, y=-HEIGHT - 14, class_="axis")
+    yield element("text", y_name, x=-LEFT_MARGIN, y=-HEIGHT - 14, class_="axis")
 
 
-def _spaced(axis: Axis, min_distance: float) -> Iterator[float]:
+def _ticks_apart(axis: Axis, min_distance: float) -> Iterator[float]:
     """Ticks at least ``min_distance`` apart."""
     previous = -min_distance
     for tick in axis.even_ticks():

@@ -18,7 +18,7 @@ from strategist.report.page.plot import HEIGHT, Mark, Scale, line, over_steps, p
 from strategist.report.page.step_time import step_bar
 from strategist.report.page.tables import table
 from strategist.report.setting_text import change_words, gib, tokens
-from strategist.report.trial import COMPARED, OUTCOME_WORDS, compared
+from strategist.report.trial import COMPARED, OUTCOME_WORDS, comparison_rows
 from strategist.units import GIB, show_seconds
 
 MAX_DOTS = 500
@@ -29,8 +29,8 @@ def run_page(report: RunReport) -> str:
     """The whole page."""
     plan = report.plan
     title = f"{plan.model.name} on {plan.cluster.name}"
-    lead = element("p", f"Run {report.run} of plan {plan.id}: {change_words(plan)}", class_="lead")
-    return document(f"{title}, a run", join([element("h1", title), lead, _headline(report)]), list(_sections(report)))
+    introduction = element("p", f"Run {report.run} of plan {plan.id}: {change_words(plan)}", class_="lead")
+    return document(f"{title}, a run", join([element("h1", title), introduction, _headline(report)]), list(_sections(report)))
 
 
 def _headline(report: RunReport) -> Html:
@@ -60,22 +60,22 @@ def _headline(report: RunReport) -> Html:
 def _sections(report: RunReport) -> Iterator[Section]:
     plan, found = report.plan, report.measurement
     if found.outcome is not Outcome.OK:
-        yield Section(title="Evidence", lead="", body=_evidence(found))
+        yield Section(title="Evidence", introduction="", body=_evidence(found))
     detail = f"{found.steps_measured} steps after warm-up were measured." if found.steps_measured else ""
-    grid = table("Predicted and measured", COMPARED, compared(plan, found))
-    yield Section(title="Predicted and measured", lead=detail, body=grid)
-    yield from _courses(report)
+    grid = table("Predicted and measured", COMPARED, comparison_rows(plan, found))
+    yield Section(title="Predicted and measured", introduction=detail, body=grid)
+    yield from _curves(report)
     if found.time and found.profiled_step_seconds:
-        lead = "Predicted, and as the profiled step took it, mean over the ranks."
-        yield Section(title="Time", lead=lead, body=_time(report, found.time, found.profiled_step_seconds))
+        introduction = "Predicted, and as the profiled step took it, mean over the ranks."
+        yield Section(title="Time", introduction=introduction, body=_time(report, found.time, found.profiled_step_seconds))
     if found.traffic:
-        lead = "Sizes of the messages of a rank in a step, the larger of what goes in and what comes out."
+        introduction = "Sizes of the messages of a rank in a step, the larger of what goes in and what comes out."
         body = communication(found.traffic, "Bytes of a step, by axis and collective")
-        yield Section(title="Communication", lead=lead, body=body)
+        yield Section(title="Communication", introduction=introduction, body=body)
     if found.notes:
-        yield Section(title="Notes", lead="", body=element("ul", *(element("li", note) for note in found.notes)))
+        yield Section(title="Notes", introduction="", body=element("ul", *(element("li", note) for note in found.notes)))
     command = shlex.join(["strategist", "run", f"{report.run}/plan.json"])
-    yield Section(title="Reproduce", lead="", body=element("pre", element("code", command)))
+    yield Section(title="Reproduce", introduction="", body=element("pre", element("code", command)))
 
 
 def _evidence(found: Measurement) -> Html:
@@ -84,7 +84,7 @@ def _evidence(found: Measurement) -> Html:
     return join([element("p", origin + (evidence.message or "none was left")), element("pre", evidence.log_tail)])
 
 
-def _courses(report: RunReport) -> Iterator[Section]:
+def _curves(report: RunReport) -> Iterator[Section]:
     """Curves over the steps."""
     step_tokens = report.plan.workload.tokens_per_step
     losses = [(step.step, step.loss) for step in report.steps if step.loss is not None]
@@ -94,10 +94,10 @@ def _courses(report: RunReport) -> Iterator[Section]:
         ("Loss", "loss", losses, None), ("Throughput", "tokens/s", rates, 0.0), ("Memory", "GiB of rank 0", memory, 0.0),
     ):  # fmt: skip
         if len(points) > 1:
-            yield Section(title=title, lead="", body=_course(unit, points, lowest))
+            yield Section(title=title, introduction="", body=_curve(unit, points, lowest))
 
 
-def _course(unit: str, points: Sequence[tuple[int, float]], lowest: float | None) -> Html:
+def _curve(unit: str, points: Sequence[tuple[int, float]], lowest: float | None) -> Html:
     """A curve over the steps, on an axis from ``lowest`` on, or over the range of its values."""
     values = [value for _, value in points]
     low, high = min(values), max(values)

@@ -15,15 +15,15 @@ def influence(found: Sequence[Influence]) -> Html:
     """A bar per setting, most influential first, with the mean of each of its values below."""
     if not found:
         return element("p", "Too few trials differ in a setting and agree in it: its influence cannot be estimated.")
-    shown = found[:MAX_SETTINGS]
-    max_ratio = max(map(_ratio, shown))
+    largest = found[:MAX_SETTINGS]
+    max_ratio = max(map(_ratio, largest))
     header_cells = (
         element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share")
     )
     caption = element(
         "caption", "What the values of a setting do to the step: mean seconds of the trials with each, and their number"
     )
-    lines = [line for item in shown for line in _lines(item, max_ratio)]
+    lines = [line for item in largest for line in _lines(item, max_ratio)]
     return element(
         "table", caption, element("thead", element("tr", *header_cells)), element("tbody", *lines), class_="bars influence"
     )

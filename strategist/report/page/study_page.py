@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from strategist.contract.report import StudyReport
 from strategist.contract.study import StudyStatus
-from strategist.report.goals import TITLES, goal_words, shown, study_words
+from strategist.report.goals import TITLES, goal_words, objective_text, study_words
 from strategist.report.page.frame import Section, document
 from strategist.report.page.headline import GOOD, UNSURE, Figure, headline
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.predicted_vs_measured import measured, median_error, peaks, steps
 from strategist.report.page.setting_importance import influence
-from strategist.report.page.study_progress import course, front, objective
+from strategist.report.page.study_progress import front_figure, objective, progress_figure
 from strategist.report.page.tables import pairs
 from strategist.report.page.trials import spent, trials
 from strategist.report.setting_text import change_words
@@ -39,7 +39,7 @@ def _headline(report: StudyReport) -> Html:
     found = [Figure(name="trials", value=str(len(study.trials)), remark=study.kind.value)]
     if best:
         goal = objective(study)
-        found.insert(0, Figure(name=f"best {TITLES[goal]}", value=shown(goal, best), remark=f"trial {best.number}"))
+        found.insert(0, Figure(name=f"best {TITLES[goal]}", value=objective_text(goal, best), remark=f"trial {best.number}"))
     for name, error_pairs in (("step time", steps(study)), ("peak memory", peaks(study))):
         if error_pairs:
             found.append(Figure(name=f"median error, {name}", value=median_error(error_pairs), remark="predicted as proposed"))
@@ -51,27 +51,27 @@ def _headline(report: StudyReport) -> Html:
 
 
 def _sections(report: StudyReport) -> Iterator[Section]:
-    yield Section(title="In short", lead="", body=pairs(_short(report)))
-    yield Section(title="Best so far", lead="", body=course(report.study))
+    yield Section(title="In short", introduction="", body=pairs(_summary_rows(report)))
+    yield Section(title="Best so far", introduction="", body=progress_figure(report.study))
     if report.study.goals.several:
-        yield Section(title="Front", lead="", body=front(report.study))
-    yield Section(title="Predicted and measured", lead=MEASURED, body=measured(report))
-    yield Section(title="Influence", lead=INFLUENCE, body=influence(report.influences))
-    yield Section(title="Trials", lead="", body=trials(report.study))
+        yield Section(title="Front", introduction="", body=front_figure(report.study))
+    yield Section(title="Predicted and measured", introduction=MEASURED, body=measured(report))
+    yield Section(title="Influence", introduction=INFLUENCE, body=influence(report.influences))
+    yield Section(title="Trials", introduction="", body=trials(report.study))
     if report.spent:
-        yield Section(title="Spent", lead="", body=spent(report))
+        yield Section(title="Spent", introduction="", body=spent(report))
     if report.commands:
         code = element("code", "\n".join(map(shlex.join, report.commands)))
-        yield Section(title="Reproduce", lead="", body=element("pre", code))
+        yield Section(title="Reproduce", introduction="", body=element("pre", code))
 
 
-def _short(report: StudyReport) -> Iterator[tuple[str, str]]:
+def _summary_rows(report: StudyReport) -> Iterator[tuple[str, str]]:
     study, workload = report.study, report.study.request.workload
     yield "asked", f"{workload.global_batch:,} x {workload.seq_len:,} tokens a step, {workload.precision}, {workload.optimizer}"
     yield "wanted", goal_words(study.goals)
     if best := study.best_trial:
         yield "best", f"trial {best.number}: {change_words(best.plan)}"
-        yield "reached", f"{shown(objective(study), best)} ({objective(study)})"
+        yield "reached", f"{objective_text(objective(study), best)} ({objective(study)})"
     hours = sum(item.device_hours for item in report.spent)
     price = report.price_per_device_hour
     yield "spent", f"{hours:.3g} device hours" + (f", {show_money(price * hours)}" if price is not None else "")

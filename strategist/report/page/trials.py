@@ -4,7 +4,7 @@ from strategist.contract.measurement import RAN
 from strategist.contract.report import StudyReport
 from strategist.contract.study import Study, StudyTrial
 from strategist.report.goals import marked_number, outcome_words
-from strategist.report.page.filters import filters, marks, values_of
+from strategist.report.page.filters import filter_attributes, filters, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
 from strategist.report.setting_text import change_words, tokens
@@ -21,10 +21,10 @@ def trials(study: Study) -> Html:
         return element("p", "There are none yet.")
     fields = [_fields(trial) for trial in study.trials]
     rows = [_row(trial, study) for trial in study.trials]
-    shown = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
+    column_count = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
     grid = table(
-        "Trials: * is the best, + stands on the front", HEAD[:shown], (row[:shown] for row in rows), words=(0, 1, 2, 3, 9),
-        marks=[marks(values) for values in fields], id_=ID,
+        "Trials: * is the best, + stands on the front", HEAD[:column_count], (row[:column_count] for row in rows),
+        words=(0, 1, 2, 3, 9), marks=[filter_attributes(values) for values in fields], id_=ID,
     )  # fmt: skip
     return join([filters(ID, values_of(fields), "trials"), grid])
 
@@ -43,8 +43,8 @@ def spent(report: StudyReport) -> Html:
 
 def _fields(trial: StudyTrial) -> dict[str, str]:
     knobs = trial.plan.candidate.knobs
-    by = trial.proposed_by.partition(":")[0] or "none"
-    return {"outcome": trial.end, "by": by, "recompute": knobs.recompute, "offload": knobs.offload}
+    proposed_by = trial.proposed_by.partition(":")[0] or "none"
+    return {"outcome": trial.end, "by": proposed_by, "recompute": knobs.recompute, "offload": knobs.offload}
 
 
 def _row(trial: StudyTrial, study: Study) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from strategist.contract.explanation import Explanation
 from strategist.contract.knobs import show_value
-from strategist.report.page.filters import filters, marks, values_of
+from strategist.report.page.filters import filter_attributes, filters, values_of
 from strategist.report.page.html import Html, element, join
 from strategist.report.page.tables import table
 
@@ -21,6 +21,11 @@ def why_not(explanation: Explanation) -> Html:
     ]
     head = ("setting", "is", "why not", "verdict", "what stands against it")
     grid = table(
-        "Other values of the settings", head, rows, words=(0, 1, 2, 3, 4), marks=[marks(values) for values in fields], id_=ID
+        "Other values of the settings",
+        head,
+        rows,
+        words=(0, 1, 2, 3, 4),
+        marks=[filter_attributes(values) for values in fields],
+        id_=ID,
     )
     return join([filters(ID, values_of(fields), "the other values"), grid])

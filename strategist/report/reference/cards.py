@@ -10,7 +10,7 @@ from strategist.contract.knobs import show_value
 from strategist.expr.vocabulary import VOCABULARY
 from strategist.report.card_cases import case_words
 from strategist.report.reference.links import card_link, file_name, name_link
-from strategist.report.reference.markdown import both, bullets, code, codes, fence, page, prose, table
+from strategist.report.reference.markdown import both_languages, bullets, code, codes, fence, page, prose, table
 from strategist.rules.policy_evaluation import show_setting
 
 
@@ -24,7 +24,7 @@ def card_pages(deck: Deck) -> Iterator[tuple[str, str]]:
 def _index(deck: Deck) -> str:
     blocks = ["# Cards by module", f"{len(deck.cards)} cards. How to write one: `strategist cards new`."]
     for module, cards in groupby(sorted(deck.cards, key=lambda card: (card.module, card.id)), key=lambda card: card.module):
-        rows = ([f"[{card.id}]({file_name(card.id)})", _state(card), both(card.title or card.intent)] for card in cards)
+        rows = ([f"[{card.id}]({file_name(card.id)})", _state(card), both_languages(card.title or card.intent)] for card in cards)
         blocks += [f"## {module}", table(("card", "status", "says"), rows)]
     return page(*blocks)
 
@@ -35,7 +35,7 @@ def _state(card: Card) -> str:
 
 def _card(card: Card, deck: Deck) -> Iterator[str]:
     known = frozenset(item.id for item in deck.cards)
-    yield f"# {card.id}" + (f": {both(card.title)}" if card.title else "")
+    yield f"# {card.id}" + (f": {both_languages(card.title)}" if card.title else "")
     yield prose(card.intent.en) if card.intent.en else ""
     yield prose(card.intent.zh) if card.intent.zh else ""
     yield table(("module", "status", "since", "validated on", "file"), [_facts(card)])

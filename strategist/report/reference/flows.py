@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from strategist.cards.deck import Deck
 from strategist.cards.flow import Flow, Step
 from strategist.report.reference.links import card_link, file_name, name_link
-from strategist.report.reference.markdown import both, bullets, code, page, prose
+from strategist.report.reference.markdown import both_languages, bullets, code, page, prose
 
 
 def flow_pages(deck: Deck) -> Iterator[tuple[str, str]]:
@@ -16,12 +16,12 @@ def flow_pages(deck: Deck) -> Iterator[tuple[str, str]]:
 
 
 def _flow(flow: Flow, known: frozenset[str]) -> Iterator[str]:
-    yield f"# {flow.id}" + (f": {both(flow.title)}" if flow.title else "")
+    yield f"# {flow.id}" + (f": {both_languages(flow.title)}" if flow.title else "")
     yield prose(flow.intent.en)
     yield prose(flow.intent.zh)
     yield "Explanations tell a plan's settings in this order; what no step names comes last."
     for number, step in enumerate(flow.steps, 1):
-        yield f"## {number}. {both(step.title) or step.id}"
+        yield f"## {number}. {both_languages(step.title) or step.id}"
         yield " ".join(filter(None, (prose(step.rule), prose(step.because))))
         yield bullets(_step(step, known))
 

@@ -14,7 +14,7 @@ def prose(text: object) -> str:
     return "`".join(part if index % 2 else _SPECIAL.sub(r"\\\g<0>", part) for index, part in enumerate(parts))
 
 
-def both(text: Text) -> str:
+def both_languages(text: Text) -> str:
     """The text in all its languages, side by side."""
     return " · ".join(prose(words) for words in (text.en, text.zh) if words)
 

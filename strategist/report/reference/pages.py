@@ -58,7 +58,7 @@ def write(pages: Mapping[str, str], folder: Path, *, force: bool = False) -> tup
     Raises:
         FileError: a file cannot be written.
     """
-    stale_pages = tuple(path for path in stale(pages, folder))
+    stale_pages = tuple(path for path in stale_files(pages, folder))
     for name, text in pages.items():
         outputs.make_folder((folder / name).parent)
         outputs.write(folder / name, text, own=None if force else MARK)
@@ -67,7 +67,7 @@ def write(pages: Mapping[str, str], folder: Path, *, force: bool = False) -> tup
     return stale_pages
 
 
-def stale(pages: Mapping[str, str], folder: Path) -> Iterator[Path]:
+def stale_files(pages: Mapping[str, str], folder: Path) -> Iterator[Path]:
     """Generated pages in the folder that no longer belong to the reference; pages that people wrote are ignored."""
     for path in sorted(folder.rglob("*.md")):
         if path.relative_to(folder).as_posix() not in pages and path.read_bytes().startswith(MARK.encode()):

@@ -16,7 +16,7 @@ from strategist.report.page.funnel import funnel
 from strategist.report.page.memory import memory
 from strategist.report.page.mesh import mesh
 from strategist.report.page.step_time import time
-from strategist.report.page.timeline import TITLED, timeline
+from strategist.report.page.timeline import MAX_TITLED_BOXES, timeline
 from strategist.report.page.why_not import why_not
 from strategist.units import show_bytes
 from tests.report.page.reader import Reader
@@ -104,13 +104,15 @@ def test_spans_of_the_timeline_do_not_overlap_and_end_with_the_step() -> None:
 def test_thousands_of_spans_are_drawn_as_few_shapes() -> None:
     spans = tuple(
         Span(rank=0, work="forward", start_seconds=float(at), end_seconds=at + 1.0, stage=0, micro_batch=at)
-        for at in range(TITLED + 1)
+        for at in range(MAX_TITLED_BOXES + 1)
     )
-    simulated_step = Timeline(schedule="", micro_batches=TITLED + 1, step_seconds=TITLED + 1.0, spans=spans, bubble_seconds=(0.0,))
+    simulated_step = Timeline(
+        schedule="", micro_batches=MAX_TITLED_BOXES + 1, step_seconds=MAX_TITLED_BOXES + 1.0, spans=spans, bubble_seconds=(0.0,)
+    )
     picture = timeline(simulated_step)
     assert picture.count('<path d="M0.0 0h') == 1
     assert picture.count("<rect") == 1
-    assert f"{TITLED + 1:,} times" in picture
+    assert f"{MAX_TITLED_BOXES + 1:,} times" in picture
 
 
 def test_streamed_stages_have_a_timeline_of_one_round() -> None:

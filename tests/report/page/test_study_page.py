@@ -15,7 +15,7 @@ from strategist.contract.report import Influence, StudyReport
 from strategist.report.page.predicted_vs_measured import measured
 from strategist.report.page.setting_importance import influence
 from strategist.report.page.study_page import study_page
-from strategist.report.page.study_progress import course, front
+from strategist.report.page.study_progress import front_figure, progress_figure
 from strategist.report.page.trials import spent
 from tests.report.page.reader import Reader
 
@@ -37,7 +37,7 @@ def test_the_page_is_valid_and_self_contained(report: StudyReport) -> None:
 
 def test_every_trial_is_drawn_and_listed(report: StudyReport) -> None:
     assert len(report.study.trials) == 5
-    for picture in (course(report.study), front(report.study)):
+    for picture in (progress_figure(report.study), front_figure(report.study)):
         assert picture.count("<circle") == 5
     assert measured(report).count("<circle") == 10
     page = Reader(study_page(report))
@@ -46,7 +46,7 @@ def test_every_trial_is_drawn_and_listed(report: StudyReport) -> None:
 
 
 def test_the_best_so_far_never_gets_worse(report: StudyReport) -> None:
-    (path,) = re.findall(r'<path d="M([^"]+)" class="front-line"', course(report.study))
+    (path,) = re.findall(r'<path d="M([^"]+)" class="front-line"', progress_figure(report.study))
     heights = [float(height) for height in re.findall(r" (-[0-9.]+)", path)]
     assert heights == sorted(heights, reverse=True)
     assert len(heights) > 1
