@@ -35,7 +35,7 @@ class Subject:
     known_ids: frozenset[str] = frozenset()
     id_holder: str = ""
     replaces: str = ""
-    world: LintEnvironment | None = None
+    environment: LintEnvironment | None = None
 
     @property
     def sound(self) -> Card | None:

@@ -22,7 +22,7 @@ NO_CARDS = Deck(())
 
 
 def lint(
-    deck_or_paths: Deck | Iterable[str | Path], world: LintEnvironment | None = None, *, base_deck: Deck = NO_CARDS
+    deck_or_paths: Deck | Iterable[str | Path], environment: LintEnvironment | None = None, *, base_deck: Deck = NO_CARDS
 ) -> tuple[Diagnostic, ...]:
     """All findings on a deck, or on the given files and folders; in order of files, then of lines.
 
@@ -30,7 +30,7 @@ def lint(
     world: facts from outside of the files; checks that need it are skipped without it.
     """
     subjects = _subjects_of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _subjects_of_paths(deck_or_paths)
-    return _findings(_with_relations(list(subjects), base_deck), world)
+    return _findings(_with_relations(list(subjects), base_deck), environment)
 
 
 def lint_text(path: str, text: str) -> tuple[Diagnostic, ...]:
@@ -47,11 +47,11 @@ def cards_in(paths: Iterable[str | Path]) -> tuple[Card, ...]:
     return tuple(subject.card for subject in _subjects_of_paths(paths) if subject.card)
 
 
-def _findings(subjects: Iterable[Subject], world: LintEnvironment | None) -> tuple[Diagnostic, ...]:
+def _findings(subjects: Iterable[Subject], environment: LintEnvironment | None) -> tuple[Diagnostic, ...]:
     """Findings of all checks, each with advice."""
     found: list[Diagnostic] = []
     for subject in counted(tuple(subjects), "cards and flows"):
-        subject_findings = (finding for rule in RULES for finding in rule.run(replace(subject, world=world)))
+        subject_findings = (finding for rule in RULES for finding in rule.run(replace(subject, environment=environment)))
         found += sorted(subject_findings, key=lambda finding: (finding.line or 0, finding.column or 0))
     return tuple(finding if finding.do else replace(finding, do=CHECKS[finding.code].page.do) for finding in found)
 

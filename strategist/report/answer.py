@@ -71,7 +71,7 @@ def _assumed(answer: Answer, rank: int) -> Iterator[RenderableType]:
 
 def _backends(answer: Answer, rank: int) -> Iterator[RenderableType]:
     table = columns("backend", "tokens/s", "90% within", "GiB", "mesh", wrap=["mesh"], left=["backend"])
-    for name, plan in ((one.backend, one.plan) for one in answer.backends):
+    for name, plan in ((backend_plan.backend, backend_plan.plan) for backend_plan in answer.backends):
         if plan is not None:
             estimate = plan.estimate
             slowest, fastest = tokens_range(estimate)
@@ -79,12 +79,12 @@ def _backends(answer: Answer, rank: int) -> Iterator[RenderableType]:
                 name, tokens(estimate.tokens_per_second), f"{tokens(slowest)} to {tokens(fastest)}",
                 gib(estimate.peak_memory_bytes), layout_words(plan.candidate.layout),
             )  # fmt: skip
-    reasons = ((one.backend, one.why) for one in answer.backends if one.plan is None)
-    unable = [Text(reason if reason.startswith(name) else f"{name}: {reason}") for name, reason in reasons]
+    reasons = ((backend_plan.backend, backend_plan.why) for backend_plan in answer.backends if backend_plan.plan is None)
+    without_plan = [Text(reason if reason.startswith(name) else f"{name}: {reason}") for name, reason in reasons]
     if table.row_count:
         yield section(heading("Back ends", "the best plan of each; plan --backend NAME plans for it"), table)
-    if unable:
-        yield section(heading("No plan"), bullets(unable))
+    if without_plan:
+        yield section(heading("No plan"), bullets(without_plan))
 
 
 _SECTION_BUILDERS: tuple[Section, ...] = (

@@ -144,9 +144,9 @@ def _fsdp(layout: Layout, knobs: Knobs) -> str:
     if layout.fsdp_ranks == 1 and layout.tp == 1 and knobs.offload != "all" and not replicated_pipeline:
         return ""
     if layout.fsdp_ranks == 1:
-        copies = " and copies them from host memory" if knobs.offload == "all" else ""
+        copy_words = " and copies them from host memory" if knobs.offload == "all" else ""
         replicas = f", {layout.dp_replicate} replicas" if layout.dp_replicate > 1 else ""
-        return f"parameters in one shard{replicas}: it casts them{copies}, and gathers nothing"
+        return f"parameters in one shard{replicas}: it casts them{copy_words}, and gathers nothing"
     resharding = {
         True: "freed after forward and gathered again for backward (reshard_after_forward=True)",
         False: "kept from forward to backward (reshard_after_forward=False)",

@@ -21,7 +21,7 @@ def symbols_exist(subject: Subject) -> Iterator[Diagnostic]:
     """
     for index, ref, found in _references(subject):
         suggestion = f"; did you mean {' or '.join(found.near)}?" if found.near else ""
-        version = subject.world.torch_version if subject.world else ""
+        version = subject.environment.torch_version if subject.environment else ""
         if found.outcome is ReferenceOutcome.NO_SYMBOL:
             yield finding(subject, "CARD042", f"torch {version} has no {ref.symbol}{suggestion}", ("source_refs", index, "symbol"))
         elif found.outcome is ReferenceOutcome.NO_PARAMETER:
@@ -43,7 +43,7 @@ def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
     for index, ref, found in _references(subject):
         first, last = found.first_line, found.last_line
         if ref.lines and first and last and not first <= ref.lines[0] <= ref.lines[1] <= last:
-            version = subject.world.torch_version if subject.world else ""
+            version = subject.environment.torch_version if subject.environment else ""
             drift = f"lines {ref.lines[0]}-{ref.lines[1]} have drifted"
             message = f"{drift}: {ref.symbol} of torch {version} lies in {found.file}:{first}-{last}"
             yield finding(subject, "CARD043", message, ("source_refs", index, "lines"))
@@ -60,7 +60,7 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     Good:
         - {run: "from torch.distributed.fsdp import fully_shard"}
     """
-    results = subject.world.examples if subject.world else {}
+    results = subject.environment.examples if subject.environment else {}
     for index, _ in enumerate(subject.card.example if subject.card else ()):
         result = results.get((subject.path, index))
         if result and not result.sound:
@@ -70,7 +70,7 @@ def examples_run(subject: Subject) -> Iterator[Diagnostic]:
 
 def _references(subject: Subject) -> Iterator[tuple[int, SourceRef, Reference]]:
     """Sources of the card that were looked up, with the result."""
-    known = subject.world.references if subject.world else {}
+    known = subject.environment.references if subject.environment else {}
     for index, ref in enumerate(subject.card.source_refs if subject.card else ()):
         if found := known.get((ref.symbol, ref.parameter)):
             yield index, ref, found

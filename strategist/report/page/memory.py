@@ -17,7 +17,7 @@ def memory(report: PlanReport) -> Html:
     capacity = report.plan.estimate.capacity_bytes
     peak_rank = max(report.ranks, key=lambda rank: rank.memory.total)
     max_bytes = SCALE_MARGIN * max(capacity, peak_rank.memory.total)
-    rows = [_row(_name(rank, alone=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
+    rows = [_row(_name(rank, is_only_rank=len(report.ranks) == 1), rank.memory) for rank in report.ranks]
     marker_note = f"the line is the {show_bytes(capacity)} that a program can use of a {report.plan.cluster.device.name}"
     memories = [*(rank.memory for rank in report.ranks), *(instant.memory for instant in report.instants)]
     drawn_parts = {part for memory_parts in memories for part in _parts(memory_parts)}
@@ -34,7 +34,7 @@ def memory(report: PlanReport) -> Html:
         )
     return with_legend(
         join(pictures),
-        legend(f"Parts of the fullest, {_name(peak_rank, alone=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
+        legend(f"Parts of the fullest, {_name(peak_rank, is_only_rank=len(report.ranks) == 1)}", ("bytes", "of the device"), parts),
     )
 
 
@@ -44,9 +44,9 @@ def _row(name: str, memory: MemoryParts) -> Bar:
     return Bar(name=name, parts=parts, words=words, figure=show_bytes(memory.total))
 
 
-def _name(rank: RankMemory, *, alone: bool) -> str:
+def _name(rank: RankMemory, *, is_only_rank: bool) -> str:
     first, last = rank.ranks[0], rank.ranks[-1]
-    name = "every rank" if alone else f"rank {first}" if first == last else f"ranks {first} to {last}"
+    name = "every rank" if is_only_rank else f"rank {first}" if first == last else f"ranks {first} to {last}"
     return f"{name}, {counted(rank.layers, 'layer')}"
 
 

@@ -91,11 +91,11 @@ def vertical_line(scale: Scale, value: float, label: str) -> Html:
 
 def _frame(scale: Scale) -> Iterator[Html]:
     (x_name, y_name), (show_x, show_y) = scale.names, scale.formats
-    for tick in _ticks_apart(scale.x, MIN_X_TICK_DISTANCE):
+    for tick in _separate_ticks(scale.x, MIN_X_TICK_DISTANCE):
         x = scale.x.at(tick)
         yield empty("path", d=f"M{x:.1f} 0V{-HEIGHT:g}", class_="grid")
         yield element("text", show_x(tick), x=x, y=17, text_anchor="middle")
-    for tick in _ticks_apart(scale.y, MIN_Y_TICK_DISTANCE):
+    for tick in _separate_ticks(scale.y, MIN_Y_TICK_DISTANCE):
         y = -scale.y.at(tick)
         yield empty("path", d=f"M0 {y:.1f}H{WIDTH:g}", class_="grid")
         yield element("text", show_y(tick), x=-7, y=y + 4, text_anchor="end")
@@ -104,7 +104,7 @@ def _frame(scale: Scale) -> Iterator[Html]:
     yield element("text", y_name, x=-LEFT_MARGIN, y=-HEIGHT - 14, class_="axis")
 
 
-def _ticks_apart(axis: Axis, min_distance: float) -> Iterator[float]:
+def _separate_ticks(axis: Axis, min_distance: float) -> Iterator[float]:
     """Ticks at least ``min_distance`` apart."""
     previous = -min_distance
     for tick in axis.even_ticks():
