@@ -148,9 +148,7 @@ def _regions(first: Law, second: Law, path: str) -> Regions:
 def _witness_row(first: Law, second: Law, path: str, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A candidate of a situation in which each law alone leaves a value and both together leave none; None for others."""
     possible_values = [value for value in _candidate_values(first, second, path) if value is not None]
-    if len(possible_values) < len(
-        _candidate_values(first, second, path)
-    ):  # OTHERS represent all other numbers, which are treated alike
+    if len(possible_values) < len(_candidate_values(first, second, path)):  # SAMPLE_NUMBERS represent all other numbers
         possible_values += [number for number in SAMPLE_NUMBERS if number not in possible_values]
     rows = [row for row in (complete_facts({**values, path: value}) for value in possible_values) if row is not None]
     first_allows, second_allows = [[not law.drops(row) for row in rows] for law in (first, second)]

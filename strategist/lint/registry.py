@@ -21,7 +21,7 @@ class Subject:
     folder: folder in which it was found.
     deck: the cards without faults that act together with it.
     known_ids: ids of all cards.
-    taken: file in the same folder that has its id already; empty without one.
+    id_holder: file in the same folder that has its id already; empty without one.
     replaces: file in another folder whose card it replaces; empty without one.
     """
 

@@ -26,8 +26,8 @@ def lint(
 ) -> tuple[Diagnostic, ...]:
     """All findings on a deck, or on the given files and folders; in order of files, then of lines.
 
-    beside: cards in force that are not checked themselves, such as the shipped ones.
-    world: facts from outside of the files; checks that need it are skipped without it.
+    base_deck: cards in force that are not checked themselves, such as the shipped ones.
+    environment: facts from outside of the files; checks that need it are skipped without it.
     """
     subjects = _subjects_of_deck(deck_or_paths) if isinstance(deck_or_paths, Deck) else _subjects_of_paths(deck_or_paths)
     return _findings(_with_relations(list(subjects), base_deck), environment)

@@ -102,9 +102,9 @@ def _not_true_region(term: str, true: Domain, false: Domain, value: bool) -> Reg
 
 
 def _regions(node: Node, value: bool, literal: Callable[[str, Domain, Domain, bool], Region]) -> Regions:
-    """Regions of a condition; ``literal`` is _surely (a comparison has the value) or _not_surely (it may not have it).
+    """Regions of a condition; ``literal`` is _true_region (a comparison has the value) or _not_true_region (it may not have it).
 
-    With _surely, ``and`` is True if all parts are True; with _not_surely, it is enough if one part is not.
+    With _true_region, ``and`` is True if all parts are True; with _not_true_region, it is enough if one part is not.
     """
     if isinstance(node, Operation) and node.operator == "not":
         return _regions(node.operands[0], not value, literal)

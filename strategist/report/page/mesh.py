@@ -99,7 +99,7 @@ def _devices(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float,
 
 
 def _nodes(axis: MeshAxis, cluster: Cluster) -> tuple[list[Html], tuple[float, float]]:
-    """A box per node, or per several nodes if there are more than MOST, with the number of its ranks in the first group."""
+    """A box per node, or per several nodes if there are more than MAX_BOXES, with the number of its ranks in the first group."""
     nodes_per_box = _nodes_per_box(cluster)
     count = -(-cluster.nodes // nodes_per_box)
     group_ranks = Counter(rank // (cluster.gpus_per_node * nodes_per_box) for rank in axis.first)
