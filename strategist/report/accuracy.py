@@ -65,11 +65,11 @@ class AccuracyDocument:
     worst: tuple[ShownMiss, ...] = added(())
 
 
-def accuracy_document(found: Accuracy, count: int = 0) -> AccuracyDocument:
+def accuracy_document(accuracy: Accuracy, count: int = 0) -> AccuracyDocument:
     """The figures, with the ``count`` rows with the largest errors."""
     return AccuracyDocument(
-        sources=found.sources, devices=found.devices, families=found.families, overall=found.overall,
-        mean_of_sources=found.mean_of_sources, worst=tuple(map(_shown_miss, worst(found.judged, count))),
+        sources=accuracy.sources, devices=accuracy.devices, families=accuracy.families, overall=accuracy.overall,
+        mean_of_sources=accuracy.mean_of_sources, worst=tuple(map(_shown_miss, worst(accuracy.judged, count))),
     )  # fmt: skip
 
 
@@ -82,24 +82,24 @@ def _shown_miss(miss: Miss) -> ShownMiss:
 
 
 @grouped
-def accuracy_report(found: Accuracy, count: int = 0) -> Iterator[RenderableType]:
+def accuracy_report(accuracy: Accuracy, count: int = 0) -> Iterator[RenderableType]:
     """A line per source, device and family, and for all rows; out-of-memory verdicts; reasons for skipped rows; the largest
     errors.
     """
-    totals = f"{found.overall.rows_used:,} rows of {len(found.sources)} sources, {found.overall.rows_skipped:,} skipped"
+    totals = f"{accuracy.overall.rows_used:,} rows of {len(accuracy.sources)} sources, {accuracy.overall.rows_skipped:,} skipped"
     yield Text.assemble(("Predicted against published", "bold"), f"  {totals}")
     for name, title in GROUPS:
-        yield section(heading(title), _table(getattr(found, name)))
-    yield section(heading("In all"), _table((found.overall, found.mean_of_sources), ("by rows", "by sources")))
-    if coverage := interval_words(found.overall):
+        yield section(heading(title), _table(getattr(accuracy, name)))
+    yield section(heading("In all"), _table((accuracy.overall, accuracy.mean_of_sources), ("by rows", "by sources")))
+    if coverage := interval_words(accuracy.overall):
         yield Text(f"  {coverage}")
-    if judged := with_verdicts(found.sources):
+    if judged := with_verdicts(accuracy.sources):
         yield section(heading("Out of memory"), _verdicts(judged))
-    if found.overall.skipped:
-        reasons = (f"{rows:,}: {reason}" for reason, rows in found.overall.skipped.items())
+    if accuracy.overall.skipped:
+        reasons = (f"{rows:,}: {reason}" for reason, rows in accuracy.overall.skipped.items())
         yield section(heading("Skipped", "rows, since"), bullets(reasons))
     if count:
-        missed = [f"{miss_words(miss)} ({row_reference(miss)})" for miss in worst(found.judged, count)]
+        missed = [f"{miss_words(miss)} ({row_reference(miss)})" for miss in worst(accuracy.judged, count)]
         yield section(heading("Missed most"), bullets(missed, mark="1"))
     yield section(heading("Columns"), pairs(LEGEND))
 
@@ -133,13 +133,13 @@ VERDICTS = ("hits", "misses", "false alarms", "passes")
 def with_verdicts(groups: Sequence[Figures]) -> list[Figures]:
     """Groups with a row that ran out of memory or was predicted to."""
     confusions = ((figures, figures.oom_confusion) for figures in groups)
-    return [figures for figures, found in confusions if found.hits + found.misses + found.false_alarms]
+    return [figures for figures, confusion in confusions if confusion.hits + confusion.misses + confusion.false_alarms]
 
 
 def verdicts(figures: Figures) -> tuple[int, ...]:
     """Numbers of rows in the order of ``VERDICTS``."""
-    found = figures.oom_confusion
-    return found.hits, found.misses, found.false_alarms, found.passes
+    confusion = figures.oom_confusion
+    return confusion.hits, confusion.misses, confusion.false_alarms, confusion.passes
 
 
 def _verdicts(groups: Sequence[Figures]) -> Table:

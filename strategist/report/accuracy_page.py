@@ -31,39 +31,39 @@ PLOTS = (("step_seconds", "Step time", 1.0, "s"), ("peak_memory_bytes", "Peak me
 """Plotted quantities: name, heading, size of the unit, and unit of the axes."""
 
 
-def accuracy_page(found: Accuracy) -> str:
+def accuracy_page(accuracy: Accuracy) -> str:
     """The page: figures by source, device and family, verdicts on memory, plots, and the largest errors."""
-    title, overall = "Predicted against published", found.overall
+    title, overall = "Predicted against published", accuracy.overall
     introduction = (
-        f"{overall.rows_used:,} published training runs of {len(found.sources)} sources, each priced as a plan would be; "
+        f"{overall.rows_used:,} published training runs of {len(accuracy.sources)} sources, each priced as a plan would be; "
         f"{overall.rows_skipped:,} more are skipped. {interval_words(overall)}"
     )
-    return document(title, join([element("h1", title), element("p", introduction)]), list(_sections(found)))
+    return document(title, join([element("h1", title), element("p", introduction)]), list(_sections(accuracy)))
 
 
-def _sections(found: Accuracy) -> Iterator[Section]:
+def _sections(accuracy: Accuracy) -> Iterator[Section]:
     (_, sources), *others = GROUPS
-    yield Section(title=sources, introduction="", body=_sources(found))
+    yield Section(title=sources, introduction="", body=_sources(accuracy))
     for figure, title, size, unit in PLOTS:
         introduction = f"The line is equality, the band {BAND:.0%} to either side; point at a dot for its row."
-        yield Section(title=title, introduction=introduction, body=_plots(found, figure, title, size, unit))
+        yield Section(title=title, introduction=introduction, body=_plots(accuracy, figure, title, size, unit))
     yield Section(
         title="Out of memory",
         introduction="Lines say what happened, columns what was predicted.",
-        body=element("div", *map(_matrix, with_verdicts(found.sources)), class_="matrices"),
+        body=element("div", *map(_matrix, with_verdicts(accuracy.sources)), class_="matrices"),
     )
     for name, title in others:
-        rows = ((figures.name, *cells(figures)) for figures in getattr(found, name))
+        rows = ((figures.name, *cells(figures)) for figures in getattr(accuracy, name))
         yield Section(title=title, introduction="", body=table(f"Figures by {title.lower()}", ("", *TITLES), rows))
-    reasons = ((f"{rows:,}", reason) for reason, rows in found.overall.skipped.items())
+    reasons = ((f"{rows:,}", reason) for reason, rows in accuracy.overall.skipped.items())
     skipped = table("Rows that no plan can stand for", ("rows", "since"), reasons, words=(1,))
     yield Section(title="Skipped", introduction="", body=skipped)
-    yield Section(title="Missed most", introduction="", body=_worst(found))
+    yield Section(title="Missed most", introduction="", body=_worst(accuracy))
 
 
-def _sources(found: Accuracy) -> Html:
-    rows = ((source.name, *cells(source)) for source in found.sources)
-    totals = (("all, by rows", *cells(found.overall)), ("all, by sources", *cells(found.mean_of_sources)))
+def _sources(accuracy: Accuracy) -> Html:
+    rows = ((source.name, *cells(source)) for source in accuracy.sources)
+    totals = (("all, by rows", *cells(accuracy.overall)), ("all, by sources", *cells(accuracy.mean_of_sources)))
     return join([pairs(LEGEND), table("Figures by source, and of all", ("", *TITLES), (*rows, *totals))])
 
 
@@ -75,11 +75,11 @@ def _matrix(figures: Figures) -> Html:
     )  # fmt: skip
 
 
-def _plots(found: Accuracy, figure: str, title: str, size: float, unit: str) -> Html:
+def _plots(accuracy: Accuracy, figure: str, title: str, size: float, unit: str) -> Html:
     """A plot for each source that has the quantity."""
     plots = []
-    for source in found.sources:
-        rows = (item for item in found.judged if item.case.row.file == source.name)
+    for source in accuracy.sources:
+        rows = (item for item in accuracy.judged if item.case.row.file == source.name)
         if source_misses := [miss for item in rows for miss in misses(item) if miss.figure == figure]:
             plots.append(_plot(source.name, title, source_misses, size, unit))
     return element("div", *plots, class_="plots")
@@ -102,13 +102,13 @@ def _row(miss: Miss) -> str:
     return f"{miss.judged.case.row.row_id}: {case_words(miss)}; {figure_words(miss)}"
 
 
-def _worst(found: Accuracy) -> Html:
+def _worst(accuracy: Accuracy) -> Html:
     rows = (
         (
             f"{miss.ratio:.2g}", figure_words(miss), miss.judged.case.row.model, miss.judged.case.cluster.name, case_words(miss),
             row_reference(miss),
         )
-        for miss in worst(found.judged, WORST_ROWS)
+        for miss in worst(accuracy.judged, WORST_ROWS)
     )  # fmt: skip
     head = ("predicted / published", "figure", "model", "GPUs", "layout", "row")
     return table(f"The {WORST_ROWS} rows whose worse figure is missed most", head, rows, words=range(1, len(head)))

@@ -49,8 +49,8 @@ def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
 
 def _verdict(comparison: Comparison) -> str:
     """Which plan is faster and which is smaller, on one line."""
-    found = {figure.name: figure for figure in comparison.figures}
-    rate, peak = found["tokens_per_second"].ratio or 1.0, found["peak_memory_bytes"]
+    figures = {figure.name: figure for figure in comparison.figures}
+    rate, peak = figures["tokens_per_second"].ratio or 1.0, figures["peak_memory_bytes"]
     saved_bytes = (peak.first or 0.0) - (peak.second or 0.0)
     faster = f"{comparison.second} trains at {rate:.2f} times the tokens/s of {comparison.first}"
     return f"{faster} and takes {show_bytes(abs(saved_bytes))} a device {'less' if saved_bytes >= 0 else 'more'}."

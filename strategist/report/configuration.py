@@ -13,16 +13,16 @@ VARIABLES = "STRATEGIST_OPTION, STRATEGIST_COMMAND_OPTION"
 
 
 @grouped
-def configuration_report(found: Configuration) -> Iterator[RenderableType]:
+def configuration_report(configuration: Configuration) -> Iterator[RenderableType]:
     """Configured options with their origin, the files that were looked for, and environment variables without effect."""
-    if found.options:
-        yield pairs((shlex.join(option.words), _origin(option)) for option in found.options)
+    if configuration.options:
+        yield pairs((shlex.join(option.words), _origin(option)) for option in configuration.options)
     else:
         yield Text("No file sets an option; options are those of the command line, or their defaults.")
-    sources = [(VARIABLES, "read"), *((name, "read" if exists else "not there") for name, exists in found.files.items())]
+    sources = [(VARIABLES, "read"), *((name, "read" if exists else "not there") for name, exists in configuration.files.items())]
     yield section(heading("Looked at", "after the command line, in this order"), pairs(sources))
-    if found.unknown_variables:
-        yield section(heading("Variables that no command reads"), bullets(found.unknown_variables))
+    if configuration.unknown_variables:
+        yield section(heading("Variables that no command reads"), bullets(configuration.unknown_variables))
 
 
 def _origin(option: ConfiguredOption) -> str:

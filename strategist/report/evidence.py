@@ -30,16 +30,16 @@ def evidence_report(
         yield Text("No trial tests these cards.")
 
 
-def _card(card: Card, found: Sequence[PolicyEvidence]) -> Iterator[RenderableType]:
+def _card(card: Card, policy_evidence: Sequence[PolicyEvidence]) -> Iterator[RenderableType]:
     table = columns("policy", "phase", "applied", "tried", "for", "against", wrap=["policy"], left=["phase"])
-    for item in found:
+    for item in policy_evidence:
         policy = card.policy(item.policy)
         observing = policy is not None and policy.phase is Phase.OBSERVE
         tried = str(item.taken) if observing else "-"
         figures = (str(item.applied), tried, str(item.confirmed), str(item.contradicted))
         table.add_row(item.policy, "observe" if observing else "plan", *figures)
     yield table
-    lines = [f"{item.policy}, {pair_words(pair)}" for item in found for pair in item.pairs]
+    lines = [f"{item.policy}, {pair_words(pair)}" for item in policy_evidence for pair in item.pairs]
     if lines:
         yield bullets(lines)
 

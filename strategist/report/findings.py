@@ -14,16 +14,16 @@ _COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice
 
 def text_lines(findings: Sequence[Diagnostic], *, verbose: bool = False) -> Iterator[str]:
     """``path:line:column: level CODE message; what to do``, then a line with the counts; ``verbose`` adds the line of the file."""
-    for found in findings:
-        location = ":".join(str(part) for part in (found.path, found.line, found.column) if part)
-        line = f"{location}: {found.level} {found.code} {found.message}"
+    for finding in findings:
+        location = ":".join(str(part) for part in (finding.path, finding.line, finding.column) if part)
+        line = f"{location}: {finding.level} {finding.code} {finding.message}"
         if verbose:
             yield line
-            yield from _source_line(found)
-            yield f"      do: {found.do}"
+            yield from _source_line(finding)
+            yield f"      do: {finding.do}"
             yield ""
         else:
-            yield f"{line}; {found.do}"
+            yield f"{line}; {finding.do}"
     yield summary(findings)
 
 
@@ -31,17 +31,17 @@ def summary(findings: Sequence[Diagnostic]) -> str:
     """Number of findings by level, and of those that can be corrected."""
     if not findings:
         return "no findings"
-    errors = sum(found.level is Level.ERROR for found in findings)
-    fixable = sum(found.fix is not None for found in findings)
+    errors = sum(finding.level is Level.ERROR for finding in findings)
+    fixable = sum(finding.fix is not None for finding in findings)
     return f"errors: {errors}, other findings: {len(findings) - errors}" + (f", {fixable} to correct with --fix" if fixable else "")
 
 
-def _source_line(found: Diagnostic) -> Iterator[str]:
+def _source_line(finding: Diagnostic) -> Iterator[str]:
     """The line of the file with a caret under the column."""
-    line = _line(found.path, found.line) if found.line else None
+    line = _line(finding.path, finding.line) if finding.line else None
     if line is not None:
-        yield f"{found.line:5} | {line}"
-        indent = "".join("\t" if letter == "\t" else " " for letter in line[: (found.column or 1) - 1])
+        yield f"{finding.line:5} | {line}"
+        indent = "".join("\t" if letter == "\t" else " " for letter in line[: (finding.column or 1) - 1])
         yield f"      | {indent}^"
 
 
@@ -55,10 +55,10 @@ def _line(path: str, number: int) -> str | None:
 
 def github_lines(findings: Iterable[Diagnostic]) -> Iterator[str]:
     """Workflow commands: ``::error file=,line=,col=,title=::message``."""
-    for found in findings:
-        fields = {"file": found.path, "line": found.line, "col": found.column, "title": found.code}
+    for finding in findings:
+        fields = {"file": finding.path, "line": finding.line, "col": finding.column, "title": finding.code}
         given = ",".join(f"{name}={_property(str(value))}" for name, value in fields.items() if value)
-        yield f"::{_COMMANDS[found.level]} {given}::{_data(f'{found.message}; {found.do}')}"
+        yield f"::{_COMMANDS[finding.level]} {given}::{_data(f'{finding.message}; {finding.do}')}"
 
 
 def _data(text: str) -> str:

@@ -22,12 +22,12 @@ _MARK = re.compile(r"-|[0-9]+\.")
 
 def as_html(value: Any) -> str | None:
     """Report of an answer or a plan as HTML; None for another value."""
-    return None if (found := _report(value)) is None else html(found)
+    return None if (report := _report(value)) is None else html(report)
 
 
 def as_markdown(value: Any) -> str | None:
     """Report of an answer or a plan as Markdown; None for another value."""
-    return None if (found := _report(value)) is None else markdown(found)
+    return None if (report := _report(value)) is None else markdown(report)
 
 
 def _report(value: Any) -> RenderableType | None:
@@ -80,12 +80,12 @@ def _markdown(leaf: Table | Text) -> str:
     return bullets(": ".join(cell for cell in row if not _MARK.fullmatch(cell)) for row in rows)
 
 
-def _titles(found: Table) -> list[str]:
-    return [_words(column.header) for column in found.columns] if found.show_header else []
+def _titles(rich_table: Table) -> list[str]:
+    return [_words(column.header) for column in rich_table.columns] if rich_table.show_header else []
 
 
-def _rows(found: Table) -> Iterator[list[str]]:
-    for row in zip(*(column.cells for column in found.columns), strict=True):
+def _rows(rich_table: Table) -> Iterator[list[str]]:
+    for row in zip(*(column.cells for column in rich_table.columns), strict=True):
         yield [_words(cell) for cell in row]
 
 

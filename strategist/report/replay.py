@@ -32,9 +32,9 @@ MAX_CURVE = 60
 """Number of trials in the plot."""
 
 
-def replayed_plot(found: ReplayDocument) -> str:
+def replayed_plot(replay: ReplayDocument) -> str:
     """Regret of the best trial so far against the number of trials, median of all searches, as an SVG file."""
-    series = {summary.sampler: _median_regret(found, summary.sampler) for summary in found.samplers}
+    series = {summary.sampler: _median_regret(replay, summary.sampler) for summary in replay.samplers}
     scale = Scale(
         x=Axis(low=1.0, high=max(2.0, *map(len, series.values())), length=WIDTH),
         y=LinearAxis(low=0.0, high=1.0, length=HEIGHT),
@@ -63,34 +63,34 @@ def _range(low: float, high: float) -> str:
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
-def trials_of(found: ReplayDocument, sweep: str) -> tuple[str, ...]:
+def trials_of(replay: ReplayDocument, sweep: str) -> tuple[str, ...]:
     """Median number of trials of each sampler in a sweep."""
-    return tuple(f"{statistics.median(_trials(found, sweep, item.sampler)):g}" for item in found.samplers)
+    return tuple(f"{statistics.median(_trials(replay, sweep, item.sampler)):g}" for item in replay.samplers)
 
 
 @grouped
-def replayed_report(found: ReplayDocument) -> Iterator[RenderableType]:
+def replayed_report(replay: ReplayDocument) -> Iterator[RenderableType]:
     """A line per sampler, then a line per sweep."""
-    rows = sum(sweep.rows for sweep in found.sweeps)
-    yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(found.sweeps)} sweeps of {rows:,} rows")
-    samplers = ((summary.sampler, *cells(summary)) for summary in found.samplers)
+    rows = sum(sweep.rows for sweep in replay.sweeps)
+    yield Text.assemble(("Published sweeps, searched again", "bold"), f"  {len(replay.sweeps)} sweeps of {rows:,} rows")
+    samplers = ((summary.sampler, *cells(summary)) for summary in replay.samplers)
     yield section(heading("Samplers"), columns("sampler", *TITLES, rows=samplers))
-    yield section(heading("Sweeps", "median trials by sampler"), _sweeps(found))
+    yield section(heading("Sweeps", "median trials by sampler"), _sweeps(replay))
     yield section(heading("Columns"), pairs(LEGEND))
 
 
-def _sweeps(found: ReplayDocument) -> Table:
-    rows = ((sweep.name, str(sweep.rows), *trials_of(found, sweep.name)) for sweep in found.sweeps)
-    return columns("sweep", "rows", *(item.sampler for item in found.samplers), rows=rows, wrap=["sweep"])
+def _sweeps(replay: ReplayDocument) -> Table:
+    rows = ((sweep.name, str(sweep.rows), *trials_of(replay, sweep.name)) for sweep in replay.sweeps)
+    return columns("sweep", "rows", *(item.sampler for item in replay.samplers), rows=rows, wrap=["sweep"])
 
 
-def _trials(found: ReplayDocument, sweep: str, sampler: str) -> list[int]:
-    return [run.trials for run in found.searches if (run.sweep, run.sampler) == (sweep, sampler)]
+def _trials(replay: ReplayDocument, sweep: str, sampler: str) -> list[int]:
+    return [run.trials for run in replay.searches if (run.sweep, run.sampler) == (sweep, sampler)]
 
 
-def _median_regret(found: ReplayDocument, sampler: str) -> Sequence[float]:
+def _median_regret(replay: ReplayDocument, sampler: str) -> Sequence[float]:
     """Median regret after each trial; searches that have ended keep their last value."""
-    searches = [run for run in found.searches if run.sampler == sampler]
+    searches = [run for run in replay.searches if run.sampler == sampler]
     regrets = [[math.inf if share is None else share for share in run.regret] for run in searches]
     longest = min(max(map(len, regrets)), MAX_CURVE)
     return [statistics.median(regret[min(trial, len(regret) - 1)] for regret in regrets) for trial in range(longest)]

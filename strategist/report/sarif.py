@@ -26,7 +26,7 @@ def sarif(findings: Sequence[Diagnostic], entries: Sequence[Entry]) -> Json:
             {
                 "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(found, index[found.code]) for found in findings],
+                "results": [_result(finding, index[finding.code]) for finding in findings],
             }
         ],
     }
@@ -46,18 +46,18 @@ def _rule(entry: Entry) -> Json:
     }
 
 
-def _result(found: Diagnostic, rule: int) -> Json:
-    location: Json = {"artifactLocation": _artifact(found.path)}
-    if found.line:
-        location["region"] = {"startLine": found.line, "startColumn": found.column or 1}
+def _result(finding: Diagnostic, rule: int) -> Json:
+    location: Json = {"artifactLocation": _artifact(finding.path)}
+    if finding.line:
+        location["region"] = {"startLine": finding.line, "startColumn": finding.column or 1}
     result: Json = {
-        "ruleId": found.code,
+        "ruleId": finding.code,
         "ruleIndex": rule,
-        "level": _LEVELS[found.level],
-        "message": {"text": f"{found.message}; {found.do}"},
+        "level": _LEVELS[finding.level],
+        "message": {"text": f"{finding.message}; {finding.do}"},
         "locations": [{"physicalLocation": location}],
     }
-    return result | ({"fixes": [_fix(found.fix, found.do)]} if found.fix else {})
+    return result | ({"fixes": [_fix(finding.fix, finding.do)]} if finding.fix else {})
 
 
 def _fix(fix: Fix, do: str) -> Json:

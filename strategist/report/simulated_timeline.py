@@ -7,22 +7,22 @@ from strategist.cost.simulated_steps import TAIL_PARTS, Simulated
 from strategist.report.trace import WORDS
 
 
-def timeline(found: Simulated, rounds: int = 1) -> Timeline:
+def timeline(simulated: Simulated, rounds: int = 1) -> Timeline:
     """The simulated step, or the last of several ``rounds``, with the time after each rank's last action."""
-    pipeline = found.timeline.graph.pipeline
+    pipeline = simulated.timeline.graph.pipeline
     return Timeline(
         schedule=pipeline.schedule if pipeline.pp > 1 else "",
         micro_batches=pipeline.micro_batches,
-        step_seconds=float(found.timeline.step_seconds[0]),
-        spans=tuple(_spans(found)),
+        step_seconds=float(simulated.timeline.step_seconds[0]),
+        spans=tuple(_spans(simulated)),
         rounds=rounds,
-        bubble_seconds=tuple(found.timeline.bubble_seconds[0].tolist()),
+        bubble_seconds=tuple(simulated.timeline.bubble_seconds[0].tolist()),
     )
 
 
-def _spans(found: Simulated) -> Iterator[Span]:
-    end_of_rank = [0.0] * found.timeline.graph.pipeline.pp
-    for rank, action, start, end in found.timeline.actions():
+def _spans(simulated: Simulated) -> Iterator[Span]:
+    end_of_rank = [0.0] * simulated.timeline.graph.pipeline.pp
+    for rank, action, start, end in simulated.timeline.actions():
         if end == start:  # a stage that only fills up a round of ranks
             continue
         yield Span(
@@ -32,6 +32,6 @@ def _spans(found: Simulated) -> Iterator[Span]:
         end_of_rank[rank] = end
     for rank, start_seconds in enumerate(end_of_rank):
         for part in TAIL_PARTS:
-            if (seconds := float(found.tails[part][0, rank])) > 0:
+            if (seconds := float(simulated.tails[part][0, rank])) > 0:
                 yield Span(rank=rank, work=part, start_seconds=start_seconds, end_seconds=start_seconds + seconds)
                 start_seconds += seconds

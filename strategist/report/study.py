@@ -15,17 +15,17 @@ from strategist.report.trial_table import best_line, cell_words, cells, fastest_
 from strategist.units import show_seconds
 
 
-def studies_report(found: Sequence[StudySummary]) -> Group:
+def studies_report(summaries: Sequence[StudySummary]) -> Group:
     """A line per study; unreadable ones follow with the reason."""
     table = columns(
         "study", "model", "gpus", "trials", "stands", "best", "step", "tok/s", "peak", wrap=["study"], left=["model", "gpus"]
     )
-    for item in found:
+    for item in summaries:
         if not item.problem:
             trials = str(item.trials) if item.finished == item.trials else f"{item.finished} of {item.trials}"
             status = item.status.value if item.status else "-"
             table.add_row(item.study, item.model, item.gpus, trials, status, *_best(item))
-    problems = [Text(f"{item.study}: {item.problem}") for item in found if item.problem]
+    problems = [Text(f"{item.study}: {item.problem}") for item in summaries if item.problem]
     return Group(table, *([section(heading("Cannot be read"), *problems)] if problems else []))
 
 

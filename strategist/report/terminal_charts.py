@@ -50,10 +50,10 @@ def plan_charts(report: PlanReport, sections: Collection[str] = ()) -> Iterator[
 
 
 def _memory(report: PlanReport, rows: int) -> Iterator[RenderableType]:
-    capacity, found = report.plan.estimate.capacity_bytes, report.ranks
-    largest = sorted(found, key=lambda item: -item.memory.total)[: rows or None]
-    shown_count = f", the {len(largest)} fullest of {len(found)} kinds" if len(largest) < len(found) else ""
-    table = ranks([item for item in found if item in largest], capacity)
+    capacity, rank_memories = report.plan.estimate.capacity_bytes, report.ranks
+    largest = sorted(rank_memories, key=lambda item: -item.memory.total)[: rows or None]
+    shown_count = f", the {len(largest)} fullest of {len(rank_memories)} kinds" if len(largest) < len(rank_memories) else ""
+    table = ranks([item for item in rank_memories if item in largest], capacity)
     yield section(heading("Memory by rank", f"against the {show_bytes(capacity)} that can be used{shown_count}"), table)
 
 
@@ -93,10 +93,10 @@ SECTIONS = {
 SCREEN = ("memory", "time", "timeline")
 
 
-def ranks(found: Sequence[RankMemory], capacity: float) -> Table:
+def ranks(rank_memories: Sequence[RankMemory], capacity: float) -> Table:
     """A bar for each group of equal ranks."""
     table = columns("ranks", "layers", "", "peak", "of it", left=["ranks", ""])
-    for item in found:
+    for item in rank_memories:
         first, last = item.ranks[0], item.ranks[-1]
         total = item.memory.total
         name = str(first) if first == last else f"{first} to {last}"

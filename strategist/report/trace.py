@@ -25,14 +25,14 @@ PASSES = {Kind.FORWARD: (0,), Kind.BACKWARD: (1, 2), Kind.BACKWARD_INPUT: (1,), 
 """The passes of ``cost.pipeline.Passes`` that each kind of action takes."""
 
 
-def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
+def trace(plan: Plan, simulated: Simulated) -> dict[str, Any]:
     """The trace document: a process per pipeline rank, with its actions in microseconds from the start of the step.
 
     Ranks with equal stages do the same at the same time, so one represents all of them. The collectives of an action are summed up
     at its start; exposed gathers, reductions, copies and the update follow a rank's last action.
     """
-    events = [event for part in (_names, _work, _transfers, _memory) for event in part(plan, found)]
-    timeline = found.timeline
+    events = [event for part in (_names, _work, _transfers, _memory) for event in part(plan, simulated)]
+    timeline = simulated.timeline
     metadata = {
         "plan": plan.id,
         "model": plan.model.name,
@@ -46,11 +46,11 @@ def trace(plan: Plan, found: Simulated) -> dict[str, Any]:
     return {"otherData": metadata, "displayTimeUnit": "ms", "traceEvents": events}
 
 
-def _names(plan: Plan, found: Simulated) -> Iterator[Event]:
-    pipeline = found.timeline.graph.pipeline
+def _names(plan: Plan, simulated: Simulated) -> Iterator[Event]:
+    pipeline = simulated.timeline.graph.pipeline
     devices_per_rank = plan.candidate.layout.world_size // pipeline.pp
     for rank in range(pipeline.pp):
-        layers = sum(int(found.layers[0, stage]) for stage in range(pipeline.stages) if pipeline.rank_of(stage) == rank)
+        layers = sum(int(simulated.layers[0, stage]) for stage in range(pipeline.stages) if pipeline.rank_of(stage) == rank)
         name = f"rank {rank} of {pipeline.pp}: {layers} layers" if pipeline.pp > 1 else f"every rank: {layers} layers"
         yield _meta(
             rank,
@@ -72,12 +72,12 @@ def _meta(process: int, thread: int, name: str, value: str) -> Event:
     return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {"name": value}}
 
 
-def _work(_: Plan, found: Simulated) -> Iterator[Event]:
+def _work(_: Plan, simulated: Simulated) -> Iterator[Event]:
     """Actions, the sums of their collectives, and the time after a rank's last action."""
-    timeline, end_of_rank = found.timeline, [0.0] * found.timeline.graph.pipeline.pp
+    timeline, end_of_rank = simulated.timeline, [0.0] * simulated.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
-        parts = _parts(found, action)
-        args = {"stage": action.stage, "micro_batch": action.micro_batch, "layers": int(found.layers[0, action.stage])}
+        parts = _parts(simulated, action)
+        args = {"stage": action.stage, "micro_batch": action.micro_batch, "layers": int(simulated.layers[0, action.stage])}
         part_seconds = {f"{name}_seconds": seconds for name, seconds in parts.items() if seconds > 0}
         name = f"{WORDS[action.kind]} {action.micro_batch}, stage {action.stage}"
         yield _slice(rank, COMPUTE, name, WORDS[action.kind], start, end, args | part_seconds)
@@ -89,21 +89,21 @@ def _work(_: Plan, found: Simulated) -> Iterator[Event]:
         end_of_rank[rank] = end
     for rank, start_seconds in enumerate(end_of_rank):
         for part in TAIL_PARTS:
-            seconds = float(found.tails[part][0, rank])
+            seconds = float(simulated.tails[part][0, rank])
             if seconds > 0:
                 thread = COMPUTE if part == "optimizer" else COLLECTIVES
                 yield _slice(rank, thread, _axis(part), part, start_seconds, start_seconds + seconds, {})
                 start_seconds += seconds
 
 
-def _parts(found: Simulated, action: Action) -> dict[str, float]:
+def _parts(simulated: Simulated, action: Action) -> dict[str, float]:
     """Seconds of an action by part of the step."""
-    head = found.layers.shape[1] - 1
+    head = simulated.layers.shape[1] - 1
     layer, embedding, last = (
         costs[list(PASSES[action.kind]), :, 0].sum(axis=0)
-        for costs in (found.passes.layer, found.passes.embedding, found.passes.head)
+        for costs in (simulated.passes.layer, simulated.passes.embedding, simulated.passes.head)
     )
-    sums = found.layers[0, action.stage] * layer + (action.stage == 0) * embedding + (action.stage == head) * last
+    sums = simulated.layers[0, action.stage] * layer + (action.stage == 0) * embedding + (action.stage == head) * last
     return dict(zip(STAGE_PARTS, sums.tolist(), strict=True))
 
 
@@ -111,10 +111,10 @@ def _axis(part: str) -> str:
     return part.removesuffix("_communication") + " collectives" if part.endswith("_communication") else part
 
 
-def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
+def _transfers(_: Plan, simulated: Simulated) -> Iterator[Event]:
     """Activations to the next stage and gradients to the previous one, from when the sender's port is free to arrival."""
-    timeline, hop = found.timeline, float(found.timeline.costs.hop_seconds[0])
-    pipeline, link_free = timeline.graph.pipeline, [0.0] * found.timeline.graph.pipeline.pp
+    timeline, hop = simulated.timeline, float(simulated.timeline.costs.hop_seconds[0])
+    pipeline, link_free = timeline.graph.pipeline, [0.0] * simulated.timeline.graph.pipeline.pp
     for rank, action, start, end in timeline.actions():
         target = action.stage + (1 if action.kind is Kind.FORWARD else -1)
         if action.kind is Kind.BACKWARD_WEIGHT or not 0 <= target < pipeline.stages or pipeline.rank_of(target) == rank:
@@ -127,14 +127,14 @@ def _transfers(_: Plan, found: Simulated) -> Iterator[Event]:
         yield _slice(rank, TRANSFERS, name, "transfer", begin, begin + hop, args | {"micro_batch": action.micro_batch})
 
 
-def _memory(_: Plan, found: Simulated) -> Iterator[Event]:
+def _memory(_: Plan, simulated: Simulated) -> Iterator[Event]:
     """Activations awaiting their backward pass, after each action that changes them."""
     activation_bytes: dict[int, float] = {}
-    for rank, action, _start, end in found.timeline.actions():
+    for rank, action, _start, end in simulated.timeline.actions():
         if action.kind is not Kind.BACKWARD_INPUT:
             sign = 1 if action.kind is Kind.FORWARD else -1
             activation_bytes[rank] = activation_bytes.get(rank, 0.0) + sign * float(
-                found.timeline.costs.kept_bytes[0, action.stage]
+                simulated.timeline.costs.kept_bytes[0, action.stage]
             )
             value = {"bytes": max(round(activation_bytes[rank]), 0)}
             yield {"ph": "C", "name": "activations kept", "pid": rank, "tid": 0, "ts": _microseconds(end), "args": value}

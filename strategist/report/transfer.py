@@ -30,9 +30,9 @@ def cells(item: Savings) -> tuple[str, ...]:
 
 
 @grouped
-def transfer_report(found: TransferDocument) -> Iterator[RenderableType]:
+def transfer_report(transfer: TransferDocument) -> Iterator[RenderableType]:
     """A line per start and kind of change."""
-    yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(found.transfers)} searches")
-    table = columns(*TITLES, rows=map(cells, found.saved), left=TITLES[:2])
+    yield Text.assemble(("Published sweeps, each searched after another one", "bold"), f"  {len(transfer.transfers)} searches")
+    table = columns(*TITLES, rows=map(cells, transfer.saved), left=TITLES[:2])
     yield section(heading("Trials", "median, mean, most, failed"), table)
     yield section(heading("Columns"), pairs(LEGEND))

@@ -116,17 +116,21 @@ SECTIONS = {
 """Function of each section of the report."""
 
 
-def confirmation_words(found: Confirmation) -> str:
+def confirmation_words(confirmation: Confirmation) -> str:
     """Certainty that the best trial is the best, in a sentence."""
-    pair = f"trial {found.best} is ahead of trial {found.runner_up} by {percent(found.ahead)}"
-    if not found.in_doubt:
+    pair = f"trial {confirmation.best} is ahead of trial {confirmation.runner_up} by {percent(confirmation.ahead)}"
+    if not confirmation.in_doubt:
         return f"{pair}, more than two equal runs differ by chance"
-    if not found.pairs:
+    if not confirmation.pairs:
         return f"{pair}: no more than two equal runs differ by chance, and neither ran again"
-    runs = f"{len(found.pairs)} pairs of longer runs that took turns" if len(found.pairs) > 1 else "one pair of longer runs"
-    lowest, highest = percent(min(found.pairs)), percent(max(found.pairs))
+    runs = (
+        f"{len(confirmation.pairs)} pairs of longer runs that took turns"
+        if len(confirmation.pairs) > 1
+        else "one pair of longer runs"
+    )
+    lowest, highest = percent(min(confirmation.pairs)), percent(max(confirmation.pairs))
     differences = f"{lowest} to {highest} in {runs}" if lowest != highest else f"{lowest} in {runs}"
-    return f"{pair} ({differences})" if found.conclusive else f"{pair}, which settles nothing ({differences}): take either"
+    return f"{pair} ({differences})" if confirmation.conclusive else f"{pair}, which settles nothing ({differences}): take either"
 
 
 def _crash_cause(cause: CrashCause) -> tuple[str, str]:

@@ -25,7 +25,7 @@ def ranking(plans: Sequence[Plan]) -> Html:
     return table("This plan, and those planned beside it", head, rows, words=(0, 1, 2, 3, 9))
 
 
-def alternatives(found: Sequence[Alternative]) -> Html:
+def alternatives(offered: Sequence[Alternative]) -> Html:
     """Changes of the request as command-line options, and their gain."""
     rows = [
         (
@@ -33,7 +33,7 @@ def alternatives(found: Sequence[Alternative]) -> Html:
             show_seconds(other.plan.estimate.step_seconds), gib(other.plan.estimate.peak_memory_bytes), change_words(other.plan),
             "; ".join(filter(None, (other.note, "the trained model may differ" if other.changes_convergence else ""))),
         )
-        for other in found
+        for other in offered
     ]  # fmt: skip
     head = ("alternative", "options", "tokens/s", "step", "GiB", "plan", "note")
     return table("Alternatives", head, rows, words=(0, 1, 5, 6))

@@ -42,16 +42,16 @@ def _headline(report: PlanReport) -> Html:
     spare = estimate.capacity_bytes - estimate.peak_memory_bytes
     margin = f"{gib(spare)} GiB to spare" if spare >= 0 else f"{gib(-spare)} GiB too many"
     low, high = estimate.step_seconds_range or (estimate.step_seconds, estimate.step_seconds)
-    found = [
+    tiles = [
         Figure(name="tokens/s", value=tokens(estimate.tokens_per_second), remark=f"all {plan.cluster.devices} devices"),
         Figure(name="step", value=show_seconds(estimate.step_seconds), remark=f"90%: {show_seconds(low)} to {show_seconds(high)}"),
         Figure(name="MFU", value=percent(estimate.mfu), remark=f"bound by {bound_by(estimate.time)}"),
         Figure(name="GiB a device", value=gib(estimate.peak_memory_bytes), remark=f"of {gib(estimate.capacity_bytes)}"),
     ]
     if estimate.host_memory_bytes_per_node:
-        found.append(Figure(name="GiB of host memory", value=gib(estimate.host_memory_bytes_per_node), remark="a node"))
+        tiles.append(Figure(name="GiB of host memory", value=gib(estimate.host_memory_bytes_per_node), remark="a node"))
     verdict = f"{margin}, probability {percent(estimate.shown_confidence)}"
-    return headline(fit.value, BADGES[fit], verdict, found)
+    return headline(fit.value, BADGES[fit], verdict, tiles)
 
 
 BADGES = {Fit.FITS: GOOD, Fit.TIGHT: UNSURE, Fit.UNKNOWN: UNSURE, Fit.TOO_LARGE: BAD}

@@ -34,52 +34,54 @@ def run_page(report: RunReport) -> str:
 
 
 def _headline(report: RunReport) -> Html:
-    found, estimate = report.measurement, report.plan.estimate
+    measurement, estimate = report.measurement, report.plan.estimate
     figures = []
-    if found.tokens_per_second:
+    if measurement.tokens_per_second:
         expected = f"{tokens(estimate.tokens_per_second)} predicted"
-        figures.append(Figure(name="tokens/s", value=tokens(found.tokens_per_second), remark=expected))
-    if found.step_seconds:
+        figures.append(Figure(name="tokens/s", value=tokens(measurement.tokens_per_second), remark=expected))
+    if measurement.step_seconds:
         expected = f"{show_seconds(estimate.step_seconds)} predicted"
-        figures.append(Figure(name="step", value=show_seconds(found.step_seconds), remark=expected))
-    if found.peak_memory_bytes:
+        figures.append(Figure(name="step", value=show_seconds(measurement.step_seconds), remark=expected))
+    if measurement.peak_memory_bytes:
         expected = f"{gib(estimate.memory.allocated)} predicted"
-        figures.append(Figure(name="GiB a device, peak", value=gib(max(found.peak_memory_bytes)), remark=expected))
-    if found.losses:
-        figures.append(Figure(name="loss", value=f"{found.losses[-1]:.4g}", remark=f"from {found.losses[0]:.4g}"))
-    css_class = GOOD if found.outcome is Outcome.OK else BAD
-    sentence = f"The run {OUTCOME_WORDS[found.outcome]}"
+        figures.append(Figure(name="GiB a device, peak", value=gib(max(measurement.peak_memory_bytes)), remark=expected))
+    if measurement.losses:
+        figures.append(Figure(name="loss", value=f"{measurement.losses[-1]:.4g}", remark=f"from {measurement.losses[0]:.4g}"))
+    css_class = GOOD if measurement.outcome is Outcome.OK else BAD
+    sentence = f"The run {OUTCOME_WORDS[measurement.outcome]}"
     return headline(
-        found.outcome.value,
+        measurement.outcome.value,
         css_class,
-        f"{sentence} in {show_seconds(found.wall_seconds)}" if found.wall_seconds else sentence,
+        f"{sentence} in {show_seconds(measurement.wall_seconds)}" if measurement.wall_seconds else sentence,
         figures,
     )
 
 
 def _sections(report: RunReport) -> Iterator[Section]:
-    plan, found = report.plan, report.measurement
-    if found.outcome is not Outcome.OK:
-        yield Section(title="Evidence", introduction="", body=_evidence(found))
-    detail = f"{found.steps_measured} steps after warm-up were measured." if found.steps_measured else ""
-    grid = table("Predicted and measured", COMPARED, comparison_rows(plan, found))
+    plan, measurement = report.plan, report.measurement
+    if measurement.outcome is not Outcome.OK:
+        yield Section(title="Evidence", introduction="", body=_evidence(measurement))
+    detail = f"{measurement.steps_measured} steps after warm-up were measured." if measurement.steps_measured else ""
+    grid = table("Predicted and measured", COMPARED, comparison_rows(plan, measurement))
     yield Section(title="Predicted and measured", introduction=detail, body=grid)
     yield from _curves(report)
-    if found.time and found.profiled_step_seconds:
+    if measurement.time and measurement.profiled_step_seconds:
         introduction = "Predicted, and as the profiled step took it, mean over the ranks."
-        yield Section(title="Time", introduction=introduction, body=_time(report, found.time, found.profiled_step_seconds))
-    if found.traffic:
+        yield Section(
+            title="Time", introduction=introduction, body=_time(report, measurement.time, measurement.profiled_step_seconds)
+        )
+    if measurement.traffic:
         introduction = "Sizes of the messages of a rank in a step, the larger of what goes in and what comes out."
-        body = communication(found.traffic, "Bytes of a step, by axis and collective")
+        body = communication(measurement.traffic, "Bytes of a step, by axis and collective")
         yield Section(title="Communication", introduction=introduction, body=body)
-    if found.notes:
-        yield Section(title="Notes", introduction="", body=element("ul", *(element("li", note) for note in found.notes)))
+    if measurement.notes:
+        yield Section(title="Notes", introduction="", body=element("ul", *(element("li", note) for note in measurement.notes)))
     command = shlex.join(["strategist", "run", f"{report.run}/plan.json"])
     yield Section(title="Reproduce", introduction="", body=element("pre", element("code", command)))
 
 
-def _evidence(found: Measurement) -> Html:
-    evidence = found.evidence
+def _evidence(measurement: Measurement) -> Html:
+    evidence = measurement.evidence
     origin = f"Rank {evidence.rank}, {evidence.phase}: " if evidence.rank is not None else ""
     return join([element("p", origin + (evidence.message or "none was left")), element("pre", evidence.log_tail)])
 

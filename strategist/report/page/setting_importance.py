@@ -11,11 +11,11 @@ from strategist.units import show_seconds
 MAX_SETTINGS = 12
 
 
-def influence(found: Sequence[Influence]) -> Html:
+def influence(influences: Sequence[Influence]) -> Html:
     """A bar per setting, most influential first, with the mean of each of its values below."""
-    if not found:
+    if not influences:
         return element("p", "Too few trials differ in a setting and agree in it: its influence cannot be estimated.")
-    largest = found[:MAX_SETTINGS]
+    largest = influences[:MAX_SETTINGS]
     max_ratio = max(map(_ratio, largest))
     header_cells = (
         element("th", name, scope="col") for name in ("setting", "slowest value over fastest, logarithmic", "times", "share")

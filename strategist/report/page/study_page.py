@@ -36,18 +36,18 @@ def study_page(report: StudyReport) -> str:
 
 def _headline(report: StudyReport) -> Html:
     study, best = report.study, report.study.best_trial
-    found = [Figure(name="trials", value=str(len(study.trials)), remark=study.kind.value)]
+    tiles = [Figure(name="trials", value=str(len(study.trials)), remark=study.kind.value)]
     if best:
         goal = objective(study)
-        found.insert(0, Figure(name=f"best {TITLES[goal]}", value=objective_text(goal, best), remark=f"trial {best.number}"))
+        tiles.insert(0, Figure(name=f"best {TITLES[goal]}", value=objective_text(goal, best), remark=f"trial {best.number}"))
     for name, error_pairs in (("step time", steps(study)), ("peak memory", peaks(study))):
         if error_pairs:
-            found.append(Figure(name=f"median error, {name}", value=median_error(error_pairs), remark="predicted as proposed"))
+            tiles.append(Figure(name=f"median error, {name}", value=median_error(error_pairs), remark="predicted as proposed"))
     hours = sum(item.device_hours for item in report.spent)
     if hours:
-        found.append(Figure(name="device hours", value=f"{hours:.3g}"))
+        tiles.append(Figure(name="device hours", value=f"{hours:.3g}"))
     settings = change_words(best.plan) if best else "no trial has ended well yet"
-    return headline(study.status.value, GOOD if study.status is StudyStatus.FINISHED else UNSURE, settings, found)
+    return headline(study.status.value, GOOD if study.status is StudyStatus.FINISHED else UNSURE, settings, tiles)
 
 
 def _sections(report: StudyReport) -> Iterator[Section]:

@@ -11,13 +11,13 @@ ID = "why-not-table"
 
 def why_not(explanation: Explanation) -> Html:
     """The table, in the order of decisions, with filters by setting and by obstacle."""
-    found = [(decision, other) for decision in explanation.decisions for other in decision.why_not]
-    if not found:
+    decided_alternatives = [(decision, other) for decision in explanation.decisions for other in decision.why_not]
+    if not decided_alternatives:
         return element("p", "No setting of this plan has another value that is legal.")
-    fields = [{"setting": other.setting, "verdict": other.obstacle.value} for _, other in found]
+    fields = [{"setting": other.setting, "verdict": other.obstacle.value} for _, other in decided_alternatives]
     rows = [
         (other.setting, show_value(decision.value), show_value(other.value), other.obstacle.value, other.text)
-        for decision, other in found
+        for decision, other in decided_alternatives
     ]
     head = ("setting", "is", "why not", "verdict", "what stands against it")
     grid = table(

@@ -93,7 +93,9 @@ def _function(name: str) -> tuple[str, ...]:
 
 
 def _units() -> Iterator[tuple[str, str]]:
-    found: dict[Dimension, list[str]] = {}
+    units_by_dimension: dict[Dimension, list[str]] = {}
     for unit, (size, dimension) in LITERAL_UNITS.items():
-        found.setdefault(dimension, []).append(f"{code(unit)} = {size:,}" if isinstance(size, int) else f"{code(unit)} = {size:,g}")
-    return ((show_dimension(dimension), ", ".join(units)) for dimension, units in found.items())
+        units_by_dimension.setdefault(dimension, []).append(
+            f"{code(unit)} = {size:,}" if isinstance(size, int) else f"{code(unit)} = {size:,g}"
+        )
+    return ((show_dimension(dimension), ", ".join(units)) for dimension, units in units_by_dimension.items())

@@ -18,7 +18,7 @@ def card_link(card_id: str, known: frozenset[str]) -> str:
 
 def name_link(name: str, parent: str = "../") -> str:
     """Link to the explanation of a vocabulary name or setting. ``parent`` is the relative path to the reference's folder."""
-    full = found.name if (found := setting(name)) else name
+    full = known_setting.name if (known_setting := setting(name)) else name
     if full not in VOCABULARY:
         return code(name)
     part, _, bare = full.partition(".")
