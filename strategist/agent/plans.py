@@ -96,7 +96,7 @@ class ExplainAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDecision:
-    """``otherwise`` has, by other value, what stands against it."""
+    """``otherwise`` has, by other value, the obstacle."""
 
     setting: str
     value: KnobValue

@@ -22,7 +22,7 @@ TITLES = {
     "comm_hook": ("gradients compressed between replicas", "fewer bytes of every all-reduce"),
     "optimizer_in_backward": ("each parameter updated in the backward pass", "gradients are freed at once; no norm can be clipped"),
     "async_optimizer_step": (
-        "streamed stages updated beside the next step",
+        "streamed stages updated during the next step",
         "the hosts' update hides; parameters are one step old",
     ),
 }

@@ -13,7 +13,7 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--data", metavar="PATH", help="a CSV file of published runs, or a folder of them (default: the shipped ones)"
     )
-    parser.add_argument("--source", default="", metavar="S", help="only files whose names hold S")
+    parser.add_argument("--source", default="", metavar="S", help="only files whose names contain S")
     parser.add_argument("--worst", type=positive("--worst"), default=0, metavar="N", help="list the N rows that are missed most")
     parser.add_argument("--json", action="store_true", help="print JSON, errors as fractions")
     add_output(parser, "--html", help="write a page with scatter plots here")

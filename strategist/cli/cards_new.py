@@ -11,8 +11,8 @@ def add(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The commands and their options."""
     new = commands.add_parser("new", help="write a card to start from", description="Write a card to start from: it acts already.")
     new.add_argument("id", metavar="ID", help="such as TP-101; the id of a shipped card makes one that takes its place")
-    new.add_argument("--module", default="", metavar="NAME", help="default: that of the cards whose ids begin alike")
-    new.add_argument("--title", default="", metavar="TEXT", help="what the card says, in a few words")
+    new.add_argument("--module", default="", metavar="NAME", help="default: that of the cards with the same prefix of ids")
+    new.add_argument("--title", default="", metavar="TEXT", help="title of the card, in a few words")
     add_output(new, "--out", default="my-cards", metavar="DIR", help="folder to write it into (default: my-cards)")
     new.set_defaults(command=new_card)
     schema = commands.add_parser("schema", help="print the JSON Schema of cards or flows", description="Print the JSON Schema.")

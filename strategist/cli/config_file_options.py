@@ -12,8 +12,8 @@ def add(parser: Parser, *, several: bool = False) -> None:
     """Adds the file (or ``several``) and options for what it does not say; these take precedence over the file."""
     text = "a configuration, start script or plan, recognised by its content; FILE.py:NAME for one function of several"
     parser.add_argument("file", metavar="FILE", nargs="+" if several else None, help=text + (", or several" if several else ""))
-    parser.add_argument("--format", default="", metavar="NAME", help="the file's format, where its content does not tell it")
-    group = parser.add_argument_group("what the file does not say, or says otherwise")
+    parser.add_argument("--format", default="", metavar="NAME", help="the file's format, if its content is ambiguous")
+    group = parser.add_argument_group("values that the file lacks, or that differ from it")
     request_options.add_situation(group)
     deck_options.add(group)
     group.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")

@@ -4,7 +4,7 @@ import argparse
 
 from strategist import api
 
-CARDS = "a folder of cards, or an installed deck by name, beside the shipped cards; may be repeated, later ones win by id"
+CARDS = "a folder of cards, or an installed deck by name, added to the shipped cards; repeatable, later cards replace equal ids"
 
 
 def add(parser: argparse._ActionsContainer) -> None:

@@ -7,7 +7,7 @@ FAILED, USER_ERROR, UNDECIDED, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 EXIT_CODES = {
     0: "all is well",
     FAILED: "a trial failed, a check found something wrong, or nothing fits",
-    USER_ERROR: "wrong input: one line says which value, the law it breaks, and what to do",
+    USER_ERROR: "wrong input: one line with the value, the law it breaks, and what to do",
     UNDECIDED: "check, plan --check or simulate cannot say that it fits: it is tight, or not all is priced",
     INTERRUPTED: "interrupted, or ended by a scheduler; what it had started is ended",
     PIPE_CLOSED: "broken pipe: standard output was closed",

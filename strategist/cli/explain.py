@@ -17,7 +17,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     parser.add_argument(
-        "--why-not", action="append", default=[], metavar="KNOB=VALUE", help="what stands against this value, e.g. recompute=none"
+        "--why-not", action="append", default=[], metavar="KNOB=VALUE", help="the obstacle to this value, e.g. recompute=none"
     )
     deck_options.add(parser)
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")

@@ -11,7 +11,7 @@ def add(parser: Parser) -> None:
     """Adds the options; without them a study keeps its goals."""
     group = parser.add_argument_group("goals")
     group.add_argument(
-        "--pareto", metavar="GOALS", help=f"objectives beside --objective, for the front of all: some of {', '.join(OBJECTIVES)}"
+        "--pareto", metavar="GOALS", help=f"further objectives, for a Pareto front with --objective: {', '.join(OBJECTIVES)}"
     )
     group.add_argument(
         "--headroom", type=share("--headroom"), metavar="SHARE",

@@ -49,7 +49,7 @@ def add(parser: Parser, kinds: str) -> None:
     )
     group.add_argument(
         "--resource", action="append", default=[], metavar="NAME=COUNT",
-        help="what a node's container gets beside GPUs, e.g. memory=900Gi or vpc.amazonaws.com/efa=32; may be repeated",
+        help="further resources of a node's container, e.g. memory=900Gi or vpc.amazonaws.com/efa=32; may be repeated",
     )  # fmt: skip
     group.add_argument(
         "--node-label", action="append", default=[], metavar="NAME=VALUE",

@@ -30,7 +30,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--audit", metavar="FILE", help="where each call is written down (default: .strategist in the workspace)")
     parser.add_argument(
         "--long-calls", type=positive("--long-calls"), metavar="N",
-        help="plans, simulations and the like that work at a time; the others wait (default: 4, or the cores where there are more)",
+        help="long calls (plans, simulations) that run at a time; others wait (default: 4, or the number of cores if larger)",
     )  # fmt: skip
     parser.add_argument(
         "--call-minutes",

@@ -27,7 +27,7 @@ SECTIONS = ("measured", "time", "memory", "collectives")
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run beside the plan)")
+    parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and logs (default: <plan>-run in its folder)")
     parser.add_argument(
         "--backend", metavar="NAME", default=api.BACKEND,
         help="what runs it: native, or a program's name or file, see strategist programs (default %(default)s)",

@@ -19,7 +19,7 @@ def add(parser: Parser) -> None:
         help="the rank to run (default 0: it has the first stage, with the embedding and the most micro-batches in flight)",
     )  # fmt: skip
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure after 3 of warm-up (default 10)")
-    parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and the log (default: <plan>-shadow beside it)")
+    parser.add_argument("--out", metavar="DIR", help="folder for measurement.json and log (default: <plan>-shadow)")
     parser.add_argument("--json", action="store_true", help="print the measurement as JSON")
     parser.set_defaults(command=run)
 

@@ -17,7 +17,7 @@ def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--rank", type=int, metavar="R", help="the rank to stand in for")
+    chosen.add_argument("--rank", type=int, metavar="R", help="the rank to simulate")
     chosen.add_argument("--stage", metavar="S,S", help="a rank of each of these stages (default: first,last)")
     chosen.add_argument("--all-stages", action="store_true", help="a rank of each stage of the pipeline")
     parser.add_argument("--whole", action="store_true", help="trace every layer and micro-batch, not a few that show what all do")

@@ -24,7 +24,7 @@ SECTIONS = ("trials", "front")
 def add(parser: Parser) -> None:
     """The commands of the group and their options."""
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    listing = _command(commands, "list", "the studies in folders, or on servers, and where each stands")
+    listing = _command(commands, "list", "the studies in folders or on servers, and the state of each")
     listing.add_argument("place", nargs="*", metavar="PLACE", help="folders, postgresql://USER@HOST/DATABASE (default: here)")
     listing.set_defaults(command=list_studies)
     show = _command(commands, "show", "the trials of a study, predicted and measured")
@@ -48,9 +48,7 @@ def add(parser: Parser) -> None:
     repair = _command(commands, "repair", "make a new study of every intact record of a damaged one, which stays as it is")
     repair.add_argument("study", metavar="DIR", help="folder of the damaged study")
     repair.add_argument("--into", required=True, metavar="DIR", help="folder of the new study")
-    repair.add_argument(
-        "--request", metavar="FILE", help="a YAML file that says again what the study was asked, where that is lost"
-    )
+    repair.add_argument("--request", metavar="FILE", help="a request file (YAML), if the study's own request is lost")
     repair.set_defaults(command=repair_study)
     watch.add(_command(commands, "watch", "follow a study: live on a terminal, else a line for each finished trial"))
     for command in (listing, show):

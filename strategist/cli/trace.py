@@ -14,7 +14,7 @@ from strategist.units import show_seconds
 def add(parser: Parser) -> None:
     """The options of the command."""
     parser.add_argument("plan", metavar="PLAN", help="a plan file, as strategist plan -o writes it")
-    add_output(parser, "-o", "--out", help="the trace (default: <plan>-trace.json beside the plan)")
+    add_output(parser, "-o", "--out", help="the trace (default: <plan>-trace.json in the plan's folder)")
     parser.add_argument("--calibration", metavar="FILE", help="what tuning learned here: calibration.json of a study")
     parser.set_defaults(command=run)
 

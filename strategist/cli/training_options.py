@@ -45,9 +45,7 @@ SAVING_OPTIONS = ("elastic", "save_every", "keep", "keep_best", "max_restarts")
 def add(parser: Parser) -> None:
     """Adds all options."""
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help=STEPS)
-    parser.add_argument(
-        "--settings", metavar="FILE", help="settings of the run as JSON, which stand where an option says nothing else"
-    )
+    parser.add_argument("--settings", metavar="FILE", help="settings of the run as JSON; options override them")
     _add_learning(parser.add_argument_group("learning"))
     _add_data(parser.add_argument_group("data"))
     _add_keeping(parser.add_argument_group("training"))
@@ -80,7 +78,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--clip-norm", type=_clip, metavar="X", help="largest gradient norm, or none (default 1)")
     group.add_argument(
         "--non-finite", metavar="WHAT",
-        help=f"{' or '.join(NON_FINITE)}: what a step does whose loss or gradient is not finite (default stop); 25 skipped steps"
+        help=f"{' or '.join(NON_FINITE)}: effect of a loss or gradient that is not finite (default stop); 25 skipped steps"
         " in a row end the run",
     )  # fmt: skip
     group.add_argument("--seed", type=whole("--seed"), metavar="N", help="of weights and the order of data (default 0)")
@@ -96,7 +94,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--data-type", metavar="TYPE",
         help=f"of the numbers in a .bin file: {', '.join(filter(None, SAMPLE_TYPES))}"
-        " (default: what NAME.json beside it says as dtype, or what fits the vocabulary)",
+        " (default: dtype in NAME.json in the same folder, or the smallest that fits the vocabulary)",
     )  # fmt: skip
     group.add_argument(
         "--tokenizer", metavar="DIR", help="folder of the tokenizer.json for examples (default: that of --weights or --hf)"
@@ -138,7 +136,7 @@ def _add_keeping(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--keep", type=positive("--keep"), metavar="K", help="how many of the newest to keep (default 2)")
     group.add_argument(
         "--keep-best", type=positive("--keep-best"), metavar="K",
-        help="how many with the least evaluation loss to keep besides (default 0); each checkpoint is then evaluated",
+        help="number of checkpoints with the lowest evaluation loss to keep, too (default 0); each checkpoint is then evaluated",
     )  # fmt: skip
     group.add_argument(
         "--resume", metavar="DIR", help="go on from a checkpoint, or the newest in a folder, with its settings where none are given"
@@ -162,7 +160,7 @@ def _add_keeping(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--trace", metavar="DIR", help="keep each rank's profile and memory over time, for Perfetto and memory_viz")
     group.add_argument("--weights", metavar="DIR", help="a Hugging Face model's folder to begin with; plan with --model DIR")
     group.add_argument(
-        "--hf", metavar="DIR", help="train the model of transformers whose config.json lies there, with its own code"
+        "--hf", metavar="DIR", help="train the model of transformers with the config.json in this folder, by transformers' own code"
     )
     group.add_argument(
         "--export-weights", metavar="DIR", help="write such a folder at the end, in the type that the plan computes in"

@@ -60,7 +60,7 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--warm", action="append", default=[], metavar="STUDY",
-        help="another study, of any model and GPUs, whose trials tell what to try first; a folder or postgresql://...; repeatable",
+        help="another study, of any model and GPUs, to start from its trials; a folder or postgresql://...; repeatable",
     )  # fmt: skip
     parser.add_argument("--steps", type=positive("--steps"), metavar="N", help="steps to measure in a trial (default 10)")
     parser.add_argument(
@@ -122,7 +122,7 @@ def _beside(count: int, arguments: Sequence[str]) -> AbstractContextManager[None
 
     def tell(code: int, said: str) -> None:
         if code == USER_ERROR:
-            render.print_note(f"a tuner beside this one ended: {said.strip()}")
+            render.print_note(f"another tuner of this command ended: {said.strip()}")
 
     plain = [argument for argument in arguments if argument not in PRINTING]
     command = [sys.executable, "-m", "strategist.cli.main", *plain, "--quiet", "--at-once", "1"]

@@ -34,7 +34,7 @@ class Goals:
             if name not in OBJECTIVES:
                 raise not_among(f"--pareto {name}", name, OBJECTIVES)
             if index and name == self.objective:
-                raise InputError(f"--pareto {name}", "is the objective itself", "name others beside it")
+                raise InputError(f"--pareto {name}", "is the objective itself", "name other objectives")
             if name in self.objectives[:index]:
                 raise InputError(f"--pareto {name}", "is named twice", "name it once")
         if not 0 <= self.headroom < 1:

@@ -189,17 +189,18 @@ class Knobs:
         if self.pp_schedule in ("gpipe", "1f1b") and self.pp_virtual_stages > 1:
             yield f"pp_virtual_stages {self.pp_virtual_stages} needs a schedule that loops, not {self.pp_schedule}"
         if self.pp_schedule in ZERO_BUBBLE and self.compile:
-            yield f"{self.pp_schedule} computes gradients of weights apart, which a compiled layer cannot: compile must be false"
+            law = "computes gradients of weights in a separate pass, which a compiled layer does not support"
+            yield f"{self.pp_schedule} {law}: compile must be false"
         if self.pp_schedule in ZERO_BUBBLE and self.recompute == "selective":
             # torch 2.13: "Trying to backward an extra time", whatever is saved
-            law = "has two backward passes, and what selective recomputation saved serves one"
+            law = "has two backward passes, and the tensors that selective recomputation saved serve one"
             yield f"{self.pp_schedule} {law}: recompute must not be selective"
         if self.pp_schedule in ZERO_BUBBLE and layout.fsdp_ranks > 1 and self.reshard_after_forward is not False:
             # torch 2.13: such parameters silently have no gradient after the step
-            law = "computes gradients of weights apart, which FSDP2 loses where it has resharded in between"
+            law = "computes gradients of weights in a separate pass; FSDP2 loses them if it has resharded in between"
             yield f"{self.pp_schedule} {law}: reshard_after_forward must be false, not {self.reshard_after_forward}"
         if self.pp_schedule in ZERO_BUBBLE and self.activation_offload:
-            law = "uses what a layer saved twice, and holds it on the device in between"
+            law = "uses the saved activations of a layer twice, and keeps them on the device in between"
             yield f"{self.pp_schedule} {law}: activation_offload must be false"
         if (layout.data_ranks * layout.cp > 1 or self.offload == "all") and not self.no_sync:
             yield "a pipeline reduces gradients after its last micro-batch: no_sync must be true with pp above 1"

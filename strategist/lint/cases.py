@@ -42,7 +42,7 @@ def failures(card: Card, case: Case) -> list[str]:
     if case.reasons is not None:
         given_reasons = tuple(reason.policy for reason in reasons(deck, case.facts, row))
         if given_reasons != case.reasons:
-            found.append(f"{list(given_reasons)} speak, not {list(case.reasons)}")
+            found.append(f"{list(given_reasons)} act, not {list(case.reasons)}")
     if case.proposes is not None:
         proposed = {
             name: value for proposal in observed_proposals(deck, case.facts, row) for name, value in proposal.changes.items()

@@ -125,7 +125,7 @@ def flow_cards(subject: Subject) -> Iterator[Diagnostic]:
                 yield finding(subject, "FLOW006", message, ("steps", index, "rule", "cards", position))
 
 
-@check("FLOW007", Level.WARNING, "A step says because of what it comes where it does.")
+@check("FLOW007", Level.WARNING, "A step states the reason for its position.")
 def flow_reasons(subject: Subject) -> Iterator[Diagnostic]:
     """A step gives no reason.
 

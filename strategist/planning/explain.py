@@ -43,7 +43,7 @@ class Search(Protocol):
 EQUAL_MARGIN = 0.005
 """Difference of steps, as a share, below which two plans count as equally fast."""
 
-EQUAL_PRICE = "no price tells them apart"
+EQUAL_PRICE = "their prices are equal"
 NO_EFFECT = "nothing in this plan depends on it"
 
 _DEFAULTS = vars(Options())

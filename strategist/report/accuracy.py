@@ -27,7 +27,7 @@ LEGEND = (
     ("memory", "mean error of the peak memory of a device"),
     (
         "F1",
-        "of the verdict that a layout runs out of memory: hits ran out and were said to, misses were not said to, false alarms ran",
+        "of the verdict that a layout runs out of memory: hits ran out as predicted, misses ran out unpredicted, false alarms ran",
     ),
 )
 

@@ -56,7 +56,7 @@ def _sections(accuracy: Accuracy) -> Iterator[Section]:
         rows = ((figures.name, *cells(figures)) for figures in getattr(accuracy, name))
         yield Section(title=title, introduction="", body=table(f"Figures by {title.lower()}", ("", *TITLES), rows))
     reasons = ((f"{rows:,}", reason) for reason, rows in accuracy.overall.skipped.items())
-    skipped = table("Rows that no plan can stand for", ("rows", "since"), reasons, words=(1,))
+    skipped = table("Rows that no plan can represent", ("rows", "since"), reasons, words=(1,))
     yield Section(title="Skipped", introduction="", body=skipped)
     yield Section(title="Missed most", introduction="", body=_worst(accuracy))
 

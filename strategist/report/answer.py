@@ -152,7 +152,7 @@ def _trainings(trainings: tuple[Training, ...]) -> Table:
 def _failure_note(answer: Answer) -> str:
     """Interruptions that the times include, in words: failures, restarts and checkpoints."""
     cluster, steps = answer.cluster, answer.plans[0].candidate.options.checkpoint_interval
-    known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures says otherwise)"
+    known = "" if cluster.node_seconds_between_failures else " (as H100s of Llama 3 405B had; --node-failures sets another value)"
     return (
         f"time: with a failure every {show_days(cluster.seconds_between_failures)}{known}, {show_seconds(cluster.restart_seconds)}"
         f" until training goes on, and a checkpoint every {steps:,} steps of the best plan, stored at"

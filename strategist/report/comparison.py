@@ -44,7 +44,7 @@ def comparison_report(comparison: Comparison) -> Iterator[RenderableType]:
         yield section(heading(title), _figures(rows, comparison))
     for side, name in (("first", comparison.first), ("second", comparison.second)):
         if reasons := [f"{item.name}: {getattr(item, side)}" for item in comparison.cards if getattr(item, side) is not None]:
-            yield section(heading(f"Said of {name} alone"), bullets(reasons))
+            yield section(heading(f"Reasons for {name} alone"), bullets(reasons))
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -29,7 +29,7 @@ def explanation_report(explanation: Explanation) -> Iterator[RenderableType]:
         decided = [decision for decision in explanation.decisions if decision.step == step.id]
         yield section(heading(f"{number}. {step.title}"), *_words(step), *map(_section, decided))
     if explanation.others:
-        yield section(heading("Also said of it"), pairs((reason.card, policy_words(reason)) for reason in explanation.others))
+        yield section(heading("Other remarks"), pairs((reason.card, policy_words(reason)) for reason in explanation.others))
     if explanation.advice:
         yield section(heading("Advice", "for people; these cards act on nothing"), pairs(map(_advice, explanation.advice)))
     if explanation.not_as_shipped:

@@ -13,7 +13,7 @@ from strategist.report.setting_text import change_words, counted, percent, token
 from strategist.report.text_blocks import columns, heading, section
 from strategist.units import show_bytes, show_energy, show_money
 
-MARKS = "* is the best, + stands on the front"
+MARKS = "* is the best, + is on the Pareto front"
 
 FRONT_TRIALS = 5
 """Number of trials of a front on a screen."""

@@ -107,7 +107,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "precision", _precision(workload, knobs)
     yield "compile", "each layer" if knobs.compile else ""
     yield "offload", "; ".join(filter(None, (_OFFLOAD[knobs.offload], _ACTIVATION_OFFLOAD if knobs.activation_offload else "")))
-    async_note = f"; updated by the hosts beside the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
+    async_note = f"; updated by the hosts during the next step, which computes with parameters one step old {CONVERGENCE_NOTE}"
     in_backward_note = f"; each parameter updated as soon as its gradient is there, no norm clipped {CONVERGENCE_NOTE}"
     yield (
         "optimizer",

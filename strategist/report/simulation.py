@@ -72,7 +72,7 @@ def _memory(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
 
 
 def _modules(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:
-    yield section(heading("By module", "whose it is, or whose pass made it"), modules_table(simulation.fullest))
+    yield section(heading("By module", "module that owns it, or whose pass allocated it"), modules_table(simulation.fullest))
 
 
 def _collectives(simulation: Simulation, max_rows: int) -> Iterator[RenderableType]:

@@ -76,7 +76,7 @@ def _timeline(report: PlanReport, rows: int) -> Iterator[RenderableType]:
 
 def _candidates(report: PlanReport, rows: int) -> Iterator[RenderableType]:
     if (space := report.space) is not None:
-        detail = f"{len(space.seen):,} of {space.candidates:,}, the best of those that are alike"
+        detail = f"{len(space.seen):,} of {space.candidates:,}, the best of its group"
         yield section(heading("Candidates", detail), *candidates(space))
 
 

@@ -22,7 +22,7 @@ OUTCOME_WORDS = {
     Outcome.REFUSED: "was refused by the back end",
     Outcome.PRUNED: "was ended early, since it could not become the best",
     Outcome.BAD_MEASUREMENT: "ended with figures that cannot be right",
-    Outcome.INFRASTRUCTURE: "could not be run by this machine, which says nothing about the plan",
+    Outcome.INFRASTRUCTURE: "could not be run by this machine; that is no evidence about the plan",
     Outcome.LOST: "was lost: the process that ran it is gone",
     Outcome.CANCELLED: "was cancelled",
 }

@@ -145,7 +145,7 @@ def test_an_empty_deck_has_no_findings() -> None:
 def test_a_failed_case_shows_the_cards_result(tmp_path: Path) -> None:
     expected = "expect: {reasons: [law, other]}"
     (found,) = lint([write(tmp_path, GOOD.replace("expect: allowed", expected))])
-    assert found.message == "case 2 fails: [] speak, not ['law', 'other']"
+    assert found.message == "case 2 fails: [] act, not ['law', 'other']"
     proposed = GOOD.replace("{model.layers: 4}", "{observed.mfu: 0.1}").replace("expect: allowed", "expect: {proposes: {tp: 2}}")
     (found,) = lint([write(tmp_path, proposed)])
     assert found.message == "case 2 fails: {'knobs.recompute': 'full'} is proposed, not {'layout.tp': 2}"

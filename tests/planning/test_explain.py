@@ -125,7 +125,7 @@ def test_options_are_explained_by_cards_only(small: Plan, tmp_path: Path) -> Non
     forbidden = api.why_not(plan, "checkpoint_interval", 70, cards=[tmp_path])
     assert (forbidden.obstacle, forbidden.text) == (Obstacle.FORBIDDEN, "MY-001/often rules it out: The rack is old.")
     free = api.why_not(plan, "checkpoint_interval", 70, without=[card.id for card in api.load_cards().cards])
-    assert (free.obstacle, free.text) == (Obstacle.EQUAL, "no price tells them apart")
+    assert (free.obstacle, free.text) == (Obstacle.EQUAL, "their prices are equal")
 
 
 def test_an_explanation_lists_added_and_removed_cards(small: Plan, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def since_is_a_release(subject: Subject) -> Iterator[Diagnostic]:
         yield finding(subject, "CARD022", f"since {card.since} is not a release number", ("since",))
 
 
-@check("CARD045", Level.INFO, "A file says which protocol it is written in.")
+@check("CARD045", Level.INFO, "A file states its protocol version.")
 def protocol(subject: Subject) -> Iterator[Diagnostic]:
     """The file has no field protocol; it is read as protocol 1.
 
@@ -130,7 +130,7 @@ def protocol(subject: Subject) -> Iterator[Diagnostic]:
         yield finding(subject, "CARD045", "the file names no protocol", key=True, fix=fix)
 
 
-@check("CARD046", Level.INFO, "A card says how mature it is.")
+@check("CARD046", Level.INFO, "A card states its maturity.")
 def status(subject: Subject) -> Iterator[Diagnostic]:
     """The card has no field status; it counts as a preview.
 
@@ -147,7 +147,7 @@ def status(subject: Subject) -> Iterator[Diagnostic]:
         yield finding(subject, "CARD046", f"card {subject.card.id} has no status", fix=fix)
 
 
-@check("CARD047", Level.WARNING, "No entry stands twice in a list.")
+@check("CARD047", Level.WARNING, "No entry occurs twice in a list.")
 def entries_are_unique(subject: Subject) -> Iterator[Diagnostic]:
     """An entry of a section equals an earlier one.
 

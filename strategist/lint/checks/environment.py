@@ -49,7 +49,7 @@ def lines_hold(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD043", message, ("source_refs", index, "lines"))
 
 
-@check("CARD044", Level.ERROR, "An example runs, or is refused as it says.")
+@check("CARD044", Level.ERROR, "An example runs, or is refused as it declares.")
 def examples_run(subject: Subject) -> Iterator[Diagnostic]:
     """The example of a card was run and failed.
 

@@ -54,7 +54,7 @@ def control_points_have_paths(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD028", f"control point {point.name} has no path", ("control_points", index), level=level)
 
 
-@check("CARD029", Level.WARNING, "A control point says whether its setting can change the result of training.")
+@check("CARD029", Level.WARNING, "A control point states whether its setting can change the result of training.")
 def changes_marked(subject: Subject) -> Iterator[Diagnostic]:
     """A control point is marked as changing execution only, but its setting can change convergence; or the reverse.
 

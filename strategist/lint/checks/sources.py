@@ -49,7 +49,7 @@ def interactions_are_mutual(subject: Subject) -> Iterator[Diagnostic]:
             yield finding(subject, "CARD040", message, ("interactions", index))
 
 
-@check("CARD023", Level.WARNING, "Evidence says where it comes from.")
+@check("CARD023", Level.WARNING, "Evidence states its source.")
 def evidence_sourced(subject: Subject) -> Iterator[Diagnostic]:
     """An entry of evidence has no source.
 

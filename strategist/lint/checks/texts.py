@@ -20,7 +20,7 @@ _MACHINE_READABLE: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """The field that gives an entry of each section an effect, and a test whether an entry lacks it."""
 
 
-@check("CARD009", Level.ERROR, "A policy says because of what it acts.")
+@check("CARD009", Level.ERROR, "A policy states its reason.")
 def policies_have_reasons(subject: Subject) -> Iterator[Diagnostic]:
     """A policy gives no reason.
 

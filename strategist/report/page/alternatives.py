@@ -22,7 +22,7 @@ def ranking(plans: Sequence[Plan]) -> Html:
         for rank, plan in enumerate(plans, start=1)
     ]  # fmt: skip
     head = ("#", "mesh", "recompute", "offload", "batch", "step", "tokens/s", "MFU", "GiB", "runs on")
-    return table("This plan, and those planned beside it", head, rows, words=(0, 1, 2, 3, 9))
+    return table("This plan and the others of the same answer", head, rows, words=(0, 1, 2, 3, 9))
 
 
 def alternatives(offered: Sequence[Alternative]) -> Html:

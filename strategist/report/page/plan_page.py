@@ -72,7 +72,7 @@ def _sections(report: PlanReport) -> Iterator[Section]:
             introduction=introduction,
             body=communication(report.traffic, "Bytes of a step, by axis and collective"),
         )
-    introduction = "Boxes are devices, frames are nodes. The line joins one group of each axis; the other groups lie alike."
+    introduction = "Boxes are devices, frames are nodes. The line joins one group of each axis; other groups are placed likewise."
     yield Section(title="Mesh", introduction=introduction, body=mesh(report.mesh, plan.cluster))
     picture = element("p", report.no_timeline) if report.timeline is None else timeline(report.timeline)
     yield Section(title="Timeline", introduction=TIMELINE if report.timeline else "", body=picture)

@@ -23,7 +23,7 @@ def trials(study: Study) -> Html:
     rows = [_row(trial, study) for trial in study.trials]
     column_count = len(HEAD) if any(row[-1] for row in rows) else len(HEAD) - 1
     grid = table(
-        "Trials: * is the best, + stands on the front", HEAD[:column_count], (row[:column_count] for row in rows),
+        "Trials: * is the best, + is on the Pareto front", HEAD[:column_count], (row[:column_count] for row in rows),
         words=(0, 1, 2, 3, 9), marks=[filter_attributes(values) for values in fields], id_=ID,
     )  # fmt: skip
     return join([filters(ID, values_of(fields), "trials"), grid])

@@ -19,7 +19,7 @@ def why_not(explanation: Explanation) -> Html:
         (other.setting, show_value(decision.value), show_value(other.value), other.obstacle.value, other.text)
         for decision, other in decided_alternatives
     ]
-    head = ("setting", "is", "why not", "verdict", "what stands against it")
+    head = ("setting", "is", "why not", "verdict", "obstacle")
     grid = table(
         "Other values of the settings",
         head,

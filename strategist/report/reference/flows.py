@@ -19,7 +19,7 @@ def _flow(flow: Flow, known: frozenset[str]) -> Iterator[str]:
     yield f"# {flow.id}" + (f": {both_languages(flow.title)}" if flow.title else "")
     yield prose(flow.intent.en)
     yield prose(flow.intent.zh)
-    yield "Explanations tell a plan's settings in this order; what no step names comes last."
+    yield "Explanations list a plan's settings in this order, then the settings that no step names."
     for number, step in enumerate(flow.steps, 1):
         yield f"## {number}. {both_languages(step.title) or step.id}"
         yield " ".join(filter(None, (prose(step.rule), prose(step.because))))

@@ -14,7 +14,7 @@ from strategist.report.reference.markdown import bullets, code, codes, page, pro
 
 PART_INTENT = {
     "layout": "Degrees of the parallelisms, and the order of the mesh axes. Each layout has a price.",
-    "knobs": "Everything else that the cost model tells apart.",
+    "knobs": "All other settings that the cost model distinguishes.",
     "options": (
         "How a plan is carried out, where the cost model sees no difference. Cards settle them for each plan, in this order; what"
         " has nothing to act on stays at its default."
