@@ -45,7 +45,7 @@ def refilled_buffer(*, waits: bool) -> tuple[str, ...]:
     order = simulate_streams()
     found = Races(order=order)
     device = torch.device("cpu")
-    with Live(found).following([]):
+    with Live(found).tracking([]):
         with creating_part(HOST):
             buffer = torch.zeros(8)
         copy = Lane(device).to_device(Copy(tensor=buffer))

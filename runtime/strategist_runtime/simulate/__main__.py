@@ -42,7 +42,7 @@ def _simulated(plan: Plan, rank: int, code: str, *, whole: bool) -> SimulatedRan
     warnings.simplefilter("ignore")  # torch repeats its warnings when the plan runs
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # errors are printed once, in one line
     try:
-        return simulate(plan, rank, whole=whole, own=user_model.find_model_function(code) if code else None)
+        return simulate(plan, rank, whole=whole, user_model=user_model.find_model_function(code) if code else None)
     except StrategistError:
         raise
     except Exception as error:  # torch's operators can raise anything on tensors without values

@@ -54,7 +54,7 @@ class Pool:
         self.tail: Block | None = None
         self._free: list[tuple[int, int, Block]] = []
 
-    def fitting(self, size: int) -> Block | None:
+    def take_fitting(self, size: int) -> Block | None:
         """Removes and returns the smallest free block that is large enough (of equal ones the first), None if there is none. The
         tail of an expandable segment is used only if no other block fits, since it can grow to any size.
         """
@@ -130,10 +130,10 @@ class Allocator:
         pool = self._pools.get((stream, small))
         if pool is None:  # addresses of pools are far apart, so that growing segments never meet
             pool = self._pools[stream, small] = Pool(small=small, address=len(self._pools) << 50)
-        block = pool.fitting(size) or self._new(pool, size)
+        block = pool.take_fitting(size) or self._reserve_block(pool, size)
         rest = block.size - size
         if rest >= BLOCK_MULTIPLE and (small or self.expandable or rest > SMALL_BLOCK_BYTES):
-            self._cut(block, size)
+            self._split(block, size)
         block.free = False
         self.allocated_bytes += block.size
         return block
@@ -144,10 +144,10 @@ class Allocator:
         pool = block.pool
         if (before := block.before) is not None and before.free:
             pool.take(before)
-            block = self._joined(before, block)
+            block = self._merge(before, block)
         if (behind := block.behind) is not None and behind.free:
             pool.take(behind)
-            block = self._joined(block, behind)
+            block = self._merge(block, behind)
         pool.put(block)
 
     def release(self) -> None:
@@ -158,24 +158,24 @@ class Allocator:
             self.reserved_bytes -= pool.release_pages() if self.expandable else pool.release_segments()
         self.releases += 1
 
-    def _new(self, pool: Pool, size: int) -> Block:
+    def _reserve_block(self, pool: Pool, size: int) -> Block:
         """A block of memory that the allocator reserves; a full device releases what is cached before."""
-        if self.reserved_bytes + self._missing(pool, size) > self.capacity_bytes:
+        if self.reserved_bytes + self._bytes_to_reserve(pool, size) > self.capacity_bytes:
             self.release()
-        length = self._missing(pool, size)
+        length = self._bytes_to_reserve(pool, size)
         self.reserved_bytes += length
         self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)
         pool.end += length
-        return self._grown(pool, length) if self.expandable else Block(pool, pool.end - length, length)
+        return self._extend_tail(pool, length) if self.expandable else Block(pool, pool.end - length, length)
 
-    def _missing(self, pool: Pool, size: int) -> int:
+    def _bytes_to_reserve(self, pool: Pool, size: int) -> int:
         """Bytes to reserve for a block: of a segment, or those that the free tail of an expandable segment lacks."""
         if self.expandable:
             free_bytes = pool.tail.size if pool.tail is not None and pool.tail.free else 0
             return _rounded_up(size - free_bytes, SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT)
         return SMALL_SEGMENT if pool.small else MEDIUM_SEGMENT if size < MEDIUM_BLOCK_BYTES else _rounded_up(size, SEGMENT_STEP)
 
-    def _grown(self, pool: Pool, length: int) -> Block:
+    def _extend_tail(self, pool: Pool, length: int) -> Block:
         """The tail of the pool's expandable segment, grown by ``length``."""
         tail = pool.tail
         if tail is not None and tail.free:
@@ -188,7 +188,7 @@ class Allocator:
         pool.tail = block
         return block
 
-    def _cut(self, block: Block, size: int) -> None:
+    def _split(self, block: Block, size: int) -> None:
         rest = Block(block.pool, block.address + size, block.size - size)
         rest.before, rest.behind = block, block.behind
         if block.behind is not None:
@@ -199,7 +199,7 @@ class Allocator:
         block.pool.put(rest)
 
     @staticmethod
-    def _joined(first: Block, second: Block) -> Block:
+    def _merge(first: Block, second: Block) -> Block:
         first.size += second.size
         first.behind = second.behind
         if second.behind is not None:
@@ -229,61 +229,61 @@ def reserved(timeline: Timeline, *, expandable: bool = False, capacity_bytes: fl
     activations; then the step again, until a step changes nothing. Allocations are on the streams of the step. A freed block
     is free on its own stream at once, as with FSDP2, which waits for events and does not record streams; or after its delay.
     """
-    run = _Run(timeline, expandable=expandable, capacity_bytes=capacity_bytes)
-    run.begin()
-    found = run.step()
+    replay = _Replay(timeline, expandable=expandable, capacity_bytes=capacity_bytes)
+    replay.begin()
+    found = replay.step()
     for _ in range(MAX_STEPS - 1):
-        before, found = found, run.step()
+        before, found = found, replay.step()
         if found == before:
             break
     return found
 
 
-class _Run:
+class _Replay:
     """Replays steps on one allocator."""
 
     def __init__(self, timeline: Timeline, *, expandable: bool, capacity_bytes: float) -> None:
-        self.allocator = Allocator(expandable=expandable, capacity_bytes=capacity_bytes, on_full=self._free_waiting)
+        self.allocator = Allocator(expandable=expandable, capacity_bytes=capacity_bytes, on_full=self._free_pending)
         self._timeline = timeline
-        self._held = _sizes(timeline)
-        self._states = {number for number in self._held if timeline.births[number].part == "optimizer"}
+        self._static_sizes = _sizes(timeline)
+        self._states = {number for number in self._static_sizes if timeline.births[number].part == "optimizer"}
         self._blocks: dict[int, Block] = {}
         self._bytes: dict[int, int] = {}
-        self._waiting: dict[int, list[Block]] = {}
+        self._pending_frees: dict[int, list[Block]] = {}
 
     def begin(self) -> None:
-        self._restore(self._held.keys() - self._states)
+        self._restore(self._static_sizes.keys() - self._states)
 
     def step(self) -> Reserved:
         """Replays the step from the state between steps; the optimizer's states may be missing until its update."""
         releases = self.allocator.releases
-        made = self._states <= self._bytes.keys()
-        self._restore(self._held.keys() if made else self._held.keys() - self._states)
+        has_states = self._states <= self._bytes.keys()
+        self._restore(self._static_sizes.keys() if has_states else self._static_sizes.keys() - self._states)
         streams, begin = self._timeline.streams, self._timeline.begin
         for index, (number, change, moment) in enumerate(self._timeline.events[begin:], begin):
-            if not made and moment.phase == "optimizer":
+            if not has_states and moment.phase == "optimizer":
                 self._restore(self._bytes.keys() | self._states)
-                made = True
+                has_states = True
             delay = self._timeline.delays.get(index, 0)
             self._resize(
                 number, self._bytes.get(number, 0) + change, streams.get(index, COMPUTE_STREAM), index + delay if delay else 0
             )
-            for block in self._waiting.pop(index, ()):
+            for block in self._pending_frees.pop(index, ()):
                 self.allocator.free(block)
-        self._free_waiting()
+        self._free_pending()
         return Reserved(peak_bytes=self.allocator.peak_bytes, releases=self.allocator.releases - releases)
 
-    def _free_waiting(self) -> None:
+    def _free_pending(self) -> None:
         """Frees the blocks that other streams have read until now."""
-        for block in [block for blocks in self._waiting.values() for block in blocks]:
+        for block in [block for blocks in self._pending_frees.values() for block in blocks]:
             self.allocator.free(block)
-        self._waiting.clear()
+        self._pending_frees.clear()
 
     def _restore(self, numbers: Set[int]) -> None:
         """Frees all storages except ``numbers``, and allocates those of ``numbers`` that are missing."""
         for number in [number for number in self._bytes if number not in numbers]:
             self._resize(number, 0)
-        for number, size in self._held.items():
+        for number, size in self._static_sizes.items():
             if number in numbers and number not in self._bytes:
                 self._resize(number, size)
 
@@ -294,7 +294,7 @@ class _Run:
         if size:
             self._blocks[number], self._bytes[number] = self.allocator.allocate(size, stream), size
         if old is not None and until:
-            self._waiting.setdefault(until, []).append(old)
+            self._pending_frees.setdefault(until, []).append(old)
         elif old is not None:
             self.allocator.free(old)
 

@@ -29,45 +29,53 @@ Name = TypeVar("Name", bound=Hashable)
 
 def extrapolated(
     whole: StepSize,
-    least: StepSize,
-    rounds: int,
+    smallest: StepSize,
+    micro_batch_multiple: int,
     trace: Callable[[StepSize], Traced],
     repeat: Repeat = lambda timeline, *_: timeline,
 ) -> Traced:
     """The figures of a step of size ``whole``.
 
-    A large step is extrapolated from traces of size ``least`` and slightly larger ones, with micro-batches in multiples of
-    ``rounds``. If they show that figures do not grow linearly, the whole step is traced. ``repeat`` extends a timeline, given
-    one with a period less, the size of its step and the number of further periods; micro-batches are not added to timelines.
+    A large step is extrapolated from traces of size ``smallest`` and slightly larger ones, with micro-batches in multiples of
+    ``micro_batch_multiple``. If they show that figures do not grow linearly, the whole step is traced. ``repeat`` extends a
+    timeline, given one with a period less, the size of its step and the number of further periods; micro-batches are not added
+    to timelines.
     """
-    wider = int(whole.middle > least.middle + MIN_PERIODS)
-    longer = rounds if whole.micro_batches > 3 * (least.micro_batches + rounds) else 0
-    if not wider and not longer:
+    period_step = int(whole.middle > smallest.middle + MIN_PERIODS)
+    micro_batch_step = micro_batch_multiple if whole.micro_batches > 3 * (smallest.micro_batches + micro_batch_multiple) else 0
+    if not period_step and not micro_batch_step:
         return trace(whole)
     start = StepSize(
-        middle=least.middle if wider else whole.middle,
-        micro_batches=least.micro_batches if longer else whole.micro_batches,
+        middle=smallest.middle if period_step else whole.middle,
+        micro_batches=smallest.micro_batches if micro_batch_step else whole.micro_batches,
     )
 
-    def size(across: int, down: int) -> StepSize:
-        return StepSize(middle=start.middle + across * wider, micro_batches=start.micro_batches + down * longer)
+    def size(layer_steps: int, batch_steps: int) -> StepSize:
+        return StepSize(
+            middle=start.middle + layer_steps * period_step, micro_batches=start.micro_batches + batch_steps * micro_batch_step
+        )
 
     corners = {
-        (across, down): trace(size(across, down)) for across in range(2 if wider else 1) for down in range(2 if longer else 1)
+        (layer_steps, batch_steps): trace(size(layer_steps, batch_steps))
+        for layer_steps in range(2 if period_step else 1)
+        for batch_steps in range(2 if micro_batch_step else 1)
     }
-    shown = trace(size(2, 2))
-    if not _alike(_extrapolated_step(corners, 2, 2), shown):
+    larger = trace(size(2, 2))
+    if not _has_equal_figures(_extrapolated_step(corners, 2, 2), larger):
         return trace(whole)
-    across, down = whole.middle - start.middle, (whole.micro_batches - start.micro_batches) / longer if longer else 0.0
-    timeline = repeat(shown.timeline, corners[1, 0].timeline, size(2, 2), across - 2) if wider else shown.timeline
-    return replace(_extrapolated_step(corners, across, down), timeline=timeline)
+    layer_steps, batch_steps = (
+        whole.middle - start.middle,
+        (whole.micro_batches - start.micro_batches) / micro_batch_step if micro_batch_step else 0.0,
+    )
+    timeline = repeat(larger.timeline, corners[1, 0].timeline, size(2, 2), layer_steps - 2) if period_step else larger.timeline
+    return replace(_extrapolated_step(corners, layer_steps, batch_steps), timeline=timeline)
 
 
-def _extrapolated_step(corners: Mapping[tuple[int, int], Traced], across: float, down: float) -> Traced:
-    """The step extrapolated ``across`` steps of layers and ``down`` steps of micro-batches from the first corner."""
-    share = {0: (1.0,), 1: (1.0 - across, across)}[max(x for x, _ in corners)]
-    part = {0: (1.0,), 1: (1.0 - down, down)}[max(y for _, y in corners)]
-    return _sum([(share[x] * part[y], step) for (x, y), step in corners.items()])
+def _extrapolated_step(corners: Mapping[tuple[int, int], Traced], layer_steps: float, batch_steps: float) -> Traced:
+    """The step extrapolated ``layer_steps`` steps of layers and ``batch_steps`` steps of micro-batches from the first corner."""
+    layer_weights = {0: (1.0,), 1: (1.0 - layer_steps, layer_steps)}[max(x for x, _ in corners)]
+    batch_weights = {0: (1.0,), 1: (1.0 - batch_steps, batch_steps)}[max(y for _, y in corners)]
+    return _sum([(layer_weights[x] * batch_weights[y], step) for (x, y), step in corners.items()])
 
 
 def _sum(steps: Weighted) -> Traced:
@@ -97,7 +105,7 @@ def _weighted_sums(figures: Sequence[tuple[float, Mapping[Name, int]]]) -> dict[
     return {name: round(value) for name, value in sums.items()}
 
 
-def _alike(expected: Traced, found: Traced) -> bool:
+def _has_equal_figures(expected: Traced, found: Traced) -> bool:
     """Whether two steps have the same peaks by moment, collectives and FLOPs."""
     peaks = all(found.instants[moment].memory_bytes == instant.memory_bytes for moment, instant in expected.instants.items())
     return peaks and (expected.calls, expected.message_bytes, expected.flops) == (found.calls, found.message_bytes, found.flops)

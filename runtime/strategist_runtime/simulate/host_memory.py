@@ -61,8 +61,8 @@ def update_on_host(optimizer: HostOptimizer) -> None:
     """Makes temporaries of a host optimizer's update count as host memory."""
     step = optimizer.inner.step
 
-    def there(*arguments: Any) -> Any:
+    def step_on_host(*arguments: Any) -> Any:
         with creating_part(HOST):
             return step(*arguments)
 
-    optimizer.inner.step = there  # type: ignore[method-assign, assignment]
+    optimizer.inner.step = step_on_host  # type: ignore[method-assign, assignment]

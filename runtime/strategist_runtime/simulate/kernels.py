@@ -29,13 +29,13 @@ def _rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | N
     if not isinstance(input, DTensor):
         return _Norm.apply(input, weight)
     mesh, placements = input.device_mesh, input.placements
-    here = weight.to_local(grad_placements=[Partial()] * mesh.ndim) if isinstance(weight, DTensor) else weight
-    found: Tensor = DTensor.from_local(_Norm.apply(input.to_local(), here), mesh, placements, run_check=False)
-    return found
+    local_weight = weight.to_local(grad_placements=[Partial()] * mesh.ndim) if isinstance(weight, DTensor) else weight
+    output: Tensor = DTensor.from_local(_Norm.apply(input.to_local(), local_weight), mesh, placements, run_check=False)
+    return output
 
 
 @contextmanager
-def of_cuda() -> Iterator[None]:
+def cuda_replacements() -> Iterator[None]:
     """Context in which modules call replacements of CUDA's kernels."""
     original = F.rms_norm
     F.rms_norm = _rms_norm

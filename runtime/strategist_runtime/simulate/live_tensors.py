@@ -30,7 +30,7 @@ def storages(tensors: Iterable[Tensor]) -> Iterator[torch.UntypedStorage]:
     return (part.untyped_storage() for tensor in tensors for part in memory.inner_tensors(tensor) if not part.is_meta)
 
 
-def place_of(name: str) -> str:
+def layer_part(name: str) -> str:
     """The place of a module or parameter within any layer: ``layers.attention`` for ``layers.3.attention.query.weight``."""
     path = name.split(".")
     return ".".join((LAYERS, *path[2:3])) if path[0] == LAYERS else path[0]
@@ -45,7 +45,7 @@ class Live(DispatchMode):
         self._readers = StreamReaders(order) if order is not None and races is None else None
         self.timeline, self.flops, self.updating = Timeline(), 0, False
         self.over = False  # frees after the step do not count
-        self.module = self.place = ""
+        self.module = self.layer_part = ""
         self.host_bytes = self.host_peak_bytes = 0
         self._on_host: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
@@ -56,10 +56,10 @@ class Live(DispatchMode):
     def hold(self, tensor: Tensor, part: str, module: str = "") -> None:
         """Counts a tensor that exists already."""
         for storage in storages([tensor]):
-            self._see(storage, StorageOrigin(part=part, module=module))
+            self._record_storage(storage, StorageOrigin(part=part, module=module))
 
     @property
-    def held_bytes(self) -> int:
+    def live_bytes(self) -> int:
         """Bytes that are live on the device now."""
         return sum(self._bytes.values())
 
@@ -67,14 +67,14 @@ class Live(DispatchMode):
         """A copy in the other memory: of a host tensor on the device, of a device tensor on the host. ``waits``: the host waits
         for it.
         """
-        there = any(key_of(storage) in self._on_host for storage in storages([tensor]))
-        with host_memory.creating_part("communication" if there else HOST):
-            made = tensor.clone()
+        is_on_host = any(key_of(storage) in self._on_host for storage in storages([tensor]))
+        with host_memory.creating_part("communication" if is_on_host else HOST):
+            copy = tensor.clone()
         if self.races is not None and waits:
             self.races.order.current.synchronize()
-        return made
+        return copy
 
-    def own(self, tensor: Tensor, part: str, module: str | None = None) -> None:
+    def set_origin(self, tensor: Tensor, part: str, module: str | None = None) -> None:
         """Sets the part of memory (and module) of an existing tensor, which did not follow from the operator that made it."""
         for storage in storages([tensor]):
             number = self._numbers.get(key_of(storage))
@@ -83,7 +83,7 @@ class Live(DispatchMode):
                 births[number] = StorageOrigin(part=part, module=births[number].module if module is None else module)
 
     @contextmanager
-    def following(self, parts: Sequence[nn.Module]) -> Iterator[None]:
+    def tracking(self, parts: Sequence[nn.Module]) -> Iterator[None]:
         """Context of a step: tracks its operators, its resizes, and the begin of modules' passes."""
         self.timeline.begin = len(self.timeline.events)
         if self._readers is not None:
@@ -105,46 +105,50 @@ class Live(DispatchMode):
                 self.order.current.synchronize()
             return 1.0
         for gradient in compat_simulate.gradients_given(func, args):
-            self.own(gradient, "gradients")
+            self.set_origin(gradient, "gradients")
         if func is compat_simulate.WAIT:  # returns its argument; only on tensors without values it would return a copy
             return args[0]
-        given = {key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))}
+        argument_keys = {
+            key_of(storage) for storage in storages(leaf for leaf in leaves([args, kwargs]) if isinstance(leaf, Tensor))
+        }
         result = func(*args, **(kwargs or {}))
         if not compat_simulate.in_sharding_propagation():
-            there = self.races is not None and self._is_of_host(func, given)
-            birth = StorageOrigin(part=HOST, module="") if there else self._birth(func.namespace)
+            is_on_host = self.races is not None and self._runs_on_host(func, argument_keys)
+            birth = StorageOrigin(part=HOST, module="") if is_on_host else self._birth(func.namespace)
             for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor)):
-                self._see(storage, birth)
+                self._record_storage(storage, birth)
             if self.races is not None:
-                self._look(self.races, func, args, kwargs or {}, result, given)
+                self._check_races(self.races, func, args, kwargs or {}, result, argument_keys)
             self.flops += compat_simulate.flops_of(func, args, kwargs or {}, result)
         return result
 
-    def _is_of_host(self, operator: Any, given: set[int]) -> bool:
+    def _runs_on_host(self, operator: Any, argument_keys: set[int]) -> bool:
         """Whether the host computes the result: all arguments are in host memory, or it is a constant."""
-        return not host_memory.current_part() and (operator is CONSTANT or (bool(given) and given <= self._on_host.keys()))
+        return not host_memory.current_part() and (
+            operator is CONSTANT or (bool(argument_keys) and argument_keys <= self._on_host.keys())
+        )
 
-    def _look(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, given: set[int]) -> None:
+    def _check_races(self, races: Races, operator: Any, arguments: Any, options: Any, result: Any, argument_keys: set[int]) -> None:
         """Passes an operation to ``races``: on the current stream, or on the host if all of its tensors are in host memory."""
         if operator.namespace == "prim" or operator is CONSTANT:
             return
-        made = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
-        touched = given | made
-        away = touched & self._on_host.keys()
-        line = HOST_LINE if touched and away == touched else races.order.current.line
-        waits = operator is COPY and bool(away) and not (len(arguments) > 2 and arguments[2])
-        races.note(operator, arguments, options, result, line=line, waits=waits)
+        result_keys = {key_of(storage) for storage in storages(leaf for leaf in leaves(result) if isinstance(leaf, Tensor))}
+        keys = argument_keys | result_keys
+        host_keys = keys & self._on_host.keys()
+        line = HOST_LINE if keys and host_keys == keys else races.order.current.line
+        waits = operator is COPY and bool(host_keys) and not (len(arguments) > 2 and arguments[2])
+        races.record(operator, arguments, options, result, line=line, waits=waits)
 
     def _enter(self, module: str) -> None:
         path = module.split(".")
         self.module = ".".join(path[:2]) if path[0] == LAYERS else module
-        self.place = place_of(module)
+        self.layer_part = layer_part(module)
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
         if self.races is not None:
             key = key_of(storage)
             self.races.make(key, self.races.order.current.line) if storage.nbytes() else self.races.free(key)
-        self._see(storage, self._birth(""))
+        self._record_storage(storage, self._birth(""))
 
     def _birth(self, namespace: str) -> StorageOrigin:
         """The origin of a new storage. Recomputation is recognised in the backward pass by enabled gradients, which no other
@@ -158,44 +162,44 @@ class Live(DispatchMode):
             part = "temporaries"
         else:
             part = "logits" if self.module in AFTER_LAYERS else "activations"
-        return StorageOrigin(part=part, module=OPTIMIZER if self.updating else self.place)
+        return StorageOrigin(part=part, module=OPTIMIZER if self.updating else self.layer_part)
 
-    def _see(self, storage: torch.UntypedStorage, birth: StorageOrigin) -> None:
+    def _record_storage(self, storage: torch.UntypedStorage, birth: StorageOrigin) -> None:
         key, size = key_of(storage), storage.nbytes()
         before = self._bytes.get(key)
         if before == size or key in self._on_host:
             return
         if before is None and birth.part == HOST:
-            self._see_on_host(storage, key, size)
+            self._record_on_host(storage, key, size)
             return
         if before is None:
             self._numbers[key] = len(self.timeline.births)
             if self._readers is not None:
-                self._readers.made(key)
+                self._readers.allocated(key)
             self.timeline.births.append(birth)
-            compat_simulate.at_end(storage, lambda: self._forget(key))
+            compat_simulate.at_end(storage, lambda: self._record_free(key))
         self._bytes[key] = size
-        self._note(self._numbers[key], size - (before or 0))
+        self._record_event(self._numbers[key], size - (before or 0))
 
-    def _see_on_host(self, storage: torch.UntypedStorage, key: int, size: int) -> None:
+    def _record_on_host(self, storage: torch.UntypedStorage, key: int, size: int) -> None:
         self._on_host[key] = size
         self.host_bytes += size
         self.host_peak_bytes = max(self.host_peak_bytes, self.host_bytes)
-        compat_simulate.at_end(storage, lambda: self._forget_on_host(key))
+        compat_simulate.at_end(storage, lambda: self._record_host_free(key))
 
-    def _forget_on_host(self, key: int) -> None:
+    def _record_host_free(self, key: int) -> None:
         if self.races is not None:
             self.races.forget(key)
         self.host_bytes -= self._on_host.pop(key)
 
-    def _forget(self, key: int) -> None:
+    def _record_free(self, key: int) -> None:
         if self.races is not None and not self.over:
             self.races.free(key)
-        self._note(self._numbers.pop(key), -self._bytes.pop(key))
+        self._record_event(self._numbers.pop(key), -self._bytes.pop(key))
         if self._readers is not None and not self.over:
             self._readers.freed(key)
 
-    def _note(self, number: int, change: int) -> None:
+    def _record_event(self, number: int, change: int) -> None:
         if self.over:
             return
         if self.updating:

@@ -25,14 +25,14 @@ Use = tuple[int, int, str]
 
 @dataclass(eq=False)
 class Traces:
-    """Accesses to a storage: its creation, the last write, and the reads since then, by line. ``kept``: lines that its free
-    waits for.
+    """Accesses to a storage: its creation, the last write, and the reads since then, by line. ``recorded_lines``: lines that
+    its free waits for.
     """
 
-    made_on: int
+    allocation_line: int
     written: Use
     read: dict[int, Use] = field(default_factory=dict)
-    kept: set[int] = field(default_factory=set)
+    recorded_lines: set[int] = field(default_factory=set)
 
     def uses(self) -> Iterator[Use]:
         yield self.written
@@ -48,7 +48,7 @@ class Races:
     _traces: dict[int, Traces] = field(default_factory=dict)
     _freed: defaultdict[int, list[Use]] = field(default_factory=lambda: defaultdict(list))
 
-    def note(
+    def record(
         self, operator: Any, arguments: Sequence[Any], options: Mapping[str, Any], result: Any, *, line: int, waits: bool = False
     ) -> None:
         """Records an operation on a line: it reads its arguments, and writes those that it changes and its results. ``waits``:
@@ -58,12 +58,12 @@ class Races:
         read, written = set[int](), set[int]()
         for value, changed in accesses(operator, arguments, options):
             (written if changed else read).update(_keys(value))
-        made = _keys(result) - _keys([*arguments, *options.values()])
+        created = _keys(result) - _keys([*arguments, *options.values()])
         for key in read - written:
             self._read(key, use)
-        if made:
+        if created:
             self._reuse(line)
-        for key in written | made:
+        for key in written | created:
             self._write(key, use)
         if waits:
             self.order.learn(HOST_LINE, self.order.known[line])
@@ -71,55 +71,57 @@ class Races:
     def make(self, key: int, line: int) -> None:
         """Records the allocation of a storage's memory."""
         self._reuse(line)
-        self._traces[key] = Traces(made_on=line, written=(line, self.order.known[line].get(line, 0), "its allocation"))
+        self._traces[key] = Traces(allocation_line=line, written=(line, self.order.known[line].get(line, 0), "its allocation"))
 
     def forget(self, key: int) -> None:
         """Records the free of host memory; no check is needed, since torch's pinned memory waits for its copies."""
         self._traces.pop(key, None)
 
-    def keep(self, tensor: Tensor, line: int) -> None:
+    def record_stream(self, tensor: Tensor, line: int) -> None:
         """Records that the free of a tensor's memory waits for a line (``record_stream``)."""
         for key in _keys(tensor):
             if key in self._traces:
-                self._traces[key].kept.add(line)
+                self._traces[key].recorded_lines.add(line)
 
     def free(self, key: int) -> None:
         """Records the free of a storage, with the accesses of other streams that its free does not wait for."""
         traces = self._traces.pop(key, None)
         if traces is None:
             return
-        self._freed[traces.made_on] += [use for use in traces.uses() if use[0] not in (HOST_LINE, traces.made_on, *traces.kept)]
+        self._freed[traces.allocation_line] += [
+            use for use in traces.uses() if use[0] not in (HOST_LINE, traces.allocation_line, *traces.recorded_lines)
+        ]
 
-    def _reuse(self, made_on: int) -> None:
+    def _reuse(self, allocation_line: int) -> None:
         """Checks an allocation on a line against all memory that was freed there before."""
-        for line, number, name in self._freed.pop(made_on, ()):
-            if not self.order.over(line, number, to=made_on):
-                self._tell(f"{name} on stream {line} may still use memory that stream {made_on} makes something else of")
+        for line, number, name in self._freed.pop(allocation_line, ()):
+            if not self.order.has_finished(line, number, to=allocation_line):
+                self._report(f"{name} on stream {line} may still use memory that stream {allocation_line} makes something else of")
 
     def _read(self, key: int, use: Use) -> None:
         traces = self._traces.get(key)
         if traces is None:
-            self._traces[key] = Traces(made_on=use[0], written=use)
+            self._traces[key] = Traces(allocation_line=use[0], written=use)
             return
-        self._after(traces.written, use, "is read by")
+        self._check_order(traces.written, use, "is read by")
         traces.read[use[0]] = use
 
     def _write(self, key: int, use: Use) -> None:
         traces = self._traces.get(key)
         if traces is None:
-            self._traces[key] = Traces(made_on=use[0], written=use)
+            self._traces[key] = Traces(allocation_line=use[0], written=use)
             return
-        self._after(traces.written, use, "is written over by")
+        self._check_order(traces.written, use, "is written over by")
         for reader in traces.read.values():
-            self._after(reader, use, "is still reading what is written by")
+            self._check_order(reader, use, "is still reading what is written by")
         traces.written, traces.read = use, {}
 
-    def _after(self, before: Use, use: Use, what: str) -> None:
+    def _check_order(self, before: Use, use: Use, relation: str) -> None:
         line, number, name = before
-        if line != use[0] and not self.order.over(line, number, to=use[0]):
-            self._tell(f"{name} on {_line(line)} {what} {use[2]} on {_line(use[0])}, which does not wait for it")
+        if line != use[0] and not self.order.has_finished(line, number, to=use[0]):
+            self._report(f"{name} on {_line(line)} {relation} {use[2]} on {_line(use[0])}, which does not wait for it")
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.found[text] = None
 
 

@@ -51,40 +51,40 @@ class FakeTensorBuilder(NativeModelBuilder):
         model.metadata_builder = MetadataBuilder(rotary_of(plan.model, seq_len, device), order, window=plan.model.sliding_window)
 
 
-def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | None = None) -> SimulatedRank:
+def simulate(plan: Plan, rank: int, *, whole: bool = False, user_model: UserModel | None = None) -> SimulatedRank:
     """Memory and traffic of ``rank`` in a step of ``plan``. The process stays that rank: call it once.
 
-    ``whole``: traces every layer and micro-batch, even if a few of them represent all. ``own``: a user's model instead of the
-    plan's; all of its layers are traced.
+    ``whole``: traces every layer and micro-batch, even if a few of them represent all. ``user_model``: a user's model instead
+    of the plan's; all of its layers are traced.
     """
     begin = time.perf_counter()
-    unsupported.check(plan, own)
-    asked, plan = plan, without_compiler(plan)
+    unsupported.check(plan, user_model)
+    requested_plan, plan = plan, without_compiler(plan)
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
     compat_simulate.init_fake_process_group(rank, layout.world_size, gloo=plan.cluster.device.kind == "cpu")
     compat_simulate.replace_reducer(Reducer, Logger)
     order = simulate_streams() if plan.cluster.device.kind != "cpu" else None
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
-    small = reduction(plan, meshes.stage_rank)
+    reduced = reduction(plan, meshes.stage_rank)
 
     def trace(size: StepSize) -> Traced:
-        builder = FakeTensorBuilder(partial(small.layers, size=size)) if own is None else UserModelBuilder(own)
-        return _trace(small.plan(plan, size), meshes, builder, order)
+        builder = FakeTensorBuilder(partial(reduced.layers, size=size)) if user_model is None else UserModelBuilder(user_model)
+        return _trace(reduced.plan(plan, size), meshes, builder, order)
 
     def repeat(timeline: Timeline, smaller: Timeline, size: StepSize, times: int) -> Timeline:
-        return repeat_layers(timeline, smaller, small.middle_layers(size), times)
+        return repeat_layers(timeline, smaller, reduced.middle_layers(size), times)
 
-    least = replace(small.least, middle=small.whole.middle) if own is not None else small.least
-    found = trace(small.whole) if whole else extrapolated(small.whole, least, small.rounds, trace, repeat)
-    moment, fullest = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
-    allocator = None if plan.cluster.device.kind == "cpu" else _reserved(plan, found, fullest.memory_bytes)
+    smallest = replace(reduced.smallest, middle=reduced.whole.middle) if user_model is not None else reduced.smallest
+    found = trace(reduced.whole) if whole else extrapolated(reduced.whole, smallest, reduced.micro_batch_multiple, trace, repeat)
+    moment, peak = max(found.instants.items(), key=lambda item: item[1].memory_bytes)
+    allocator = None if plan.cluster.device.kind == "cpu" else _reserved(plan, found, peak.memory_bytes)
     return SimulatedRank(
         rank=rank,
         stages=stages_of_rank(knobs.pp_schedule, layout.pp, layout.pp * knobs.pp_virtual_stages, meshes.stage_rank),
-        peak_memory_bytes=fullest.memory_bytes,
+        peak_memory_bytes=peak.memory_bytes,
         between_steps_bytes=found.between_steps_bytes,
-        memory={**dict.fromkeys(MEMORY_PARTS, 0), **fullest.parts},
-        modules=dict(fullest.modules),
+        memory={**dict.fromkeys(MEMORY_PARTS, 0), **peak.parts},
+        modules=dict(peak.modules),
         moment=moment,
         traffic=tuple(
             Traffic(axis=axis, collective=name, calls=calls, message_bytes=found.message_bytes[axis, name])
@@ -95,14 +95,14 @@ def simulate(plan: Plan, rank: int, *, whole: bool = False, own: UserModel | Non
         peak_reserved_bytes=None if allocator is None else allocator.peak_bytes,
         cache_releases=0 if allocator is None else allocator.releases,
         host_memory_bytes=found.host_bytes,
-        notes=tuple(unsupported.notes(asked, own)),
-        upper_bound=unsupported.overestimates_memory(asked),
+        notes=tuple(unsupported.notes(requested_plan, user_model)),
+        upper_bound=unsupported.overestimates_memory(requested_plan),
     )
 
 
 def races(plan: Plan, rank: int) -> tuple[str, ...]:
     """Possible data races between the streams of a GPU in a step of ``rank``, found without a GPU. The process stays that rank."""
-    unsupported.check(plan, in_turn=True)
+    unsupported.check(plan, copies_synchronously=True)
     pinned, plan = plan.candidate.options.pin_memory, without_compiler(plan)
     plan = replace(plan, candidate=replace(plan.candidate, options=replace(plan.candidate.options, pin_memory=pinned)))
     layout, knobs = plan.candidate.layout, plan.candidate.knobs
@@ -111,9 +111,9 @@ def races(plan: Plan, rank: int) -> tuple[str, ...]:
     compat_simulate.replace_reducer(Reducer, Logger)
     order = simulate_streams()
     found = Races(order=order)
-    order.kept = found.keep
+    order.on_record_stream = found.record_stream
     meshes = make_meshes(layout, DEVICE.type, rank, experts=plan.model.moe is not None, offload=knobs.offload)
-    with kernels.of_cuda(), compat_simulate.fake_tensor_mode():
+    with kernels.cuda_replacements(), compat_simulate.fake_tensor_mode():
         traced(make_trainer(plan, TrialSettings(), meshes, DEVICE, FakeTensorBuilder(lambda layers: layers)), found, order)
     return tuple(found.found)
 
@@ -124,10 +124,10 @@ def _reserved(plan: Plan, found: Traced, peak_memory_bytes: int) -> Reserved:
     Compared with tracing the whole step: 0.4 % off with fewer layers only (models of 8B and 70B, benchmarks/titan.py); with
     fewer micro-batches a small pipeline came out 5 % too low.
     """
-    besides = peak_memory_bytes - found.timeline.peak_memory_bytes
-    capacity, expandable = plan.estimate.capacity_bytes - besides, plan.candidate.options.expandable_segments
-    seen = reserved(found.timeline, expandable=expandable, capacity_bytes=capacity)
-    return replace(seen, peak_bytes=besides + seen.peak_bytes)
+    untraced_bytes = peak_memory_bytes - found.timeline.peak_memory_bytes
+    capacity, expandable = plan.estimate.capacity_bytes - untraced_bytes, plan.candidate.options.expandable_segments
+    replayed = reserved(found.timeline, expandable=expandable, capacity_bytes=capacity)
+    return replace(replayed, peak_bytes=untraced_bytes + replayed.peak_bytes)
 
 
 def without_compiler(plan: Plan) -> Plan:
@@ -141,8 +141,8 @@ def without_compiler(plan: Plan) -> Plan:
 
 
 def _trace(plan: Plan, meshes: Meshes, builder: FakeTensorBuilder | UserModelBuilder, order: StreamOrder | None) -> Traced:
-    kernels_there = kernels.of_cuda() if plan.cluster.device.kind == "cuda" else nullcontext()
-    with compat_simulate.fake_tensor_mode(), kernels_there:
+    cuda_kernels = kernels.cuda_replacements() if plan.cluster.device.kind == "cuda" else nullcontext()
+    with compat_simulate.fake_tensor_mode(), cuda_kernels:
         trainer = make_trainer(plan, TrialSettings(), meshes, DEVICE, builder)
         if isinstance(builder, UserModelBuilder):
             trainer = replace(trainer, loss=builder.loss(plan))

@@ -24,14 +24,14 @@ class Bucket:
     number: int
     last: bool
     members: Sequence[nn.Parameter]
-    whole: Tensor
+    flat: Tensor
     missing: int = 0
     reduced: torch.futures.Future[Tensor] | None = None
     views: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        pieces = self.whole.split([parameter.numel() for parameter in self.members])
-        self.views = [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.members, strict=True)]
+        views = self.flat.split([parameter.numel() for parameter in self.members])
+        self.views = [view.view(parameter.shape) for view, parameter in zip(views, self.members, strict=True)]
         self.missing = len(self.members)
 
     def index(self) -> int:
@@ -41,7 +41,7 @@ class Bucket:
         return self.last
 
     def buffer(self) -> Tensor:
-        return self.whole
+        return self.flat
 
     def gradients(self) -> list[Tensor]:
         return self.views
@@ -81,9 +81,9 @@ class Reducer:
 
     def tensors(self) -> Iterator[Tensor]:
         """The buckets, which live between steps."""
-        return (bucket.whole for bucket in self.buckets)
+        return (bucket.flat for bucket in self.buckets)
 
-    def kept(self) -> Iterator[Tensor]:
+    def hook_tensors(self) -> Iterator[Tensor]:
         """Tensors that a communication hook keeps between steps: PowerSGD's error feedback and its matrices."""
         for state in getattr(self.hook_state, "args", ()):
             if isinstance(state, PowerSGDState):
@@ -129,13 +129,13 @@ class Reducer:
 
     def _fill(self, assignment: Sequence[Sequence[int]]) -> None:
         self.buckets: list[Bucket] = []
-        self.place: dict[int, tuple[Bucket, int]] = {}
+        self.bucket_positions: dict[int, tuple[Bucket, int]] = {}
         for number, indices in enumerate(assignment):
             members = [self.parameters[index] for index in indices]
             size = sum(parameter.numel() for parameter in members)
-            whole = torch.empty(size, dtype=members[0].dtype, device=members[0].device)
-            bucket = Bucket(number=number, last=number == len(assignment) - 1, members=members, whole=whole)
-            self.place |= {index: (bucket, position) for position, index in enumerate(indices)}
+            flat = torch.empty(size, dtype=members[0].dtype, device=members[0].device)
+            bucket = Bucket(number=number, last=number == len(assignment) - 1, members=members, flat=flat)
+            self.bucket_positions |= {index: (bucket, position) for position, index in enumerate(indices)}
             self.buckets.append(bucket)
 
     @torch.no_grad()
@@ -143,7 +143,7 @@ class Reducer:
         if not self.expecting:
             return
         self.arrived += [] if self.rebuilt else [index]
-        bucket, position = self.place[index]
+        bucket, position = self.bucket_positions[index]
         view, gradient = bucket.views[position], parameter.grad
         assert gradient is not None
         if key_of(gradient.untyped_storage()) != key_of(view.untyped_storage()):
@@ -158,7 +158,7 @@ class Reducer:
 
     def _reduce(self, bucket: Bucket) -> None:
         if self.hook is None:
-            dist.all_reduce(bucket.whole, group=self.group, async_op=True)
+            dist.all_reduce(bucket.flat, group=self.group, async_op=True)
         else:
             bucket.reduced = self.hook(self.hook_state, bucket)
         if all(not other.missing for other in self.buckets):
@@ -173,7 +173,7 @@ class Reducer:
         for bucket in self.buckets:
             found, bucket.reduced = bucket.reduced, None
             if found is not None:
-                bucket.whole.copy_(found.wait())
+                bucket.flat.copy_(found.wait())
             if not self.copies_back or self.as_views:
                 continue
             for parameter, view in zip(bucket.members, bucket.views, strict=True):

@@ -58,7 +58,7 @@ def _check_memory(plan: Plan, device: torch.device) -> None:
     planned = plan.cluster.device
     if device.type == "cpu":
         return
-    here = torch.cuda.get_device_properties(device).total_memory
-    if here < planned.usable_memory_bytes:
-        law = f"has {show_bytes(here)}, {planned.name} lets a program use {show_bytes(planned.usable_memory_bytes)}"
+    device_bytes = torch.cuda.get_device_properties(device).total_memory
+    if device_bytes < planned.usable_memory_bytes:
+        law = f"has {show_bytes(device_bytes)}, {planned.name} lets a program use {show_bytes(planned.usable_memory_bytes)}"
         raise InputError(torch.cuda.get_device_name(device), law, "shadow on a device that has as much")

@@ -17,51 +17,51 @@ from strategist_runtime.simulate.virtual_streams import Known, StreamOrder
 
 @dataclass(eq=False)
 class StreamReaders:
-    """The streams that read each storage, by the storage's key. ``waiting``: free events, and what must finish before the memory
-    is reused.
+    """The streams that read each storage, by the storage's key. ``pending_frees``: free events, and what must finish before the
+    memory is reused.
     """
 
     order: StreamOrder
     timeline: Timeline = field(default_factory=Timeline)
-    waiting: list[tuple[int, Known]] = field(default_factory=list)
-    lines: dict[int, set[int]] = field(default_factory=dict)
-    own: dict[int, int] = field(default_factory=dict)
+    pending_frees: list[tuple[int, Known]] = field(default_factory=list)
+    reader_lines: dict[int, set[int]] = field(default_factory=dict)
+    allocation_lines: dict[int, int] = field(default_factory=dict)
 
     def follow(self, timeline: Timeline) -> None:
         """Makes later frees belong to ``timeline``."""
         self.timeline = timeline
-        self.order.kept, self.order.synchronized = self.keep, self.synchronized
+        self.order.on_record_stream, self.order.on_synchronize = self.record_stream, self.synchronized
 
-    def made(self, key: int) -> None:
+    def allocated(self, key: int) -> None:
         """Records that a storage was allocated on the current stream."""
-        self.own[key] = self.order.current.line
+        self.allocation_lines[key] = self.order.current.line
 
-    def keep(self, tensor: Tensor, line: int) -> None:
+    def record_stream(self, tensor: Tensor, line: int) -> None:
         """Records that a stream reads a tensor."""
         for part in memory.inner_tensors(tensor):
             key = key_of(part.untyped_storage())
-            if self.own.get(key) != line:
-                self.lines.setdefault(key, set()).add(line)
+            if self.allocation_lines.get(key) != line:
+                self.reader_lines.setdefault(key, set()).add(line)
 
     def freed(self, key: int) -> None:
         """Records that the last event of the timeline freed a storage."""
-        self.own.pop(key, None)
-        lines = self.lines.pop(key, None)
-        if lines:
-            self.waiting.append((len(self.timeline.events) - 1, {line: self.order.begin(line) for line in lines}))
+        self.allocation_lines.pop(key, None)
+        reader_lines = self.reader_lines.pop(key, None)
+        if reader_lines:
+            self.pending_frees.append((len(self.timeline.events) - 1, {line: self.order.begin(line) for line in reader_lines}))
 
     def synchronized(self) -> None:
         """Called when the host has waited: sets the delay of frees whose readers have finished."""
         known, still = self.order.known[0], []
-        for index, needed in self.waiting:
+        for index, needed in self.pending_frees:
             if all(known.get(line, 0) >= number for line, number in needed.items()):
                 self.timeline.delays[index] = len(self.timeline.events) - 1 - index
             else:
                 still.append((index, needed))
-        self.waiting = still
+        self.pending_frees = still
 
     def end(self) -> None:
         """Ends the step, in which the host reads results: all readers have finished."""
-        for index, _ in self.waiting:
+        for index, _ in self.pending_frees:
             self.timeline.delays[index] = len(self.timeline.events) - 1 - index
-        self.waiting = []
+        self.pending_frees = []

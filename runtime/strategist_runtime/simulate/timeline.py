@@ -50,7 +50,7 @@ class Timeline:
 
     def instants(self) -> dict[Moment, MemorySnapshot]:
         """The memory peak of each moment; the first of equal ones."""
-        fullest = {event: moment for moment, event in self._fullest().items()}
+        moments = {event: moment for moment, event in self._peak_events().items()}
         parts: Counter[str] = Counter()
         modules: Counter[str] = Counter()
         found = {}
@@ -58,17 +58,17 @@ class Timeline:
             birth = self.births[number]
             parts[birth.part] += change
             modules[birth.module] += change
-            if index in fullest:
-                held = {name: size for name, size in modules.items() if size}
-                found[fullest[index]] = MemorySnapshot(parts=dict(parts), modules=held)
+            if index in moments:
+                module_bytes = {name: size for name, size in modules.items() if size}
+                found[moments[index]] = MemorySnapshot(parts=dict(parts), modules=module_bytes)
         return found
 
-    def _fullest(self) -> dict[Moment, int]:
+    def _peak_events(self) -> dict[Moment, int]:
         """The index of the event at the peak, by moment."""
-        most: dict[Moment, tuple[int, int]] = {}
-        now = 0
+        peaks: dict[Moment, tuple[int, int]] = {}
+        live_bytes = 0
         for index, (_, change, moment) in enumerate(self.events):
-            now += change
-            if moment not in most or now > most[moment][0]:
-                most[moment] = now, index
-        return {moment: index for moment, (_, index) in most.items()}
+            live_bytes += change
+            if moment not in peaks or live_bytes > peaks[moment][0]:
+                peaks[moment] = live_bytes, index
+        return {moment: index for moment, (_, index) in peaks.items()}

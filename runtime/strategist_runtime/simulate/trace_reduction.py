@@ -20,27 +20,27 @@ END_LAYERS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """The traced layers of a plan's stages on one rank: the first ``lead`` of each stage, its last ones, and whole periods of those
-    between.
+    """The traced layers of a plan's stages on one rank: the first ``first_layers`` of each stage, its last ones, and whole
+    periods of those between.
 
-    ``whole`` and ``least`` are sizes as in ``extrapolated``; micro-batches come in multiples of ``rounds``.
+    ``whole`` and ``smallest`` are sizes as in ``extrapolated``; micro-batches come in multiples of ``micro_batch_multiple``.
     """
 
     period: int
-    lead: int
+    first_layers: int
     whole: StepSize
-    least: StepSize
-    rounds: int
+    smallest: StepSize
+    micro_batch_multiple: int
     stages: Sequence[Sequence[int]]
 
     def layers(self, stage: Sequence[int], size: StepSize) -> Sequence[int]:
         """The layers of a stage in a step of this size."""
-        left_out = (self.whole.middle - size.middle) * self.period
-        return (*stage[: self.lead], *stage[self.lead + left_out :])
+        omitted_layers = (self.whole.middle - size.middle) * self.period
+        return (*stage[: self.first_layers], *stage[self.first_layers + omitted_layers :])
 
     def middle_layers(self, size: StepSize) -> list[MiddleLayers]:
         """The middle layers of each stage in a step of this size, which must have at least two periods."""
-        return [MiddleLayers(layers=self.layers(stage, size), first=self.lead, period=self.period) for stage in self.stages]
+        return [MiddleLayers(layers=self.layers(stage, size), first=self.first_layers, period=self.period) for stage in self.stages]
 
     def plan(self, plan: Plan, size: StepSize) -> Plan:
         """The plan with the micro-batches of this size."""
@@ -55,19 +55,19 @@ def reduction(plan: Plan, stage_rank: int) -> Reduction:
         options.layers_per_unit, 2 if knobs.recompute == "every_second_layer" else 1, max(plan.model.full_attention_every, 1)
     )
     stages = [stage_spec.layers for stage_spec in stage_specs(plan, stage_rank)]
-    dense = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
-    ahead = options.prefetch_units * options.layers_per_unit + (RESIDENT_LAYERS if knobs.activation_offload else 0)
-    lead = dense + 1 + ahead
+    dense_layers = max((sum(layer < moe.first_dense_layers for layer in stage) for stage in stages), default=0) if moe else 0
+    prefetched_layers = options.prefetch_units * options.layers_per_unit + (RESIDENT_LAYERS if knobs.activation_offload else 0)
+    first_layers = dense_layers + 1 + prefetched_layers
     if replicas(plan.candidate):  # the number of DDP's buckets cannot be derived from a smaller model
-        lead = plan.model.layers
-    middle = max(min(len(stage) for stage in stages) - lead - max(END_LAYERS, ahead), 0) // period
-    least, rounds = _micro_batches(knobs, plan.candidate.layout.pp, plan.accumulation)
+        first_layers = plan.model.layers
+    middle = max(min(len(stage) for stage in stages) - first_layers - max(END_LAYERS, prefetched_layers), 0) // period
+    min_micro_batches, micro_batch_multiple = _micro_batches(knobs, plan.candidate.layout.pp, plan.accumulation)
     return Reduction(
         period=period,
-        lead=lead,
+        first_layers=first_layers,
         whole=StepSize(middle=middle, micro_batches=plan.accumulation),
-        least=StepSize(middle=0, micro_batches=least),
-        rounds=rounds,
+        smallest=StepSize(middle=0, micro_batches=min_micro_batches),
+        micro_batch_multiple=micro_batch_multiple,
         stages=stages,
     )
 

@@ -22,7 +22,7 @@ from strategist_runtime.optimizers.in_backward import InBackward
 from strategist_runtime.parallel.comm_hooks import UNCOMPRESSED_STEPS
 from strategist_runtime.parallel.streaming import Streaming
 from strategist_runtime.simulate.host_memory import HOST, creating_part, host_optimizers, update_on_host, update_synchronously
-from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, place_of
+from strategist_runtime.simulate.live_tensors import OPTIMIZER, Live, layer_part
 from strategist_runtime.simulate.races import Races
 from strategist_runtime.simulate.reducer import Reducer
 from strategist_runtime.simulate.timeline import MemorySnapshot, Timeline
@@ -61,13 +61,13 @@ def traced(trainer: Trainer, races: Races | None = None, order: StreamOrder | No
         _make_states(trainer)
         gc.collect()
         _count_static_tensors(live, trainer)
-    between_steps_bytes = live.held_bytes
+    between_steps_bytes = live.live_bytes
     for tensor in rows.tensors().values():
         live.hold(tensor, "activations")
     offload = on_host(trainer.plan)
     gc.disable()  # reference counts free every tensor at its last use
     try:
-        with CollectiveCounter() as meter, live.following(trainer.parts):
+        with CollectiveCounter() as meter, live.tracking(trainer.parts):
             with compat_simulate.watched_copies(live.copied) if offload == "all" else nullcontext():
                 loss = trainer.accumulate(rows)
             _classify_gradients(live, trainer)
@@ -136,8 +136,8 @@ def on_host(plan: Plan) -> str:
 def _count_static_tensors(live: Live, trainer: Trainer) -> None:
     """Counts the tensors that live between steps."""
     offload = on_host(trainer.plan)
-    for place, parameter in _placed(trainer):
-        live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", place)
+    for name, parameter in _parameters_by_layer_part(trainer):
+        live.hold(parameter, HOST if offload in ("all", "streamed") else "parameters", name)
     for tensor in memory.parameters(trainer.parts):
         live.hold(tensor, "parameters")
     for tensor in memory.optimizer_states(trainer.optimizer):
@@ -152,7 +152,7 @@ def _count_static_tensors(live: Live, trainer: Trainer) -> None:
     for reducer in reducers(trainer):
         for tensor in reducer.tensors():
             live.hold(tensor, "gradients" if reducer.as_views else "communication")
-        for tensor in reducer.kept():
+        for tensor in reducer.hook_tensors():
             live.hold(tensor, "communication")
     for tensor in tables(trainer):
         live.hold(tensor, "activations")
@@ -169,16 +169,16 @@ def _classify_gradients(live: Live, trainer: Trainer) -> None:
         for module in part.modules():
             if isinstance(module, FSDPModule):
                 for kind, tensor in compat_simulate.fsdp_tensors(module):
-                    live.own(tensor, kind)
-    for place, parameter in _placed(trainer):
+                    live.set_origin(tensor, kind)
+    for name, parameter in _parameters_by_layer_part(trainer):
         if parameter.grad is not None:
-            live.own(parameter.grad, "gradients", place)
+            live.set_origin(parameter.grad, "gradients", name)
 
 
-def _placed(trainer: Trainer) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by their place within a layer (``place_of``)."""
+def _parameters_by_layer_part(trainer: Trainer) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by their place within a layer (``layer_part``)."""
     for part in trainer.parts:
         inner = part.module if isinstance(part, DistributedDataParallel) else part
         called = getattr(inner, "called", str)
         for name, parameter in plain_names([part]):
-            yield place_of(called(name)), parameter
+            yield layer_part(called(name)), parameter

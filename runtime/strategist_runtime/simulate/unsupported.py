@@ -10,7 +10,7 @@ from strategist.errors import InputError
 from strategist_runtime.capability import common_refusals, refusals
 from strategist_runtime.capability_external_model import limits
 from strategist_runtime.simulate.trace_reduction import replicas
-from strategist_runtime.simulate.user_model import OPTION, UserModel, place_of
+from strategist_runtime.simulate.user_model import OPTION, UserModel, user_code_location
 
 ADVICE = "run the plan (strategist run), or rely on its estimate (strategist plan)"
 
@@ -34,21 +34,21 @@ KNOBS = {
 """The settings that lead torch into a file of this runtime."""
 
 
-def check(plan: Plan, own: UserModel | None = None, *, in_turn: bool = False) -> None:
-    """Refuses plans that no trial would run, and streamed stages, whose copies other threads make. ``in_turn``: these copies are
-    made in the calling thread, so streamed stages are allowed.
+def check(plan: Plan, user_model: UserModel | None = None, *, copies_synchronously: bool = False) -> None:
+    """Refuses plans that no trial would run, and streamed stages, whose copies other threads make. ``copies_synchronously``:
+    these copies are made in the calling thread, so streamed stages are allowed.
 
     Raises:
         InputError: the plan cannot be simulated.
     """
-    for law in refusals(plan) if own is None else (*common_refusals(plan), *_own_refusals(plan)):
+    for law in refusals(plan) if user_model is None else (*common_refusals(plan), *_user_model_refusals(plan)):
         raise InputError.parsed(law, "correct the plan")
-    if plan.candidate.knobs.offload == "streamed" and not in_turn:
+    if plan.candidate.knobs.offload == "streamed" and not copies_synchronously:
         law = "stages that live on the host and travel while others compute are copied by threads, which see no simulated tensors"
         raise InputError("offload streamed", law, ADVICE)
 
 
-def _own_refusals(plan: Plan) -> Iterator[str]:
+def _user_model_refusals(plan: Plan) -> Iterator[str]:
     """Reasons to refuse a plan with a user's model."""
     candidate = plan.candidate
     knobs = replace(candidate.knobs, sequence_parallel=False)  # the model's own tensor parallel plan decides
@@ -59,18 +59,18 @@ def _own_refusals(plan: Plan) -> Iterator[str]:
         yield "document_tokens: a model of your own is given none; leave them out of the plan"
 
 
-def notes(plan: Plan, own: UserModel | None = None) -> Iterator[str]:
+def notes(plan: Plan, user_model: UserModel | None = None) -> Iterator[str]:
     """Differences between the simulation and a real run, shown with its figures."""
     knobs, model = plan.candidate.knobs, plan.model
-    if own is not None:
-        yield f"the model is {own.reference}'s, in the place of {model.name}" + (
+    if user_model is not None:
+        yield f"the model is {user_model.reference}'s, in the place of {model.name}" + (
             ", and what tp cuts is its own to say" if plan.candidate.layout.tp > 1 else ""
         )
     if knobs.recompute == "budget":
         yield "recompute budget is the compiler's choice: simulated with every activation kept, so memory is an upper bound"
     if knobs.compile:
         yield "compiled layers run as they are written, which keeps and moves more than fused kernels do"
-    if model.moe is not None and own is None:
+    if model.moe is not None and user_model is None:
         yield "experts are visited evenly: a rank that gets more tokens than others needs more memory"
     if replicas(plan.candidate):
         yield "DDP's buckets are filled and reduced by a stand-in for torch's reducer, in the same order"
@@ -86,19 +86,19 @@ def unsupported_operator(error: Exception, plan: Plan, reference: str = "") -> I
     settings that lead there, or the line of the user's model named by ``reference``.
     """
     operator = getattr(error, "func", None)
-    said = str(error).strip().splitlines() or [""]
-    what = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {said[0]}"
-    if place := place_of(error) if reference else "":
-        law = f"could not be simulated ({what})"
-        return InputError(f"{OPTION} {reference}, {place}", law, "correct it; nothing there may depend on values of tensors")
-    return InputError(_settings_of(error, plan), f"torch could not simulate it ({what})", ADVICE)
+    lines = str(error).strip().splitlines() or [""]
+    reason = f"{operator} on tensors without values" if operator is not None else f"{type(error).__name__}: {lines[0]}"
+    if location := user_code_location(error) if reference else "":
+        law = f"could not be simulated ({reason})"
+        return InputError(f"{OPTION} {reference}, {location}", law, "correct it; nothing there may depend on values of tensors")
+    return InputError(_settings_of(error, plan), f"torch could not simulate it ({reason})", ADVICE)
 
 
 def _settings_of(error: Exception, plan: Plan) -> str:
     """The settings of the innermost file of this runtime in the traceback that ``KNOBS`` lists; the plan's id if there is none."""
-    room = Path(__file__).resolve().parent.parent
-    places = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    files = [str(place.relative_to(room)) for place in reversed(places) if place.is_relative_to(room)]
+    runtime_folder = Path(__file__).resolve().parent.parent
+    paths = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    files = [str(path.relative_to(runtime_folder)) for path in reversed(paths) if path.is_relative_to(runtime_folder)]
     names = next((KNOBS[file] for file in files if file in KNOBS), ())
     candidate = plan.candidate
     values = {**vars(plan.workload), **vars(candidate.layout), **vars(candidate.knobs), **vars(candidate.options)}

@@ -38,7 +38,7 @@ class UserModel:
     reference: str
     function: Callable[[], Any]
 
-    def made(self) -> tuple[nn.Module, LossFunction | None, Mapping[str, ParallelStyle]]:
+    def build(self) -> tuple[nn.Module, LossFunction | None, Mapping[str, ParallelStyle]]:
         """The module, its loss and its tensor parallel plan.
 
         Raises:
@@ -54,7 +54,7 @@ class UserModel:
             isinstance(module, nn.Module) and (loss is None or callable(loss)) and (styles is None or isinstance(styles, Mapping))
         )
         if not known or len(items) > 3:
-            law = f"returned {_kinds(found)}, not an nn.Module, or a tuple of it, its loss and its plan of tensor parallelism"
+            law = f"returned {_type_names(found)}, not an nn.Module, or a tuple of it, its loss and its plan of tensor parallelism"
             raise InputError(f"{OPTION} {self.reference}", law, "return one of these")
         return module, loss, styles or {}
 
@@ -98,27 +98,27 @@ class UserLoss(Loss):
 class UserModelBuilder:
     """Builds the user's module on tensors without values."""
 
-    def __init__(self, own: UserModel) -> None:
-        self.own = own
+    def __init__(self, user_model: UserModel) -> None:
+        self.user_model = user_model
         self.styles: Mapping[str, ParallelStyle] = {}
         self.function: LossFunction | None = None
 
     def build(self, plan: Plan, stage_spec: StageSpec) -> ExternalModel:
         """The whole module; ``stage_spec`` is always the whole model."""
-        module, self.function, self.styles = self.own.made()
+        module, self.function, self.styles = self.user_model.build()
         stack = largest_list(module)
         if stack is None:
             law = (
                 f"{type(module).__name__} has no nn.ModuleList or nn.Sequential; its members are sharded and recomputed one by one"
             )
-            raise InputError(f"{OPTION} {self.own.reference}", law, "keep its layers in one")
+            raise InputError(f"{OPTION} {self.user_model.reference}", law, "keep its layers in one")
         return ExternalModel(module, ".".join(filter(None, ("model", stack))))
 
     def split(self, model: ExternalModel, meshes: Meshes, plan: Plan) -> None:
         """Applies the module's own tensor parallel plan."""
         if meshes.tensor is not None:
             if not self.styles:
-                law = f"{self.own.reference} returned no plan of tensor parallelism"
+                law = f"{self.user_model.reference} returned no plan of tensor parallelism"
                 raise InputError(f"tp {meshes.tensor.size()}", law, "return (module, loss, plan), or choose tp 1")
             parallelize_module(model.model, meshes.tensor, dict(self.styles))
             model.tie()
@@ -135,26 +135,29 @@ class UserModelBuilder:
         return Loss(plan) if self.function is None else UserLoss(plan, self.function)
 
 
-def place_of(error: Exception) -> str:
+def user_code_location(error: Exception) -> str:
     """File and line of the innermost frame in the user's code, that is outside of this package, torch and installed packages;
     empty if there is none.
     """
-    ours, torchs = Path(__file__).resolve().parent.parent, Path(torch.__file__).parent  # torch may lie in another environment
-    others = (ours, torchs, *map(Path, set(sysconfig.get_paths().values())))
+    runtime_folder, torch_folder = (
+        Path(__file__).resolve().parent.parent,
+        Path(torch.__file__).parent,
+    )  # torch may lie in another environment
+    excluded = (runtime_folder, torch_folder, *map(Path, set(sysconfig.get_paths().values())))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if path.is_file() and not any(path.is_relative_to(other) for other in others):
+        if path.is_file() and not any(path.is_relative_to(folder) for folder in excluded):
             return f"{path.name}:{frame.lineno}"
     return ""
 
 
 def user_error(reference: str, error: Exception) -> InputError:
     """An error of the user's code, in one line."""
-    said = (str(error).strip().splitlines() or [""])[0]
-    place = place_of(error)
-    law = f"raised {type(error).__name__}: {said}" + (f" ({place})" if place else "")
+    message = (str(error).strip().splitlines() or [""])[0]
+    location = user_code_location(error)
+    law = f"raised {type(error).__name__}: {message}" + (f" ({location})" if location else "")
     return InputError(f"{OPTION} {reference}", law, "correct it")
 
 
-def _kinds(found: Any) -> str:
+def _type_names(found: Any) -> str:
     return f"({', '.join(type(item).__name__ for item in found)})" if isinstance(found, tuple) else type(found).__name__

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strategist_runtime.parallel import activation_offload
 from strategist_runtime.parallel.copy_streams import STREAMS
-from strategist_runtime.simulate import host_memory as places
+from strategist_runtime.simulate import host_memory
 from strategist_runtime.simulate.host_memory import creating_part
 
 HOST_LINE = 0
@@ -29,13 +29,13 @@ Known = dict[int, int]
 class StreamOrder:
     """The streams of one device.
 
-    Callbacks: ``kept`` gets a tensor and a line that must finish before the tensor's freed memory is reused; ``synchronized`` is
-    called after the host has waited.
+    Callbacks: ``on_record_stream`` gets a tensor and a line that must finish before the tensor's freed memory is reused;
+    ``on_synchronize`` is called after the host has waited.
     """
 
     known: list[Known] = field(default_factory=lambda: [{}])
-    kept: Callable[[Tensor, int], None] = lambda tensor, line: None
-    synchronized: Callable[[], None] = lambda: None
+    on_record_stream: Callable[[Tensor, int], None] = lambda tensor, line: None
+    on_synchronize: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.computing = self.current = Stream(self)
@@ -54,18 +54,18 @@ class StreamOrder:
 
     def learn(self, line: int, known: Known) -> None:
         """Makes later operations of a line run after all operations in ``known``."""
-        own = self.known[line]
+        clock = self.known[line]
         for other, number in known.items():
-            own[other] = max(own.get(other, 0), number)
+            clock[other] = max(clock.get(other, 0), number)
         if line == HOST_LINE:
-            self.synchronized()
+            self.on_synchronize()
 
     def wait_for_all(self) -> None:
         """Makes the host wait for all launched operations of the device."""
         for known in self.known[HOST_LINE + 1 :]:
             self.learn(HOST_LINE, known)
 
-    def over(self, line: int, number: int, *, to: int) -> bool:
+    def has_finished(self, line: int, number: int, *, to: int) -> bool:
         """Whether operation ``number`` of ``line`` has finished before the next operation on line ``to``."""
         return self.known[to].get(line, 0) >= number or self.known[HOST_LINE].get(line, 0) >= number
 
@@ -128,17 +128,17 @@ class SimulatedStreams:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        before, self.order.current = self.order.current, stream
+        previous, self.order.current = self.order.current, stream
         try:
             yield
         finally:
-            self.order.current = before
+            self.order.current = previous
 
     def keep(self, tensor: Tensor, stream: Stream) -> None:
-        self.order.kept(tensor, stream.line)
+        self.order.on_record_stream(tensor, stream.line)
 
     def host_memory(self, like: Tensor) -> Tensor:
-        with creating_part(places.HOST):
+        with creating_part(host_memory.HOST):
             return torch.empty_like(like)
 
     def copied(self, tensor: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def simulate_streams() -> StreamOrder:
         "Stream": lambda priority=-1: device.stream(), "Event": lambda: Event(order),
         "current_stream": lambda _device=None: order.current, "stream": device.on,
     }  # fmt: skip
-    for name, by in replaced.items():
-        setattr(torch.cpu, name, by)
+    for name, replacement in replaced.items():
+        setattr(torch.cpu, name, replacement)
     activation_offload.MIN_BYTES["cpu"] = activation_offload.MIN_BYTES["cuda"]
     return order

@@ -21,8 +21,8 @@ def test_memory_is_reusable_after_the_host_has_synchronised_with_its_readers() -
     readers, lane = StreamReaders(order), Stream(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())
-    readers.made(key)
-    order.kept(tensor, lane.line)
+    readers.allocated(key)
+    order.on_record_stream(tensor, lane.line)
     timeline.events.append((0, -16, NOW))
     readers.freed(key)
     timeline.events += [(1, 16, NOW)] * 3
@@ -38,8 +38,8 @@ def test_memory_read_by_its_own_stream_only_is_reusable_at_once() -> None:
     readers = StreamReaders(order)
     readers.follow(timeline)
     key = key_of(tensor.untyped_storage())
-    readers.made(key)
-    order.kept(tensor, order.current.line)
+    readers.allocated(key)
+    order.on_record_stream(tensor, order.current.line)
     readers.freed(key)
     readers.end()
     assert timeline.delays == {}

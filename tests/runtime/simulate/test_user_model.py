@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from strategist_runtime.simulate.user_model import UserModel, find_model_function, place_of, user_error
+from strategist_runtime.simulate.user_model import UserModel, find_model_function, user_code_location, user_error
 
 from strategist import api
 from strategist.contract.knobs import Candidate, Knobs
@@ -165,7 +165,7 @@ def test_a_module_that_cannot_be_imported_is_reported(tmp_path: Path, monkeypatc
 )
 def test_an_invalid_return_value_of_the_model_function_is_refused(given: object, message: str) -> None:
     with pytest.raises(InputError) as error:
-        UserModel(reference="a:b", function=lambda: given).made()
+        UserModel(reference="a:b", function=lambda: given).build()
     assert message in str(error.value)
 
 
@@ -174,13 +174,13 @@ def test_an_exception_of_the_model_function_is_reported_in_one_line() -> None:
         os.path.join(3)  # type: ignore[call-overload]
 
     with pytest.raises(InputError, match=r"--model-code a:b: raised TypeError: .*\(test_user_model.py:\d+\); correct it"):
-        UserModel(reference="a:b", function=build).made()
-    assert place_of(ValueError()) == ""
+        UserModel(reference="a:b", function=build).build()
+    assert user_code_location(ValueError()) == ""
     assert str(user_error("a:b", ValueError())) == "--model-code a:b: raised ValueError: ; correct it"
 
 
 def test_a_model_function_may_return_the_module_alone() -> None:
-    model, loss, styles = UserModel(reference="a:b", function=lambda: torch.nn.Linear(1, 1)).made()
+    model, loss, styles = UserModel(reference="a:b", function=lambda: torch.nn.Linear(1, 1)).build()
     assert isinstance(model, torch.nn.Linear)
     assert (loss, styles) == (None, {})
     assert replace(UserModel(reference="a:b", function=dict), reference="c:d").reference == "c:d"
