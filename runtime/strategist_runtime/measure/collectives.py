@@ -56,22 +56,22 @@ def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Acti
     of the group ``STAND_IN``.
     """
     calls = {event.correlation_id(): meta for event in events if GROUP in (meta := call_notes(event))}
-    exchanges: list[tuple[Any, Mapping[str, str]]] = []
+    nccl_events: list[tuple[Any, Mapping[str, str]]] = []
     kernels, copies = [], []
     for event in events:
         if on_cpu(event) or event.is_user_annotation() or event.duration_ns() <= 0:
             continue
         if "nccl" in event.name().lower():
-            exchanges.append((event, calls.get(event.linked_correlation_id(), {})))
+            nccl_events.append((event, calls.get(event.linked_correlation_id(), {})))
         elif event.name().startswith(COPIES):
             copies.append(interval(event))
         else:
             kernels.append(event)
-    communication = _of_nccl(exchanges) or _of_gloo(events, calls_of_gloo)
-    instead = launched_within(spans_of(events, STAND_IN), events, kernels)
-    communication += [Collective(interval=interval(kernel), name=STAND_IN, group=STAND_IN) for kernel in instead]
-    apart = set(map(id, instead))
-    kernels = [kernel for kernel in kernels if id(kernel) not in apart]
+    communication = _nccl_collectives(nccl_events) or _gloo_collectives(events, calls_of_gloo)
+    replacements = launched_within(spans_of(events, STAND_IN), events, kernels)
+    communication += [Collective(interval=interval(kernel), name=STAND_IN, group=STAND_IN) for kernel in replacements]
+    replacement_ids = set(map(id, replacements))
+    kernels = [kernel for kernel in kernels if id(kernel) not in replacement_ids]
     return Activity(
         collectives=communication,
         computation=[interval(kernel) for kernel in kernels],
@@ -80,7 +80,7 @@ def on_device(events: Sequence[Any], calls_of_gloo: Iterable[Call] = ()) -> Acti
     )
 
 
-def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collective]:
+def _nccl_collectives(nccl_events: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collective]:
     """NCCL's kernels with their name and group.
 
     The call of some kernels is unknown, for example of a pipeline's batched messages. Such a kernel gets the most frequent group
@@ -88,14 +88,16 @@ def _of_nccl(exchanges: Sequence[tuple[Any, Mapping[str, str]]]) -> list[Collect
     pipeline.
     """
     votes: dict[int, Counter[str]] = defaultdict(Counter)
-    for event, call in exchanges:
+    for event, call in nccl_events:
         if GROUP in call:
             votes[event.device_resource_id()][call[GROUP]] += 1
     found = []
-    for event, call in exchanges:
-        of_stream = votes[event.device_resource_id()].most_common(1)
-        unknown = of_stream[0][0] if of_stream else PIPELINE if SEND_RECEIVE in event.name() else None
-        found.append(Collective(interval=interval(event), name=call.get(CALL) or event.name(), group=call.get(GROUP, unknown)))
+    for event, call in nccl_events:
+        stream_groups = votes[event.device_resource_id()].most_common(1)
+        default_group = stream_groups[0][0] if stream_groups else PIPELINE if SEND_RECEIVE in event.name() else None
+        found.append(
+            Collective(interval=interval(event), name=call.get(CALL) or event.name(), group=call.get(GROUP, default_group))
+        )
     return found
 
 
@@ -103,10 +105,10 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
     """Activity on CPU: gloo's events, and the operators of all other threads, except waits within calls of collectives, and
     reading data.
     """
-    instead = spans_of(events, STAND_IN)
+    replacements = spans_of(events, STAND_IN)
     operators: dict[int, list[Interval]] = defaultdict(list)
     waits: dict[int, list[Interval]] = defaultdict(list)
-    gloo_threads = {event.start_thread_id() for event in events if _in_thread_of_gloo(event)}
+    gloo_threads = {event.start_thread_id() for event in events if _runs_on_gloo_thread(event)}
     for event in events:
         if event.start_thread_id() in gloo_threads:
             continue
@@ -116,15 +118,16 @@ def on_host(events: Sequence[Any], calls: Iterable[Call]) -> Activity:
             waits[event.start_thread_id()].append(interval(event))
     computation = [part for thread, intervals in operators.items() for part in subtract(intervals, waits[thread])]
     return Activity(
-        collectives=_of_gloo(events, calls) + [Collective(interval=span, name=STAND_IN, group=STAND_IN) for span in instead],
+        collectives=_gloo_collectives(events, calls)
+        + [Collective(interval=span, name=STAND_IN, group=STAND_IN) for span in replacements],
         computation=subtract(computation, spans_of(events, DATA)),
         copies=[],
         kinds=host_kinds(events),
     )
 
 
-def _of_gloo(events: Sequence[Any], calls: Iterable[Call]) -> list[Collective]:
-    groups = _groups(filter(_in_thread_of_gloo, events), calls)
+def _gloo_collectives(events: Sequence[Any], calls: Iterable[Call]) -> list[Collective]:
+    groups = _group_by_thread(filter(_runs_on_gloo_thread, events), calls)
     return [
         Collective(
             interval=interval(event),
@@ -136,20 +139,20 @@ def _of_gloo(events: Sequence[Any], calls: Iterable[Call]) -> list[Collective]:
     ]
 
 
-def _in_thread_of_gloo(event: Any) -> bool:
+def _runs_on_gloo_thread(event: Any) -> bool:
     return bool(event.name().startswith(GLOO)) and event.name() not in POINT_TO_POINT
 
 
-def _groups(working: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
+def _group_by_thread(events: Iterable[Any], calls: Iterable[Call]) -> dict[int, str]:
     """The group of each of gloo's threads: for most of its events, the group of the latest call of the same name before the
     event.
     """
-    asked: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for when, name, group in sorted(calls):
-        asked[name].append((when, group))
+    calls_by_name: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for time_ns, name, group in sorted(calls):
+        calls_by_name[name].append((time_ns, group))
     votes: dict[int, Counter[str]] = defaultdict(Counter)
-    for event in working:
-        before = bisect(asked[event.name()], event.start_ns(), key=lambda call: call[0])
-        if before:
-            votes[event.start_thread_id()][asked[event.name()][before - 1][1]] += 1
-    return {thread: found.most_common(1)[0][0] for thread, found in votes.items()}
+    for event in events:
+        earlier = bisect(calls_by_name[event.name()], event.start_ns(), key=lambda call: call[0])
+        if earlier:
+            votes[event.start_thread_id()][calls_by_name[event.name()][earlier - 1][1]] += 1
+    return {thread: groups.most_common(1)[0][0] for thread, groups in votes.items()}

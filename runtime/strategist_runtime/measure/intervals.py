@@ -7,18 +7,18 @@ Interval = tuple[int, int]
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The union as disjoint intervals, sorted."""
-    joined: list[Interval] = []
+    merged: list[Interval] = []
     for begin, end in sorted(intervals):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            joined.append((begin, end))
-    return joined
+            merged.append((begin, end))
+    return merged
 
 
 def subtract(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:
     """The parts of ``intervals`` that are in none of ``removed``, disjoint and sorted."""
-    left: list[Interval] = []
+    remaining: list[Interval] = []
     cuts = union(removed)
     first = 0
     for begin, end in union(intervals):
@@ -27,12 +27,12 @@ def subtract(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list
         cut = first
         while cut < len(cuts) and cuts[cut][0] < end:
             if cuts[cut][0] > begin:
-                left.append((begin, cuts[cut][0]))
+                remaining.append((begin, cuts[cut][0]))
             begin = max(begin, cuts[cut][1])
             cut += 1
         if begin < end:
-            left.append((begin, end))
-    return left
+            remaining.append((begin, end))
+    return remaining
 
 
 def intersect(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
@@ -54,9 +54,9 @@ class RemainingTime:
     def __init__(self, whole: Interval) -> None:
         self.intervals = [whole]
 
-    def take(self, wanted: Iterable[Interval]) -> list[Interval]:
-        """Takes, and returns, the parts of ``wanted`` that are not taken yet."""
-        rest = subtract(self.intervals, wanted)
-        taken = subtract(self.intervals, rest)
-        self.intervals = rest
+    def take(self, intervals: Iterable[Interval]) -> list[Interval]:
+        """Takes, and returns, the parts of ``intervals`` that are not taken yet."""
+        remaining = subtract(self.intervals, intervals)
+        taken = subtract(self.intervals, remaining)
+        self.intervals = remaining
         return taken

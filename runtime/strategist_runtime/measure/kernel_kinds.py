@@ -44,11 +44,11 @@ def spans_of(events: Iterable[Any], *prefixes: str) -> list[Interval]:
 def host_kinds(events: Sequence[Any]) -> dict[str, list[Interval]]:
     """Intervals of the host's operators by kind; the kinds overlap."""
     backward = spans_of(events, ENGINE)
-    again = [interval(event) for event in events if event.sequence_nr() >= 0 and event.name().startswith("aten::")]
+    differentiable = [interval(event) for event in events if event.sequence_nr() >= 0 and event.name().startswith("aten::")]
     return {
         "optimizer": spans_of(events, OPTIMIZER, UPDATE),
-        "recompute": [*intersect(again, backward), *spans_of(events, RECOMPUTE)],
-        "attention": [interval(event) for event in events if on_cpu(event) and _attends(event.name())],
+        "recompute": [*intersect(differentiable, backward), *spans_of(events, RECOMPUTE)],
+        "attention": [interval(event) for event in events if on_cpu(event) and _is_attention(event.name())],
         "matmul": [interval(event) for event in events if event.name() in MATMULS],
     }
 
@@ -60,18 +60,18 @@ def kernel_kinds(events: Sequence[Any], kernels: Iterable[Any]) -> dict[str, lis
     kinds = host_kinds(events)
     launched = _launchers(events)
     found: dict[str, list[Interval]] = {kind: [] for kind in KINDS}
-    starts = {kind: intersect(spans, spans) for kind, spans in kinds.items()}
+    merged_spans = {kind: intersect(spans, spans) for kind, spans in kinds.items()}
     for kernel in kernels:
         operator = launched.get(kernel.linked_correlation_id())
-        when = kernel.start_ns() if operator is None else operator.start_ns()
-        kind = next((kind for kind in KINDS if operator is not None and _inside(when, starts[kind])), "")
-        kind = kind or _by_name(kernel.name().lower())
+        time_ns = kernel.start_ns() if operator is None else operator.start_ns()
+        kind = next((kind for kind in KINDS if operator is not None and _inside(time_ns, merged_spans[kind])), "")
+        kind = kind or _kind_by_name(kernel.name().lower())
         if kind:
             found[kind].append(interval(kernel))
     return found
 
 
-def _by_name(kernel: str) -> str:
+def _kind_by_name(kernel: str) -> str:
     """The kind by a kernel's name, for kernels of compiled graphs and libraries; empty if unknown."""
     if any(part in kernel for part in ATTENTION_PARTS):
         return "attention"
@@ -82,9 +82,9 @@ def launched_within(spans: Sequence[Interval], events: Sequence[Any], kernels: I
     """The kernels launched by operators within these spans of the host."""
     if not spans:
         return []
-    launched, starts = _launchers(events), intersect(spans, spans)
+    launched, merged_spans = _launchers(events), intersect(spans, spans)
     operators = ((kernel, launched.get(kernel.linked_correlation_id())) for kernel in kernels)
-    return [kernel for kernel, operator in operators if operator is not None and _inside(operator.start_ns(), starts)]
+    return [kernel for kernel, operator in operators if operator is not None and _inside(operator.start_ns(), merged_spans)]
 
 
 def _launchers(events: Iterable[Any]) -> dict[int, Any]:
@@ -92,21 +92,21 @@ def _launchers(events: Iterable[Any]) -> dict[int, Any]:
 
     CUDA API calls are host events too, with their own ids; they are linked to their operator and left out.
     """
-    own = (event for event in events if on_cpu(event) and event.correlation_id() and not event.linked_correlation_id())
-    return {event.correlation_id(): event for event in own if not CUDA_CALL.match(event.name())}
+    operators = (event for event in events if on_cpu(event) and event.correlation_id() and not event.linked_correlation_id())
+    return {event.correlation_id(): event for event in operators if not CUDA_CALL.match(event.name())}
 
 
-def _inside(when: int, spans: Sequence[Interval]) -> bool:
-    """Whether ``when`` is in one of these disjoint, sorted intervals."""
+def _inside(time_ns: int, spans: Sequence[Interval]) -> bool:
+    """Whether ``time_ns`` is in one of these disjoint, sorted intervals."""
     low, high = 0, len(spans)
     while low < high:
         middle = (low + high) // 2
-        if spans[middle][1] <= when:
+        if spans[middle][1] <= time_ns:
             low = middle + 1
         else:
             high = middle
-    return low < len(spans) and spans[low][0] <= when
+    return low < len(spans) and spans[low][0] <= time_ns
 
 
-def _attends(name: str) -> bool:
+def _is_attention(name: str) -> bool:
     return name.startswith("aten::") and any(part in name for part in ATTENTION_PARTS)

@@ -23,25 +23,25 @@ def limit_memory(capacity_bytes: int, device: torch.device) -> None:
         torch.cuda.set_per_process_memory_fraction(capacity_bytes / total, device)
 
 
-def curve(notes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Memory over a profile: times in nanoseconds, and live bytes beyond those at the profile's begin. ``notes`` are times,
+def curve(events: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Memory over a profile: times in nanoseconds, and live bytes beyond those at the profile's begin. ``events`` are times,
     addresses, and bytes (negative if freed).
 
     The profiler does not record frees by gloo's threads. Nothing that a step allocates outlives it, so memory without a recorded
     free counts at its allocation only.
     """
-    notes = sorted(notes)
-    made: dict[int, int] = {}
+    events = sorted(events)
+    live: dict[int, int] = {}
     freed = set()
-    for index, (_, address, size) in enumerate(notes):
+    for index, (_, address, size) in enumerate(events):
         if size > 0:
-            made[address] = index
-        elif address in made:
-            freed.add(made.pop(address))
+            live[address] = index
+        elif address in live:
+            freed.add(live.pop(address))
     points, running = [], 0
-    for index, (when, _, size) in enumerate(notes):
+    for index, (time_ns, _, size) in enumerate(events):
         stays = size < 0 or index in freed
-        points.append((when, running + size))
+        points.append((time_ns, running + size))
         running += size if stays else 0
     return points
 
@@ -51,15 +51,15 @@ def peak(points: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return max(points, key=lambda point: point[1], default=(0, 0))
 
 
-def moment(when: int, events: Sequence[Any]) -> Moment:
+def moment(time_ns: int, events: Sequence[Any]) -> Moment:
     """The pass (forward, backward or optimizer) at a time of the profile, and the module whose pass began last before it."""
 
-    def within(*names: str) -> bool:
-        return any(begin <= when < end for begin, end in spans_of(events, *names))
+    def in_span_of(*names: str) -> bool:
+        return any(begin <= time_ns < end for begin, end in spans_of(events, *names))
 
-    phase = "optimizer" if within(OPTIMIZER, UPDATE) else "backward" if within(ENGINE) else "forward"
+    phase = "optimizer" if in_span_of(OPTIMIZER, UPDATE) else "backward" if in_span_of(ENGINE) else "forward"
     marks = [(event.start_ns(), event.name()) for event in events if event.name().startswith(MODULE_PREFIX) and on_cpu(event)]
-    last = max((mark for mark in marks if mark[0] <= when), default=(0, MODULE_PREFIX))
+    last = max((mark for mark in marks if mark[0] <= time_ns), default=(0, MODULE_PREFIX))
     return Moment(phase=phase, module="" if phase == "optimizer" else last[1].removeprefix(MODULE_PREFIX))
 
 

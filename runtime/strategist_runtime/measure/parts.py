@@ -26,10 +26,10 @@ Spans = Mapping[str, Sequence[Interval]]
 def collectives_by_axis(collectives: Iterable[Collective], axis_of: AxisOf) -> dict[str, list[Collective]] | None:
     """The collectives by mesh axis; None if the group of any is unknown."""
     axes: dict[str, list[Collective]] = defaultdict(list)
-    for piece in collectives:
-        if piece.group is None:
+    for collective in collectives:
+        if collective.group is None:
             return None
-        axes[axis_of(piece.group)].append(piece)
+        axes[axis_of(collective.group)].append(collective)
     return dict(axes)
 
 
@@ -37,34 +37,34 @@ def partition_step(step: Interval, activity: Activity, axes: Mapping[str, Sequen
     """Seconds of the step by part; they add up to it. ``spans`` are the host's: reading ``data``, ``work`` (passes and update),
     and ``hosts`` (waiting for a host update).
     """
-    left = RemainingTime(step)
-    shares: dict[str, float] = defaultdict(float)
+    remaining = RemainingTime(step)
+    seconds: dict[str, float] = defaultdict(float)
 
-    def take(part: str, wanted: Iterable[Interval]) -> None:
-        shares[part] += length(left.take(wanted)) / 1e9
+    def take(part: str, intervals: Iterable[Interval]) -> None:
+        seconds[part] += length(remaining.take(intervals)) / 1e9
 
     for kind in KINDS:
         take(kind, intersect(activity.computation, activity.kinds.get(kind, ())))
     take("memory_bound", activity.computation)
     for axis in sorted(axes, key=lambda axis: axis in (WORLD, PIPELINE)):
-        take(COMMUNICATION.get(axis, "world_communication"), [piece.interval for piece in axes[axis]])
+        take(COMMUNICATION.get(axis, "world_communication"), [collective.interval for collective in axes[axis]])
     take("offload", [*activity.copies, *spans["hosts"]])
     take("data", spans["data"])
     take("launch", spans["work"])
     take("other", [step])
-    return dict(shares)
+    return dict(seconds)
 
 
 def exposed_by_axis(axes: Mapping[str, Sequence[Collective]] | None, computation: Sequence[Interval]) -> dict[str, float] | None:
     """Seconds by axis in which only collectives of this axis ran; None if axes are unknown."""
     if axes is None:
         return None
-    return {axis: length(_exposed(axis, axes, computation)) / 1e9 for axis in axes}
+    return {axis: length(_exposed_intervals(axis, axes, computation)) / 1e9 for axis in axes}
 
 
-def _exposed(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Sequence[Interval]) -> list[Interval]:
-    others = [piece.interval for other, pieces in axes.items() if other != axis for piece in pieces]
-    return subtract([piece.interval for piece in axes[axis]], [*computation, *others])
+def _exposed_intervals(axis: str, axes: Mapping[str, Sequence[Collective]], computation: Sequence[Interval]) -> list[Interval]:
+    others = [collective.interval for other, members in axes.items() if other != axis for collective in members]
+    return subtract([collective.interval for collective in axes[axis]], [*computation, *others])
 
 
 def pipeline_waits(
@@ -78,21 +78,21 @@ def pipeline_waits(
     """
     if axes is None or PIPELINE not in axes:
         return (None if axes is None else ()), None
-    taken = [*computation, *(piece.interval for axis in axes if axis not in (PIPELINE, WORLD) for piece in axes[axis])]
-    pieces = sorted(piece.interval for piece in (*axes[PIPELINE], *axes.get(WORLD, ())))
-    shortest = min(end - begin for begin, end in (piece.interval for piece in axes[PIPELINE])) / 1e9
-    return tuple(seconds / 1e9 for seconds in _exposed_lengths(pieces, union(taken))), shortest
+    busy = [*computation, *(collective.interval for axis in axes if axis not in (PIPELINE, WORLD) for collective in axes[axis])]
+    waits = sorted(collective.interval for collective in (*axes[PIPELINE], *axes.get(WORLD, ())))
+    shortest = min(end - begin for begin, end in (collective.interval for collective in axes[PIPELINE])) / 1e9
+    return tuple(seconds / 1e9 for seconds in _exposed_lengths(waits, union(busy))), shortest
 
 
-def _exposed_lengths(pieces: Sequence[Interval], taken: Sequence[Interval]) -> Iterable[int]:
-    """The length of each piece (sorted by begin) that is neither in ``taken`` nor in an earlier piece."""
-    done, first = 0, 0
-    for begin, end in pieces:
-        begin = max(begin, done)
-        while first < len(taken) and taken[first][1] <= begin:
+def _exposed_lengths(intervals: Sequence[Interval], busy: Sequence[Interval]) -> Iterable[int]:
+    """The length of each piece (sorted by begin) that is neither in ``busy`` nor in an earlier piece."""
+    covered_until, first = 0, 0
+    for begin, end in intervals:
+        begin = max(begin, covered_until)
+        while first < len(busy) and busy[first][1] <= begin:
             first += 1
         last = first
-        while last < len(taken) and taken[last][0] < end:
+        while last < len(busy) and busy[last][0] < end:
             last += 1
-        yield length(subtract([(begin, end)], taken[first:last])) if begin < end else 0
-        done = max(done, end)
+        yield length(subtract([(begin, end)], busy[first:last])) if begin < end else 0
+        covered_until = max(covered_until, end)

@@ -61,16 +61,16 @@ def _read(
     events: Sequence[Any], points: Sequence[tuple[int, int]], seconds: float, device: torch.device, axis_of: AxisOf
 ) -> Profile:
     activity = (on_device if device.type == "cuda" else on_host)(events, collective_calls())
-    collectives, computation = [piece.interval for piece in activity.collectives], activity.computation
+    collectives, computation = [collective.interval for collective in activity.collectives], activity.computation
     axes = collectives_by_axis(activity.collectives, axis_of)
     waits, shortest = pipeline_waits(axes, computation)
-    when, allocated = memory.peak(points)
+    peak_time_ns, allocated = memory.peak(points)
     spans = {
         "data": spans_of(events, DATA),
         "hosts": spans_of(events, HOST_UPDATE),
         "work": spans_of(events, PASSES, UPDATE, OPTIMIZER),
     }
-    (whole,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _host(event))
+    (step,) = (interval(event) for event in events if event.name() == STEP and event.is_user_annotation() and _on_host(event))
     return Profile(
         profiled_step_seconds=seconds,
         communication_seconds=length(union(collectives)) / 1e9,
@@ -80,13 +80,13 @@ def _read(
         shortest_transfer_seconds=shortest,
         compute_seconds=length(union(computation)) / 1e9,
         allocated_bytes=allocated,
-        peak_moment=memory.moment(when, events),
-        time=None if axes is None else partition_step(whole, activity, axes, spans),
+        peak_moment=memory.moment(peak_time_ns, events),
+        time=None if axes is None else partition_step(step, activity, axes, spans),
         activity=activity,
         axes=axes,
         memory_curve=points,
     )
 
 
-def _host(event: Any) -> bool:
+def _on_host(event: Any) -> bool:
     return bool(event.device_type() == torch.autograd.DeviceType.CPU)

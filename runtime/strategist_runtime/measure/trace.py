@@ -21,7 +21,7 @@ MAX_HISTORY = 1_000_000
 
 def write_profile(folder: Path, rank: int, profiler: Any) -> None:
     """Writes the profiler's trace."""
-    _made(folder)
+    _make_folder(folder)
     profiler.export_chrome_trace(str(folder / f"rank-{rank}.trace.json"))
 
 
@@ -30,12 +30,12 @@ def write_memory_curve(folder: Path, rank: int, static_bytes: int, points: Seque
     begin = points[0][0] if points else 0
     events = [
         {
-            "name": "allocated bytes", "ph": "C", "pid": rank, "tid": 0, "ts": (when - begin) / 1e3,
-            "args": {"allocated": static_bytes + more},
+            "name": "allocated bytes", "ph": "C", "pid": rank, "tid": 0, "ts": (time_ns - begin) / 1e3,
+            "args": {"allocated": static_bytes + dynamic_bytes},
         }
-        for when, more in points
+        for time_ns, dynamic_bytes in points
     ]  # fmt: skip
-    _made(folder)
+    _make_folder(folder)
     (folder / f"rank-{rank}.memory.json").write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
 
 
@@ -45,7 +45,7 @@ def device_memory(device: torch.device, folder: Path | None, rank: int) -> Itera
     if folder is None or device.type != "cuda":
         yield
         return
-    _made(folder)
+    _make_folder(folder)
     compat_profile.record_memory_history(MAX_HISTORY)
     try:
         yield
@@ -54,7 +54,7 @@ def device_memory(device: torch.device, folder: Path | None, rank: int) -> Itera
         compat_profile.record_memory_history(None)
 
 
-def _made(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -67,7 +67,7 @@ class CollectiveCounter(DispatchMode):
         result = func(*args, **(kwargs or {}))
         group = compat_profile.group_of_call(func, args)
         if group is not None:
-            size = max(map(_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
+            size = max(map(_total_bytes, (*args, *(result if isinstance(result, tuple) else (result,)))))
             pair = compat_profile.PAIRED_COLLECTIVES.get(func)
             self.calls += [CollectiveCall(group=group, name=pair or plain_name(func.__name__), message_bytes=size)] * (
                 2 if pair else 1
@@ -75,7 +75,7 @@ class CollectiveCounter(DispatchMode):
         return result
 
 
-def _bytes(argument: Any) -> int:
+def _total_bytes(argument: Any) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(argument) if isinstance(leaf, Tensor))
 
 
@@ -84,19 +84,19 @@ def with_torch_names(collectives: Sequence[Collective], calls: Sequence[Collecti
 
     Gloo runs, and records, a reduce-scatter as an all-reduce. The calls of a group run in order.
     """
-    asked: dict[str, list[str]] = defaultdict(list)
+    call_names: dict[str, list[str]] = defaultdict(list)
     for call in calls:
         if call.name not in ("send", "recv", "barrier"):
-            asked[call.group].append(call.name)
-    served = Counter(piece.group for piece in collectives if piece.name not in POINT_TO_POINT)
-    turns: Counter[str] = Counter()
+            call_names[call.group].append(call.name)
+    event_counts = Counter(collective.group for collective in collectives if collective.name not in POINT_TO_POINT)
+    next_call: Counter[str] = Counter()
     found = []
-    for piece in sorted(collectives, key=lambda piece: piece.interval):
-        name, group = plain_name(piece.name), piece.group
-        if piece.name not in POINT_TO_POINT and group is not None and served[group] == len(asked[group]):
-            name = asked[group][turns[group]]
-            turns[group] += 1
-        found.append(replace(piece, name=name))
+    for collective in sorted(collectives, key=lambda collective: collective.interval):
+        name, group = plain_name(collective.name), collective.group
+        if collective.name not in POINT_TO_POINT and group is not None and event_counts[group] == len(call_names[group]):
+            name = call_names[group][next_call[group]]
+            next_call[group] += 1
+        found.append(replace(collective, name=name))
     return found
 
 
@@ -117,9 +117,9 @@ def traffic(
             row = rows[axis_of(call.group), call.name]
             row.calls += 1
             row.message_bytes += call.message_bytes
-    for axis, pieces in axes.items():
-        for piece in pieces:
-            rows[axis, plain_name(piece.name)].intervals.append(piece.interval)
+    for axis, members in axes.items():
+        for collective in members:
+            rows[axis, plain_name(collective.name)].intervals.append(collective.interval)
     busy = union(computation)
     return tuple(
         Traffic(
