@@ -27,7 +27,7 @@ def arrow_token_files(folder: Path) -> list[TokenFile]:
             f"--data {folder}", "a data set's folder is read with pyarrow, which is missing", INSTALL_COMMAND
         ) from None
     files = _files(folder)
-    return [piece for path in files for piece in _pieces(path, pyarrow)]
+    return [token_file for path in files for token_file in _token_files(path, pyarrow)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -43,7 +43,7 @@ def _files(folder: Path) -> list[Path]:
         raise FileError(state, "names no files of a data set") from None
 
 
-def _pieces(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
+def _token_files(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
     try:
         table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
     except (OSError, pyarrow.ArrowInvalid) as error:
@@ -53,10 +53,10 @@ def _pieces(path: Path, pyarrow: Any) -> Iterator[TokenFile]:
         hint = f"tokenize it first, into a column {COLUMN}" if "text" in table.column_names else "name another data set"
         raise InputError(f"--data {path.parent}", f"has no column {COLUMN}, but {names}", hint)
     for chunk in table.column(COLUMN).chunks:
-        yield _piece(chunk.flatten() if hasattr(chunk, "flatten") else chunk, path, pyarrow)
+        yield _token_file(chunk.flatten() if hasattr(chunk, "flatten") else chunk, path, pyarrow)
 
 
-def _piece(values: Any, path: Path, pyarrow: Any) -> TokenFile:
+def _token_file(values: Any, path: Path, pyarrow: Any) -> TokenFile:
     """The buffer of an array of integers."""
     types = {
         pyarrow.uint16(): torch.uint16, pyarrow.uint32(): torch.uint32, pyarrow.int16(): torch.int16,

@@ -27,16 +27,16 @@ class SyntheticDocuments(Synthetic):
 
     def sample(self, number: int) -> Sample:
         """A sample of packed documents."""
-        found: list[Tensor] = []
-        missing, drawn = self.seq_len + 1, mixed(self.seed, number)
-        while missing > 0:
-            drawn = mixed(drawn, number)
-            document = self._document(drawn)[:missing]
-            found.append(document)
-            missing -= len(document)
-        return Sample.of(torch.cat(found), end=self.end)
+        documents: list[Tensor] = []
+        missing_tokens, random_bits = self.seq_len + 1, mixed(self.seed, number)
+        while missing_tokens > 0:
+            random_bits = mixed(random_bits, number)
+            document = self._document(random_bits)[:missing_tokens]
+            documents.append(document)
+            missing_tokens -= len(document)
+        return Sample.of(torch.cat(documents), end=self.end)
 
-    def _document(self, drawn: int) -> Tensor:
-        length, start, stride = drawn % (2 * self.mean_tokens - 1), drawn >> 32, 1 + (drawn >> 16) % STRIDES
-        words = (start + stride * torch.arange(length)) % self.end
-        return torch.cat((words, torch.tensor([self.end])))
+    def _document(self, random_bits: int) -> Tensor:
+        length, start, stride = random_bits % (2 * self.mean_tokens - 1), random_bits >> 32, 1 + (random_bits >> 16) % STRIDES
+        tokens = (start + stride * torch.arange(length)) % self.end
+        return torch.cat((tokens, torch.tensor([self.end])))

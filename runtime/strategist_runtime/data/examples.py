@@ -37,12 +37,12 @@ class Example:
 class Examples:
     """Samples of T + 1 tokens made of whole examples: as many as fit if ``packed``, otherwise one each."""
 
-    def __init__(self, place: str, examples: Sequence[Example], seq_len: int, *, packed: bool) -> None:
+    def __init__(self, path: str, examples: Sequence[Example], seq_len: int, *, packed: bool) -> None:
         self.size, self.packed = seq_len + 1, packed
         self.examples = [example for example in examples if example.trained[1:].any()]
         if not self.examples:
             law = f"has no example with a token to learn within {seq_len} tokens"
-            raise InputError(f"--data {place}", law, "give it examples, or plan with a longer --seq-len")
+            raise InputError(f"--data {path}", law, "give it examples, or plan with a longer --seq-len")
         lengths = [len(example) for example in self.examples]
         self.rows = packed_rows(lengths, self.size) if packed else [[index] for index in range(len(lengths))]
         self.counts = [sum(int(self.examples[index].trained[1:].sum()) for index in row) for row in self.rows]
@@ -73,28 +73,28 @@ def packed_rows(lengths: Sequence[int], size: int) -> list[list[int]]:
     (best fit decreasing).
     """
     rows: list[list[int]] = []
-    room: list[tuple[int, int]] = []
+    free_space: list[tuple[int, int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        place = bisect_left(room, (lengths[index], -1))
-        left, row = room.pop(place) if place < len(room) else (size, len(rows))
+        position = bisect_left(free_space, (lengths[index], -1))
+        free_tokens, row = free_space.pop(position) if position < len(free_space) else (size, len(rows))
         if row == len(rows):
             rows.append([])
         rows[row].append(index)
-        insort(room, (left - lengths[index], row))
+        insort(free_space, (free_tokens - lengths[index], row))
     return rows
 
 
-def open_examples(place: str, tokenizer: Tokenizer, *, seq_len: int, vocab_size: int, packed: bool) -> Examples:
+def open_examples(path: str, tokenizer: Tokenizer, *, seq_len: int, vocab_size: int, packed: bool) -> Examples:
     """The examples in a file.
 
     Raises:
         InputError, FileError: a line is not an example, or the file has no token to train on.
     """
-    path = Path(place)
-    found = list(_examples(path, list(_lines(path)), tokenizer, seq_len + 1))
+    file = Path(path)
+    found = list(_examples(file, list(_lines(file)), tokenizer, seq_len + 1))
     for example in found:
-        check_vocabulary(example.ids, place, vocab_size)
-    return Examples(place, found, seq_len, packed=packed)
+        check_vocabulary(example.ids, path, vocab_size)
+    return Examples(path, found, seq_len, packed=packed)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -128,10 +128,10 @@ def _kind(found: Any) -> str | None:
     if isinstance(found.get("text"), str):
         return "text"
     turns = found.get("messages")
-    whole = isinstance(turns, list) and turns and all(
+    is_conversation = isinstance(turns, list) and turns and all(
         isinstance(turn, dict) and all(isinstance(turn.get(name), str) for name in TURN) for turn in turns
     )  # fmt: skip
-    return "messages" if whole else None
+    return "messages" if is_conversation else None
 
 
 def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer, size: int) -> Iterator[Example]:
@@ -144,18 +144,18 @@ def _examples(path: Path, lines: Sequence[dict[str, Any]], tokenizer: Tokenizer,
     kind = _kind(lines[0])
     if kind == "text":
         for ids in tokenizer.ids([line["text"] for line in lines], special=True):
-            whole = torch.tensor([*ids, *end], dtype=torch.int64)
-            for first in range(0, max(1, len(whole) - 1), size - 1):
-                piece = whole[first : first + size]
+            tokens = torch.tensor([*ids, *end], dtype=torch.int64)
+            for begin in range(0, max(1, len(tokens) - 1), size - 1):
+                piece = tokens[begin : begin + size]
                 yield Example(ids=piece, trained=torch.ones(len(piece), dtype=torch.bool))
     elif kind == "prompt":
         prompts = tokenizer.ids([line["prompt"] for line in lines], special=True)
-        said = [next(line[name] for name in RESPONSES if isinstance(line.get(name), str)) for line in lines]
-        for prompt, response in zip(prompts, tokenizer.ids(said, special=False), strict=True):
-            yield _masked([(prompt, False), ([*response, *end], True)], size)
+        responses = [next(line[name] for name in RESPONSES if isinstance(line.get(name), str)) for line in lines]
+        for prompt, response in zip(prompts, tokenizer.ids(responses, special=False), strict=True):
+            yield _truncated_example([(prompt, False), ([*response, *end], True)], size)
     else:
         for line in lines:
-            yield _masked(list(_turns(line["messages"], tokenizer)), size)
+            yield _truncated_example(list(_turns(line["messages"], tokenizer)), size)
 
 
 def _turns(messages: Sequence[dict[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[list[int], bool]]:
@@ -165,21 +165,21 @@ def _turns(messages: Sequence[dict[str, str]], tokenizer: Tokenizer) -> Iterator
     Raises:
         InputError: the chat template changes the beginning of a conversation when more messages follow.
     """
-    before: list[int] = []
+    previous: list[int] = []
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        asked = tokenizer.chat(messages[:index], asks=True)
-        answered = tokenizer.chat(messages[: index + 1], asks=False)
-        if asked[: len(before)] != before or answered[: len(asked)] != asked:
+        prompt = tokenizer.chat(messages[:index], add_generation_prompt=True)
+        complete = tokenizer.chat(messages[: index + 1], add_generation_prompt=False)
+        if prompt[: len(previous)] != previous or complete[: len(prompt)] != prompt:
             law = "writes the beginning of a conversation otherwise when it goes on, so no token can be assigned to a turn"
             raise InputError("the chat template", law, "give one answer a line, or prompt and response")
-        yield asked[len(before) :], False
-        yield answered[len(asked) :], True
-        before = answered
+        yield prompt[len(previous) :], False
+        yield complete[len(prompt) :], True
+        previous = complete
 
 
-def _masked(pieces: Sequence[tuple[list[int], bool]], size: int) -> Example:
-    ids = [token for tokens, _ in pieces for token in tokens][:size]
-    trained = [counts for tokens, counts in pieces for _ in tokens][:size]
+def _truncated_example(parts: Sequence[tuple[list[int], bool]], size: int) -> Example:
+    ids = [token for tokens, _ in parts for token in tokens][:size]
+    trained = [is_target for tokens, is_target in parts for _ in tokens][:size]
     return Example(ids=torch.tensor(ids, dtype=torch.int64), trained=torch.tensor(trained, dtype=torch.bool))

@@ -33,13 +33,13 @@ class Shuffled:
         """Targets in the loss of the sample at a position."""
         return self.text.trained(self.number(number))
 
-    def number(self, place: int) -> int:
+    def number(self, position: int) -> int:
         """The number of the text's sample at a position."""
         samples = self.text.samples
         if samples is None:
-            return place
-        epoch, within = divmod(place, samples)
-        return shuffled(within, samples, self.seed, epoch)
+            return position
+        epoch, offset = divmod(position, samples)
+        return shuffled(offset, samples, self.seed, epoch)
 
 
 class Mixture:
@@ -53,20 +53,20 @@ class Mixture:
 
     def __init__(self, texts: Sequence[Text], weights: Sequence[float]) -> None:
         self.texts = tuple(texts)
-        exact = [Fraction(weight / max(weights)).limit_denominator(MAX_DENOMINATOR) for weight in weights]
-        self.shares = tuple(weight / sum(exact[index:]) for index, weight in enumerate(exact))
+        ratios = [Fraction(weight / max(weights)).limit_denominator(MAX_DENOMINATOR) for weight in weights]
+        self.shares = tuple(weight / sum(ratios[index:]) for index, weight in enumerate(ratios))
 
     def sample(self, number: int) -> Sample:
         """The sample at a position."""
-        text, inside = self.place(number)
-        return self.texts[text].sample(inside)
+        text, position = self.locate(number)
+        return self.texts[text].sample(position)
 
     def trained(self, number: int) -> int:
         """Targets in the loss of the sample at a position."""
-        text, inside = self.place(number)
-        return self.texts[text].trained(inside)
+        text, position = self.locate(number)
+        return self.texts[text].trained(position)
 
-    def place(self, number: int) -> tuple[int, int]:
+    def locate(self, number: int) -> tuple[int, int]:
         """The text of a position, and the position in that text."""
         for text, share in enumerate(self.shares):
             before, after = floor(number * share), floor((number + 1) * share)

@@ -25,7 +25,7 @@ class Reader:
         """
         rows = count // self.ranks
         begin = first + self.rank * rows
-        samples = [self._sample(place) for place in range(begin, begin + rows)]
+        samples = [self._sample(number) for number in range(begin, begin + rows)]
         ids = torch.stack([sample.ids for sample in samples])
         tokens, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
         for row, sample in zip(targets, samples, strict=True):
@@ -33,18 +33,20 @@ class Reader:
                 row[~sample.trained[1:]] = IGNORED
         documents = None
         if any(sample.documents is not None for sample in samples):
-            one = torch.zeros_like(ids[0])
-            documents = torch.stack([one if sample.documents is None else sample.documents for sample in samples])[:, :-1]
+            single_document = torch.zeros_like(ids[0])
+            documents = torch.stack([single_document if sample.documents is None else sample.documents for sample in samples])[
+                :, :-1
+            ]
         trained = self.trained(first, count)
-        whole = trained == count * tokens.shape[1]
-        return Batch(tokens=tokens, targets=targets, documents=documents, trained=None if whole else trained / self.ranks)
+        all_are_targets = trained == count * tokens.shape[1]
+        return Batch(tokens=tokens, targets=targets, documents=documents, trained=None if all_are_targets else trained / self.ranks)
 
     def trained(self, first: int, count: int) -> int:
         """The number of targets in the loss of these samples, over all ranks."""
-        return sum(self.text.trained(place) for place in range(first, first + count) if self._there(place))
+        return sum(self.text.trained(number) for number in range(first, first + count) if self._exists(number))
 
-    def _sample(self, place: int) -> Sample:
-        return self.text.sample(place) if self._there(place) else padded(len(self.text.sample(0).ids))
+    def _sample(self, number: int) -> Sample:
+        return self.text.sample(number) if self._exists(number) else padded(len(self.text.sample(0).ids))
 
-    def _there(self, place: int) -> bool:
-        return self.text.samples is None or place < self.text.samples
+    def _exists(self, number: int) -> bool:
+        return self.text.samples is None or number < self.text.samples

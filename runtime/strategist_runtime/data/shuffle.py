@@ -4,8 +4,8 @@ ROUNDS = 6
 _WORD = 2**64 - 1
 
 
-def shuffled(place: int, count: int, *key: int) -> int:
-    """The image of ``place`` under a pseudorandom permutation of 0 to ``count - 1`` that is given by the key.
+def shuffled(position: int, count: int, *key: int) -> int:
+    """The image of ``position`` under a pseudorandom permutation of 0 to ``count - 1`` that is given by the key.
 
     A Feistel network over the next even power of two, repeated until the result is below ``count`` (cycle walking: Black and
     Rogaway, Ciphers with Arbitrary Finite Domains, 2002).
@@ -14,12 +14,12 @@ def shuffled(place: int, count: int, *key: int) -> int:
     mask = (1 << half) - 1
     seed = mixed(*key)
     while True:
-        left, right = place >> half, place & mask
-        for turn in range(ROUNDS):
-            left, right = right, left ^ (_mix(seed + turn * (1 << 32) + right) & mask)
-        place = left << half | right
-        if place < count:
-            return place
+        left, right = position >> half, position & mask
+        for round_index in range(ROUNDS):
+            left, right = right, left ^ (_mix(seed + round_index * (1 << 32) + right) & mask)
+        position = left << half | right
+        if position < count:
+            return position
 
 
 def mixed(*numbers: int) -> int:

@@ -39,9 +39,9 @@ class SourceOpener:
 
     def evaluation_text(self) -> Text:
         """The evaluation data: a finite text, one source after the other, unshuffled."""
-        return ConcatenatedText(texts=tuple(self._opened(self.settings.evaluation_data)))
+        return ConcatenatedText(texts=tuple(self._open_all(self.settings.evaluation_data)))
 
-    def _opened(self, data: Data) -> Iterator[Text]:
+    def _open_all(self, data: Data) -> Iterator[Text]:
         return (self._open(source) for source in sources_of(data))
 
     def _open(self, source: DataSource) -> Text:
@@ -58,10 +58,10 @@ class SourceOpener:
             InputError: no tokenizer is named.
         """
         settings = self.settings
-        place = settings.tokenizer or settings.weights or settings.hugging_face
-        if not place:
+        path = settings.tokenizer or settings.weights or settings.hugging_face
+        if not path:
             raise InputError("--data", "of examples are tokenised first", "add --tokenizer DIR, the folder of a tokenizer.json")
-        return Tokenizer(place)
+        return Tokenizer(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,14 @@ class ConcatenatedText:
         return sum(text.samples or 0 for text in self.texts)
 
     def sample(self, number: int) -> Sample:
-        text, inside = self._at(number)
-        return text.sample(inside)
+        text, position = self._locate(number)
+        return text.sample(position)
 
     def trained(self, number: int) -> int:
-        text, inside = self._at(number)
-        return text.trained(inside)
+        text, position = self._locate(number)
+        return text.trained(position)
 
-    def _at(self, number: int) -> tuple[Text, int]:
+    def _locate(self, number: int) -> tuple[Text, int]:
         for text in self.texts:
             if number < (text.samples or 0):
                 return text, number

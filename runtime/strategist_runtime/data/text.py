@@ -41,8 +41,8 @@ class Synthetic:
 
     def sample(self, number: int) -> Sample:
         """A sample that counts up."""
-        drawn = mixed(self.seed, number)
-        start, stride = drawn % self.vocab_size, 1 + (drawn >> 48) % STRIDES
+        random_bits = mixed(self.seed, number)
+        start, stride = random_bits % self.vocab_size, 1 + (random_bits >> 48) % STRIDES
         return Sample(ids=(start + stride * torch.arange(self.seq_len + 1)) % self.vocab_size)
 
 
@@ -51,14 +51,14 @@ class Tokens:
     input of the next. ``end`` is the token that ends a document; None if each sample is one document.
     """
 
-    def __init__(self, place: str, pieces: Iterable[TokenFile], seq_len: int, vocab_size: int, end: int | None = None) -> None:
-        self.place, self.seq_len, self.vocab_size, self.end = place, seq_len, vocab_size, end
-        self.pieces = tuple(piece for piece in pieces if len(piece))
-        self.ends = tuple(accumulate(map(len, self.pieces)))
+    def __init__(self, path: str, files: Iterable[TokenFile], seq_len: int, vocab_size: int, end: int | None = None) -> None:
+        self.path, self.seq_len, self.vocab_size, self.end = path, seq_len, vocab_size, end
+        self.files = tuple(file for file in files if len(file))
+        self.ends = tuple(accumulate(map(len, self.files)))
         tokens = self.ends[-1] if self.ends else 0
         self.samples = (tokens - 1) // seq_len
         if self.samples < 1:
-            raise InputError(f"--data {place}", f"its {tokens} tokens make no sample of {seq_len + 1}", "give it more text")
+            raise InputError(f"--data {path}", f"its {tokens} tokens make no sample of {seq_len + 1}", "give it more text")
 
     def trained(self, number: int) -> int:
         """The number of targets in the loss: all of them."""
@@ -71,19 +71,19 @@ class Tokens:
             InputError: a token is not in the vocabulary.
         """
         first = number * self.seq_len
-        found = torch.cat(list(self._parts(first, first + self.seq_len + 1)))
-        check_vocabulary(found, self.place, self.vocab_size)
-        return Sample.of(found, end=self.end)
+        ids = torch.cat(list(self._parts(first, first + self.seq_len + 1)))
+        check_vocabulary(ids, self.path, self.vocab_size)
+        return Sample.of(ids, end=self.end)
 
     def _parts(self, first: int, last: int) -> Iterator[Tensor]:
-        for index in range(bisect_right(self.ends, first), len(self.pieces)):
-            begin = self.ends[index] - len(self.pieces[index])
+        for index in range(bisect_right(self.ends, first), len(self.files)):
+            begin = self.ends[index] - len(self.files[index])
             if begin >= last:
                 return
-            yield self.pieces[index].tokens(max(first, begin) - begin, min(last, self.ends[index]) - begin)
+            yield self.files[index].tokens(max(first, begin) - begin, min(last, self.ends[index]) - begin)
 
 
-def check_vocabulary(ids: Tensor, place: str, vocab_size: int) -> None:
+def check_vocabulary(ids: Tensor, path: str, vocab_size: int) -> None:
     """Checks that all ids are below ``vocab_size``.
 
     Raises:
@@ -92,31 +92,31 @@ def check_vocabulary(ids: Tensor, place: str, vocab_size: int) -> None:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= vocab_size:
         law = f"holds the token {low if low < 0 else high}, the model knows {vocab_size}"
-        raise InputError(f"--data {place}", law, "take the tokenizer of the model, or say what type the tokens have")
+        raise InputError(f"--data {path}", law, "take the tokenizer of the model, or say what type the tokens have")
 
 
-def open_tokens(place: str, token_type: str, *, seq_len: int, vocab_size: int, end: int | None = None) -> Tokens:
+def open_tokens(path: str, token_type: str, *, seq_len: int, vocab_size: int, end: int | None = None) -> Tokens:
     """The tokens in a file or folder.
 
     Raises:
         InputError, FileError: the file or folder is missing or has no readable tokens.
     """
-    path = Path(place)
-    if path.is_dir():
-        pieces: Sequence[TokenFile] = arrow_token_files(path)
-    elif path.suffix == ".npy":
-        pieces = [_numpy_piece(path)]
+    file = Path(path)
+    if file.is_dir():
+        files: Sequence[TokenFile] = arrow_token_files(file)
+    elif file.suffix == ".npy":
+        files = [_numpy_file(file)]
     else:
-        pieces = [_binary_piece(path, token_type, vocab_size)]
-    return Tokens(place, pieces, seq_len, vocab_size, end)
+        files = [_binary_file(file, token_type, vocab_size)]
+    return Tokens(path, files, seq_len, vocab_size, end)
 
 
-def _binary_piece(path: Path, token_type: str, vocab_size: int) -> TokenFile:
+def _binary_file(path: Path, token_type: str, vocab_size: int) -> TokenFile:
     """A file of raw tokens. Their type is ``token_type`` if given, otherwise that in ``<name>.json`` next to the file, otherwise
     the one that fits the vocabulary.
     """
-    fits = "uint16" if vocab_size <= SMALL_VOCABULARY else "uint32"
-    name = token_type or _sidecar(path.with_suffix(".json")).get("dtype") or fits
+    default_type = "uint16" if vocab_size <= SMALL_VOCABULARY else "uint32"
+    name = token_type or _read_sidecar(path.with_suffix(".json")).get("dtype") or default_type
     if name not in BINARY_TYPES:
         raise FileError(path.with_suffix(".json"), f"dtype {name} is not one of {', '.join(BINARY_TYPES)}")
     memory, size = mapped(path), BINARY_TYPES[name].itemsize
@@ -125,7 +125,7 @@ def _binary_piece(path: Path, token_type: str, vocab_size: int) -> TokenFile:
     return TokenFile(memory=memory, dtype=BINARY_TYPES[name])
 
 
-def _sidecar(path: Path) -> dict[str, Any]:
+def _read_sidecar(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
@@ -135,13 +135,13 @@ def _sidecar(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _numpy_piece(path: Path) -> TokenFile:
+def _numpy_file(path: Path) -> TokenFile:
     """One row of whole numbers, as ``numpy.save`` writes it."""
     try:
         row = open_memmap(path, mode="r")
     except (OSError, ValueError) as error:
         raise FileError(path, f"is not a whole file of numpy.save: {getattr(error, 'strerror', None) or error}") from None
-    kind = row.dtype.str
-    if kind not in NUMPY_TYPES or row.ndim != 1:
-        raise FileError(path, f"holds {kind} of shape {row.shape}: one row of {', '.join(NUMPY_TYPES)} is needed")
-    return TokenFile(memory=row.data.cast("B"), dtype=NUMPY_TYPES[kind])
+    data_type = row.dtype.str
+    if data_type not in NUMPY_TYPES or row.ndim != 1:
+        raise FileError(path, f"holds {data_type} of shape {row.shape}: one row of {', '.join(NUMPY_TYPES)} is needed")
+    return TokenFile(memory=row.data.cast("B"), dtype=NUMPY_TYPES[data_type])

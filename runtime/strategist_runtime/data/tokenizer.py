@@ -16,16 +16,16 @@ Message = dict[str, str]
 class Tokenizer:
     """Text to token ids; ``end`` is the id of the token that ends a text, None if the folder names none."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, path: str) -> None:
         """Raises InputError or FileError if there is no tokenizer, or the package is missing."""
-        path = Path(place).expanduser()
-        self.file = path / FILE if path.is_dir() else path
+        folder = Path(path).expanduser()
+        self.file = folder / FILE if folder.is_dir() else folder
         if not self.file.is_file():
-            raise InputError(f"--tokenizer {place}", f"holds no {FILE}", "give such a file, or the folder of a model that has one")
+            raise InputError(f"--tokenizer {path}", f"holds no {FILE}", "give such a file, or the folder of a model that has one")
         try:
             from tokenizers import Tokenizer as Tokenizers  # optional dependency
         except ModuleNotFoundError:
-            raise InputError(f"--tokenizer {place}", "needs the package tokenizers, which is missing", INSTALL_COMMAND) from None
+            raise InputError(f"--tokenizer {path}", "needs the package tokenizers, which is missing", INSTALL_COMMAND) from None
         try:
             self.tokenizer = Tokenizers.from_file(str(self.file))
         except Exception as error:  # the package raises plain Exceptions only
@@ -37,19 +37,23 @@ class Tokenizer:
         found = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=special)]
         return [ids[:-1] if special and ids and ids[-1] == self.end else ids for ids in found]
 
-    def chat(self, messages: Sequence[Message], *, asks: bool) -> list[int]:
-        """Token ids of a conversation by the chat template; ``asks`` adds the generation prompt, the beginning of an answer."""
-        found = self._templates.apply_chat_template(list(messages), tokenize=True, add_generation_prompt=asks, return_dict=False)
+    def chat(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> list[int]:
+        """Token ids of a conversation by the chat template; ``add_generation_prompt`` adds the generation prompt, the beginning
+        of an answer.
+        """
+        found = self._templates.apply_chat_template(
+            list(messages), tokenize=True, add_generation_prompt=add_generation_prompt, return_dict=False
+        )
         return [int(token) for token in found]
 
     def _end(self) -> int | None:
         try:
-            said = json.loads(self.file.with_name(CONFIG).read_text(encoding="utf-8")).get("eos_token")
+            end_token = json.loads(self.file.with_name(CONFIG).read_text(encoding="utf-8")).get("eos_token")
         except (OSError, ValueError, AttributeError):
             return None
-        name = said.get("content") if isinstance(said, dict) else said
-        found: int | None = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
-        return found
+        name = end_token.get("content") if isinstance(end_token, dict) else end_token
+        token_id: int | None = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
+        return token_id
 
     @cached_property
     def _templates(self) -> Any:

@@ -21,7 +21,7 @@ class Endless(Numbered):
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 300))
 def test_each_source_is_read_in_order_and_in_proportion_to_its_weight(weights, places):
     mixed = Mixture([Endless() for _ in weights], weights)
-    seen = [mixed.place(number) for number in range(places)]
+    seen = [mixed.locate(number) for number in range(places)]
     for text, weight in enumerate(weights):
         own = [inside for source, inside in seen if source == text]
         assert own == list(range(len(own)))
@@ -30,16 +30,16 @@ def test_each_source_is_read_in_order_and_in_proportion_to_its_weight(weights, p
 
 def test_unweighted_sources_are_read_in_proportion_to_their_size():
     mixed = mixture([Numbered(30), Numbered(10)], [None, None], seed=0)
-    seen = [mixed.place(number)[0] for number in range(40)]
+    seen = [mixed.locate(number)[0] for number in range(40)]
     assert (seen.count(0), seen.count(1)) == (30, 10)
-    own = [mixed.sample(number).ids[0].item() for number in range(40) if mixed.place(number)[0] == 0]
+    own = [mixed.sample(number).ids[0].item() for number in range(40) if mixed.locate(number)[0] == 0]
     assert sorted(own) == list(range(30))  # one epoch of the source
     assert own != list(range(30))
 
 
 def test_a_small_source_with_a_large_weight_is_repeated():
     mixed = mixture([Numbered(4), Numbered(1000)], [3.0, 1.0], seed=0)
-    own = [mixed.sample(number).ids[0].item() for number in range(32) if mixed.place(number)[0] == 0]
+    own = [mixed.sample(number).ids[0].item() for number in range(32) if mixed.locate(number)[0] == 0]
     assert len(own) == 24
     assert all(sorted(own[first : first + 4]) == [0, 1, 2, 3] for first in range(0, 24, 4))
 
