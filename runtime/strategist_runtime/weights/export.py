@@ -52,8 +52,8 @@ def checked_config(plan: Plan, origin: str = "") -> dict[str, Any]:
     dtype = TYPES[compute_dtype(plan)]
     if not origin:
         return config_of(plan.model, plan.workload.seq_len, dtype)
-    said = {name: value for name, value in read_json(Path(origin).expanduser() / CONFIG).items() if name != "torch_dtype"}
-    return {**said, "dtype": dtype}
+    values = {name: value for name, value in read_json(Path(origin).expanduser() / CONFIG).items() if name != "torch_dtype"}
+    return {**values, "dtype": dtype}
 
 
 def export(
@@ -66,12 +66,12 @@ def export(
         FileError: the folder cannot be written.
     """
     config, dtype = checked_config(plan, origin), compute_dtype(plan)
-    shapes, arriving = gathered(parts, plan, device)
+    shapes, tensors = gathered(parts, plan, device)
     if dist.get_rank() == 0:
         shards = Shards(PARAMETER_NAMES[config["model_type"]], plan.model, shapes, dtype)
-        _write(Path(folder).expanduser(), shards, arriving, config, [place for place in (origin, tokenizer) if place])
+        _write(Path(folder).expanduser(), shards, tensors, config, [path for path in (origin, tokenizer) if path])
     else:
-        for _ in arriving:
+        for _ in tensors:
             pass
     dist.barrier()
 
@@ -82,12 +82,12 @@ def gathered(
     """The shapes of the whole model's tensors by name; and on rank 0 the tensors, on the host, in the compute type of the plan.
     The iterator yields nothing on other ranks, but every rank must exhaust it.
     """
-    own = list(_sharded_parameters(parts, plan))
-    told: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(told, [(item.name, item.shape) for item in own])
-    owners = {name: rank for rank, names in reversed(list(enumerate(told))) for name, _ in names}
-    shapes = {name: shape for names in told for name, shape in names}
-    return shapes, _sent_to_rank_0(own, told, owners, compute_dtype(plan), device)
+    parameters = list(_sharded_parameters(parts, plan))
+    descriptions: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(descriptions, [(parameter.name, parameter.shape) for parameter in parameters])
+    owners = {name: rank for rank, names in reversed(list(enumerate(descriptions))) for name, _ in names}
+    shapes = {name: shape for names in descriptions for name, shape in names}
+    return shapes, _send_to_rank_0(parameters, descriptions, owners, compute_dtype(plan), device)
 
 
 def _sharded_parameters(parts: Sequence[nn.Module], plan: Plan) -> Iterator[ShardedParameter]:
@@ -97,10 +97,10 @@ def _sharded_parameters(parts: Sequence[nn.Module], plan: Plan) -> Iterator[Shar
         for name, parameter in plain_names(parts):
             if name.endswith(("lora_a", "lora_b")) or (name == "head.weight" and plan.model.tied_embeddings):
                 continue
-            whole = partial(_merged, adapted[name]) if name in adapted else partial(_whole, parameter)
+            whole = partial(_merge_lora, adapted[name]) if name in adapted else partial(_full_tensor, parameter)
             yield ShardedParameter(name=name, shape=tuple(parameter.shape), whole=whole)
         for name, buffer in balance_biases(parts, plan.model):
-            yield ShardedParameter(name=name, shape=tuple(buffer.shape), whole=partial(_whole, buffer))
+            yield ShardedParameter(name=name, shape=tuple(buffer.shape), whole=partial(_full_tensor, buffer))
 
 
 def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
@@ -108,20 +108,20 @@ def _modules(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
         yield from part.named_modules()
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _full_tensor(tensor: Tensor) -> Tensor:
     value = tensor.detach()
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def _merged(linear: LoRALinear) -> Tensor:
+def _merge_lora(linear: LoRALinear) -> Tensor:
     """W + scale B A (arXiv 2106.09685, section 4.1)."""
-    weight, a, b = (_whole(part) for part in (linear.weight, linear.lora_a, linear.lora_b))
+    weight, a, b = (_full_tensor(part) for part in (linear.weight, linear.lora_a, linear.lora_b))
     return weight.float() + linear.scale * (b.float() @ a.float())
 
 
-def _sent_to_rank_0(
-    own: Sequence[ShardedParameter],
-    told: Sequence[Sequence[tuple[str, tuple[int, ...]]]],
+def _send_to_rank_0(
+    parameters: Sequence[ShardedParameter],
+    descriptions: Sequence[Sequence[tuple[str, tuple[int, ...]]]],
     owners: dict[str, int],
     dtype: torch.dtype,
     device: torch.device,
@@ -132,14 +132,14 @@ def _sent_to_rank_0(
     owner after the other.
     """
     rank = dist.get_rank()
-    for item in own:
-        whole = item.whole().to(dtype).contiguous()
-        if owners[item.name] == rank == 0:
-            yield item.name, whole.cpu()
-        elif owners[item.name] == rank:
+    for parameter in parameters:
+        whole = parameter.whole().to(dtype).contiguous()
+        if owners[parameter.name] == rank == 0:
+            yield parameter.name, whole.cpu()
+        elif owners[parameter.name] == rank:
             dist.send(whole.to(device), dst=0)
     if rank == 0:
-        for owner, names in enumerate(told):
+        for owner, names in enumerate(descriptions):
             for name, shape in names:
                 if owner and owners[name] == owner:
                     buffer = torch.empty(shape, dtype=dtype, device=device)
@@ -148,15 +148,17 @@ def _sent_to_rank_0(
 
 
 def _write(
-    folder: Path, shards: Shards, arriving: Iterator[tuple[str, Tensor]], config: dict[str, Any], origins: list[str]
+    folder: Path, shards: Shards, tensors: Iterator[tuple[str, Tensor]], config: dict[str, Any], source_folders: list[str]
 ) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, values in arriving:
+        for name, values in tensors:
             shards.add(name, values, folder)
         shards.finish(folder)
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for path in (path for place in origins for pattern in COPIED_FILES for path in Path(place).expanduser().glob(pattern)):
+        for path in (
+            path for source in source_folders for pattern in COPIED_FILES for path in Path(source).expanduser().glob(pattern)
+        ):
             shutil.copy(path, folder)
     except OSError as error:
         raise FileError(folder, f"cannot be written: {error}") from None

@@ -45,23 +45,23 @@ class ParameterNames:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: frozenset[str] = frozenset()
 
-    def place(self, shape: ModelShape, name: str) -> TensorLocation | None:
+    def location(self, shape: ModelShape, name: str) -> TensorLocation | None:
         """The location of the parameter of this plain name; None if these files do not have it."""
         layer, short = _split(name)
-        if whole := self.modules.get(short):
-            return TensorLocation(name=whole.replace(LAYER, layer))
+        if full_name := self.modules.get(short):
+            return TensorLocation(name=full_name.replace(LAYER, layer))
         module, _, kind = short.rpartition(".")
-        if not (theirs := self.modules.get(module)):
+        if not (file_module := self.modules.get(module)):
             return None
         if module == "attention.query" and shape.mla is not None and not shape.mla.query_rank:
-            theirs = f"{_SELF}.q_proj"
-        place = TensorLocation(
-            name=f"{theirs.replace(LAYER, layer)}.{kind}", transposed=theirs in self.transposed and kind == "weight"
+            file_module = f"{_SELF}.q_proj"
+        location = TensorLocation(
+            name=f"{file_module.replace(LAYER, layer)}.{kind}", transposed=file_module in self.transposed and kind == "weight"
         )
-        if theirs not in self.fused:
-            return place
-        sizes = [_outputs(shape, member) for member in self.fused[theirs]]
-        return replace(place, first=sum(sizes[: self.fused[theirs].index(module)]), rows=sum(sizes))
+        if file_module not in self.fused:
+            return location
+        sizes = [_outputs(shape, member) for member in self.fused[file_module]]
+        return replace(location, first=sum(sizes[: self.fused[file_module].index(module)]), rows=sum(sizes))
 
 
 def names_of(model_type: str, folder: str) -> ParameterNames:

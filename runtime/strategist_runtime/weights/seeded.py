@@ -40,12 +40,12 @@ def materialise(
     seed: int,
     device: torch.device,
     folder: str = "",
-    computes_on: torch.device | None = None,
+    compute_device: torch.device | None = None,
 ) -> None:
     """Allocates the parameters of a meta model on ``device`` and fills them with seeded values, or with the weights in a Hugging
     Face ``folder``.
 
-    ``computes_on``: the device of the computation, if weights are stored on another; seeded values are those of that device.
+    ``compute_device``: the device of the computation, if weights are stored on another; seeded values are those of that device.
 
     Norms are 1, biases 0, matrices normal; those that write to the residual stream are scaled by 1 / sqrt(2 x layers), as in GPT-2.
     """
@@ -70,10 +70,10 @@ def materialise(
             elif parameter.dim() == 3:  # each expert is drawn separately
                 for expert, matrix in enumerate(local, offsets[0]):
                     window = Window(local=matrix, shape=parameter.shape[1:], lengths=lengths[1:], offsets=offsets[1:])
-                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), computes_on or device)
+                    _draw(window, f"{seed}/{name}/{expert}", deviation(name, parameter.shape[2], shape), compute_device or device)
             elif parameter.is_floating_point():  # 4-bit weights are bytes, which lora.py fills
                 window = Window(local=local, shape=parameter.shape, lengths=lengths, offsets=offsets)
-                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), computes_on or device)
+                _draw(window, f"{seed}/{name}", deviation(name, parameter.shape[1], shape), compute_device or device)
 
     if folder:
         load([model], shape, folder)
@@ -95,19 +95,21 @@ def seeded_rows(seed: int, shape: ModelShape, name: str, columns: int, rows: ran
 def _draw(window: Window, name: str, deviation: float, device: torch.device) -> None:
     """Fills the window by blocks of rows; those of a large matrix are drawn on ``device``."""
     first, count, columns = window.offsets[0], window.lengths[0], window.shape[1]
-    on = HOST if window.shape.numel() <= HOST_ELEMENTS else device
-    for start, values in random_rows(name, columns, deviation, range(first, first + count), on):
+    draw_device = HOST if window.shape.numel() <= HOST_ELEMENTS else device
+    for start, values in random_rows(name, columns, deviation, range(first, first + count), draw_device):
         copy_rows(window.local, window.offsets, start, values)
 
 
-def random_rows(name: str, columns: int, deviation: float, rows: range, on: torch.device = HOST) -> Iterator[tuple[int, Tensor]]:
+def random_rows(
+    name: str, columns: int, deviation: float, rows: range, draw_device: torch.device = HOST
+) -> Iterator[tuple[int, Tensor]]:
     """Blocks of whole rows that together cover ``rows`` of a seeded matrix: the first row of each, and its values.
 
-    ``on`` is the device that draws them. Each kind of device has its own values for a seed. One thread of the host would take
-    minutes for a model of eight billion parameters, so only matrices up to ``HOST_ELEMENTS`` are drawn there.
+    ``draw_device`` is the device that draws them. Each kind of device has its own values for a seed. One thread of the host
+    would take minutes for a model of eight billion parameters, so only matrices up to ``HOST_ELEMENTS`` are drawn there.
     """
     block_rows = max(1, BLOCK_ELEMENTS // columns)
     for block in range(rows.start // block_rows, -(-rows.stop // block_rows)):
         digest = hashlib.blake2b(f"{name}/{block}".encode(), digest_size=8).digest()
-        generator = torch.Generator(on).manual_seed(int.from_bytes(digest) >> 1)
-        yield block * block_rows, torch.empty(block_rows, columns, device=on).normal_(std=deviation, generator=generator)
+        generator = torch.Generator(draw_device).manual_seed(int.from_bytes(digest) >> 1)
+        yield block * block_rows, torch.empty(block_rows, columns, device=draw_device).normal_(std=deviation, generator=generator)

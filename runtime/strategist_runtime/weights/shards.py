@@ -25,26 +25,26 @@ class Shards:
         self.shapes: dict[str, list[int]] = {}
         self.missing: dict[str, int] = {}
         for name, shape in shapes.items():
-            for place, lengths in self._places(name, shape):
-                whole = [place.rows or lengths[0], *lengths[1:]]
-                self.shapes[place.name] = whole[::-1] if place.transposed else whole
-                self.missing[place.name] = math.prod(whole)
-        self.file_of = dict(self._dealt())
+            for location, lengths in self._locations(name, shape):
+                stored_shape = [location.rows or lengths[0], *lengths[1:]]
+                self.shapes[location.name] = stored_shape[::-1] if location.transposed else stored_shape
+                self.missing[location.name] = math.prod(stored_shape)
+        self.file_of = dict(self._file_numbers())
         self.tensors: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor, folder: Path) -> None:
         """Copies a whole parameter into its place, and writes its files that are now complete."""
-        places = list(self._places(name, tuple(values.shape)))
-        stacked = values.dim() == len(self.shapes[places[0][0].name]) + 1
-        for index, (place, _) in enumerate(places):
-            piece = values[index] if stacked else values
-            target = self.tensors.get(place.name)
+        locations = list(self._locations(name, tuple(values.shape)))
+        stacked = values.dim() == len(self.shapes[locations[0][0].name]) + 1
+        for index, (location, _) in enumerate(locations):
+            part = values[index] if stacked else values
+            target = self.tensors.get(location.name)
             if target is None:
-                target = self.tensors[place.name] = torch.empty(self.shapes[place.name], dtype=self.dtype)
-            rows = target.t() if place.transposed else target
-            rows[place.first : place.first + len(piece)] = piece
-            self.missing[place.name] -= piece.numel()
-            self._close(self.file_of[place.name], folder)
+                target = self.tensors[location.name] = torch.empty(self.shapes[location.name], dtype=self.dtype)
+            rows = target.t() if location.transposed else target
+            rows[location.first : location.first + len(part)] = part
+            self.missing[location.name] -= part.numel()
+            self._write_if_complete(self.file_of[location.name], folder)
 
     def finish(self, folder: Path) -> None:
         """Writes the index if there is more than one file."""
@@ -58,17 +58,17 @@ class Shards:
     def count(self) -> int:
         return max(self.file_of.values(), default=0) + 1
 
-    def _places(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[TensorLocation, tuple[int, ...]]]:
+    def _locations(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[TensorLocation, tuple[int, ...]]]:
         """The locations of a parameter with the shape of each; one location per expert if experts are stacked."""
-        place = self.names.place(self.model, name)
-        assert place is not None, name
-        if not place.stacked:
-            yield place, shape
+        location = self.names.location(self.model, name)
+        assert location is not None, name
+        if not location.stacked:
+            yield location, shape
             return
         for expert in range(shape[0]):
-            yield place.of_expert(expert), shape[1:]
+            yield location.of_expert(expert), shape[1:]
 
-    def _dealt(self) -> Iterator[tuple[str, int]]:
+    def _file_numbers(self) -> Iterator[tuple[str, int]]:
         """The file number of each tensor: a new file where a tensor would exceed the limit."""
         number, filled = 0, 0
         for name, shape in self.shapes.items():
@@ -78,9 +78,9 @@ class Shards:
             filled += size
             yield name, number
 
-    def _close(self, number: int, folder: Path) -> None:
+    def _write_if_complete(self, number: int, folder: Path) -> None:
         """Writes a file if none of its elements is missing."""
-        members = [name for name, of in self.file_of.items() if of == number]
+        members = [name for name, file_number in self.file_of.items() if file_number == number]
         if not any(self.missing[name] for name in members):
             save_file({name: self.tensors.pop(name) for name in members}, folder / self._file(number), metadata={"format": "pt"})
 

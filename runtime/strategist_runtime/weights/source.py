@@ -38,7 +38,7 @@ class Source:
         return name in self.files
 
     def window(
-        self, place: TensorLocation, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]
+        self, location: TensorLocation, shape: tuple[int, ...] | None, lengths: tuple[int, ...], offsets: tuple[int, ...]
     ) -> Tensor:
         """The part of a parameter with ``lengths`` at ``offsets``. ``shape`` is the shape of the whole parameter; None skips the
         check.
@@ -46,21 +46,21 @@ class Source:
         Raises:
             FileError: the tensor is missing, or has another shape or an unsupported type.
         """
-        name = self._found(place.name)
+        name = self._stored_name(location.name)
         stored = self._reader(name).get_slice(name)
         if stored.get_dtype() not in TYPES:
             raise FileError(self.files[name], f"tensor {name} is of type {stored.get_dtype()}, and {', '.join(TYPES)} can be read")
-        wanted = stored.get_shape() if shape is None else _stored_shape(place, shape)
-        if stored.get_shape() != wanted:
+        expected_shape = stored.get_shape() if shape is None else _stored_shape(location, shape)
+        if stored.get_shape() != expected_shape:
             raise FileError(
-                self.files[name], f"tensor {name} has the shape {stored.get_shape()}, and the plan's model needs {wanted}"
+                self.files[name], f"tensor {name} has the shape {stored.get_shape()}, and the plan's model needs {expected_shape}"
             )
-        starts = (offsets[0] + place.first, *offsets[1:])
-        cut = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        values = stored[tuple(cut[::-1] if place.transposed else cut)]
-        return values.t() if place.transposed else values
+        starts = (offsets[0] + location.first, *offsets[1:])
+        slices = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+        values = stored[tuple(slices[::-1] if location.transposed else slices)]
+        return values.t() if location.transposed else values
 
-    def _found(self, name: str) -> str:
+    def _stored_name(self, name: str) -> str:
         shorter = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
         if name not in self.files and shorter not in self.files:
             raise FileError(self.folder, f"holds no tensor {name}, which the plan's model needs")
@@ -73,13 +73,13 @@ class Source:
         single = self.folder / SINGLE
         if not single.is_file():
             raise InputError(f"--weights {self.folder}", f"has neither {SINGLE} nor {INDEX}", "give a Hugging Face model's folder")
-        with _opened(single) as file:
+        with _open_file(single) as file:
             return dict.fromkeys(file.keys(), single)
 
     def _reader(self, name: str) -> Any:
         path = self.files[name]
         if path not in self._open:
-            self._open[path] = _opened(path)
+            self._open[path] = _open_file(path)
         return self._open[path]
 
 
@@ -97,15 +97,15 @@ def load(parts: Sequence[nn.Module], shape: ModelShape, folder: str) -> None:
                 continue
             if not parameter.is_floating_point():
                 continue  # 4-bit weights: ``rows_of`` reads the values to quantise
-            place = names.place(shape, "embedding.weight" if shape.tied_embeddings and name == "head.weight" else name)
-            if place is None:
+            location = names.location(shape, "embedding.weight" if shape.tied_embeddings and name == "head.weight" else name)
+            if location is None:
                 raise InputError(
                     f"--weights {folder}", f"have no place for {name} of model {shape.name}", "plan that folder's model"
                 )
-            _fill(parameter, place, source)
+            _fill(parameter, location, source)
         for name, buffer in balance_biases(parts, shape):
-            if place := names.place(shape, name):
-                _fill(buffer, place, source)
+            if location := names.location(shape, name):
+                _fill(buffer, location, source)
 
 
 def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Iterator[tuple[int, Tensor]]] | None:
@@ -118,33 +118,33 @@ def rows_of(folder: str, shape: ModelShape) -> Callable[[str, int, range], Itera
     names = names_of(source.model_type(), folder)
 
     def blocks(name: str, columns: int, rows: range) -> Iterator[tuple[int, Tensor]]:
-        place = names.place(shape, name)
-        assert place is not None
+        location = names.location(shape, name)
+        assert location is not None
         for start in range(rows.start, rows.stop, BLOCK_ROWS):
             lengths = (min(BLOCK_ROWS, rows.stop - start), columns)
-            yield start, source.window(place, None, lengths, (start, 0)).float()
+            yield start, source.window(location, None, lengths, (start, 0)).float()
 
     return blocks
 
 
-def _fill(parameter: Tensor, place: TensorLocation, source: Source) -> None:
+def _fill(parameter: Tensor, location: TensorLocation, source: Source) -> None:
     local, lengths, offsets = local_part(parameter)
     shape = tuple(parameter.shape)
     if not local.numel():
         return
-    if not place.stacked:
-        local.copy_(source.window(place, shape, lengths, offsets))
+    if not location.stacked:
+        local.copy_(source.window(location, shape, lengths, offsets))
         return
     for row, expert in enumerate(range(offsets[0], offsets[0] + lengths[0])):
-        local[row].copy_(source.window(place.of_expert(expert), shape[1:], lengths[1:], offsets[1:]))
+        local[row].copy_(source.window(location.of_expert(expert), shape[1:], lengths[1:], offsets[1:]))
 
 
-def _stored_shape(place: TensorLocation, shape: tuple[int, ...]) -> list[int]:
-    whole = [place.rows or shape[0], *shape[1:]]
-    return whole[::-1] if place.transposed else whole
+def _stored_shape(location: TensorLocation, shape: tuple[int, ...]) -> list[int]:
+    full_shape = [location.rows or shape[0], *shape[1:]]
+    return full_shape[::-1] if location.transposed else full_shape
 
 
-def _opened(path: Path) -> Any:
+def _open_file(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:

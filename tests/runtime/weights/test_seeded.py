@@ -32,7 +32,7 @@ def test_large_matrices_are_generated_on_the_device(
     monkeypatch.setattr(seeded, "random_rows", drawn)
     with torch.device("meta"):
         model = Decoder(TINY)
-    seeded.materialise(model, TINY, 8, 0, torch.device(target), computes_on=torch.device("meta"))
+    seeded.materialise(model, TINY, 8, 0, torch.device(target), compute_device=torch.device("meta"))
     assert used_devices == kinds
 
 
