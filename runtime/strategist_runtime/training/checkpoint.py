@@ -67,7 +67,7 @@ class Checkpoints:
         kind = plan.candidate.options.checkpoint
         self.stager = None if kind == "sync" else DefaultStager(staging(pinned=kind == "async_pinned"))
         self.writer = None if kind == "sync" else ThreadPoolExecutor(1, "checkpoint")
-        self.begun: tuple[Training, Future[str]] | None = None
+        self.pending: tuple[Training, Future[str]] | None = None
         self.unsaved: Training | None = None
 
     def source(self) -> Source | None:
@@ -79,9 +79,9 @@ class Checkpoints:
                 another session saves in the folder.
         """
         if self.settings.save:
-            self.rank, found = self._drive(self.rank.begin(self._look))
+            self.rank, found = self._run(self.rank.begin(self._find_source))
         else:
-            found = self._drive(self.rank.ask(self._look))
+            found = self._run(self.rank.find_on_owner(self._find_source))
         if found is not None:
             path, training = found
             contract.check(training, path, self.plan.model, self.plan.workload)
@@ -92,7 +92,7 @@ class Checkpoints:
                     self.remark(f"{damaged} is damaged: the training goes on from {path.name}")
         return found
 
-    def _look(self) -> Source | None:
+    def _find_source(self) -> Source | None:
         found = contract.newest(self.settings.save) if self.settings.save else None
         if found is None and self.settings.resume:
             path = contract.find(self.settings.resume)
@@ -106,12 +106,12 @@ class Checkpoints:
             FileError: the checkpoint is damaged.
         """
         reader = dcp.FileSystemReader(path)
-        there = _metadata(reader, path)
+        stored_metadata = _metadata(reader, path)
         try:
-            make_states(trainer, there)
+            make_states(trainer, stored_metadata)
             # Two loads: a last stage's copy of the embedding has the same name as the embedding, which this rank may hold as well.
             for state in (state_of(trainer), copies_of(trainer)):
-                if missing := sorted(set(state) - set(there)):
+                if missing := sorted(set(state) - set(stored_metadata)):
                     raise FileError(path, f"holds no {missing[0]}: it is damaged, or of another model")
                 dcp.load(state, storage_reader=reader, process_group=self.group)
         except CheckpointException as error:
@@ -144,15 +144,15 @@ class Checkpoints:
                 problem = in_one_line(error)
         steps = self.rank.save(training.step, problem, Save(state=state, training=training, group=self.group))
         if self.writer is None:
-            self._ended(training, self._drive(steps))
+            self._record_result(training, self._run(steps))
         else:
-            self.begun = training, self.writer.submit(self._drive, steps)
+            self.pending = training, self.writer.submit(self._run, steps)
 
     def finish(self) -> None:
         """Waits for the end of an asynchronous save."""
-        begun, self.begun = self.begun, None
-        if begun is not None:
-            self._ended(begun[0], begun[1].result())
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            self._record_result(pending[0], pending[1].result())
 
     def close(self, trainer: Trainer) -> None:
         """Ends the session: retries the last save if it failed, and releases the folder's lock.
@@ -168,15 +168,15 @@ class Checkpoints:
         if self.unsaved is not None:
             raise FileError(self.settings.save, f"the state after step {self.unsaved.step} could not be saved; make room, resume")
 
-    def _ended(self, training: Training, problem: str) -> None:
+    def _record_result(self, training: Training, problem: str) -> None:
         self.unsaved = training if problem else None
         if problem and self.rank.owner:
             self.remark(f"{name_of(training.step)} could not be saved, the training goes on: {problem}")
 
-    def _drive(self, steps: Steps[Any]) -> Any:
-        return run_protocol(steps, self._agree)
+    def _run(self, steps: Steps[Any]) -> Any:
+        return run_protocol(steps, self._all_gather)
 
-    def _agree(self, value: object) -> list[Any]:
+    def _all_gather(self, value: object) -> list[Any]:
         values: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(values, value, group=self.group)
         return values

@@ -100,34 +100,34 @@ class Rank:
     owner: bool
     token: str
 
-    def begin(self, look: Callable[[], T]) -> Steps[tuple["Rank", T]]:
-        """Begins a session. Returns the rank with the owner's token, and the owner's result of ``look``, which looks for a
+    def begin(self, find: Callable[[], T]) -> Steps[tuple["Rank", T]]:
+        """Begins a session. Returns the rank with the owner's token, and the owner's result of ``find``, which looks for a
         checkpoint.
 
         Raises:
-            StrategistError: the folder cannot be written, another session saves there, or ``look`` raised it. All ranks raise it.
+            StrategistError: the folder cannot be written, another session saves there, or ``find`` raised it. All ranks raise it.
         """
-        token, found = yield from self._told(self._opened(look))
+        token, found = yield from self._owner_result(self._open_folder(find))
         return replace(self, token=token), found
 
-    def ask(self, look: Callable[[], T]) -> Steps[T]:
-        """The owner's result of ``look``, for a session that does not save.
+    def find_on_owner(self, find: Callable[[], T]) -> Steps[T]:
+        """The owner's result of ``find``, for a session that does not save.
 
         Raises:
-            StrategistError: ``look`` raised it. All ranks raise it.
+            StrategistError: ``find`` raised it. All ranks raise it.
         """
-        _, found = yield from self._told(_call(look))
+        _, found = yield from self._owner_result(_call(find))
         return found
 
-    def _told(self, steps: Steps[T]) -> Steps[tuple[str, T]]:
+    def _owner_result(self, steps: Steps[T]) -> Steps[tuple[str, T]]:
         """The owner's token, and the result of its steps, on all ranks."""
-        problem, found = (yield from _tried(steps)) if self.owner else ("", None)
+        problem, found = (yield from _error_and_result(steps)) if self.owner else ("", None)
         problem, token, found = (yield CollectiveStep(value=(problem, self.token, found)))[OWNER]
         if problem:
             raise StrategistError(problem)
         return token, cast(T, found)
 
-    def _opened(self, look: Callable[[], T]) -> Steps[T]:
+    def _open_folder(self, find: Callable[[], T]) -> Steps[T]:
         try:
             yield partial(self.storage.make, self.folder)
             yield partial(self.storage.lock, self.folder)
@@ -137,8 +137,8 @@ class Rank:
         for name in names:
             if name.startswith("step-") and name.endswith(PARTIAL):
                 path = self.folder / name
-                yield from _tried(_call(partial(self.storage.remove, path)) if ASIDE in name else self._removed(path))
-        return (yield from _call(look))
+                yield from _error_and_result(_call(partial(self.storage.remove, path)) if ASIDE in name else self._remove(path))
+        return (yield from _call(find))
 
     def save(self, step: int, problem: str, content: "Content") -> Steps[str]:
         """Saves the state after ``step`` steps. Returns why it failed, empty if it is published; the same on all ranks.
@@ -148,44 +148,44 @@ class Rank:
         final = self.folder / name_of(step)
         draft = self._partial(final)
         if self.owner and not problem:
-            problem, _ = yield from _tried(_call(partial(self.storage.make, draft)))
+            problem, _ = yield from _error_and_result(_call(partial(self.storage.make, draft)))
         if problem := _first_problem((yield CollectiveStep(value=problem))):
             return problem
-        problem, _ = yield from _tried(self._written(draft, content))
+        problem, _ = yield from _error_and_result(self._write_files(draft, content))
         problem = _first_problem((yield CollectiveStep(value=problem)))
         if self.owner:
-            problem = yield from self._settled(draft, final, problem, content)
+            problem = yield from self._publish_or_remove(draft, final, problem, content)
         problem = (yield CollectiveStep(value=problem))[OWNER]
         if self.owner and not problem:
-            yield from _tried(self._cleared(content))
+            yield from _error_and_result(self._remove_superseded(content))
         return problem
 
-    def _written(self, draft: Path, content: "Content") -> Steps[None]:
+    def _write_files(self, draft: Path, content: "Content") -> Steps[None]:
         yield from content.write(draft)
         yield partial(self.storage.sync, draft)
 
-    def _settled(self, draft: Path, final: Path, problem: str, content: "Content") -> Steps[str]:
+    def _publish_or_remove(self, draft: Path, final: Path, problem: str, content: "Content") -> Steps[str]:
         """Publishes the folder if all ranks have written, otherwise removes it; returns the problem, empty if published."""
         if not problem:
-            problem, _ = yield from _tried(self._published(draft, final, content))
+            problem, _ = yield from _error_and_result(self._publish(draft, final, content))
         if problem:
-            yield from _tried(_call(partial(self.storage.remove, draft)))
+            yield from _error_and_result(_call(partial(self.storage.remove, draft)))
         return problem
 
-    def _published(self, draft: Path, final: Path, content: "Content") -> Steps[None]:
+    def _publish(self, draft: Path, final: Path, content: "Content") -> Steps[None]:
         description = content.description((yield partial(self.storage.sizes, draft)))
         yield partial(self.storage.write, draft / DESCRIPTION, description)
         yield partial(self.storage.sync, draft)
         if (yield partial(self.storage.exists, final)):  # damaged, or published by a session that lost its connection
-            yield from self._removed(final)
+            yield from self._remove(final)
         yield partial(self.storage.rename, draft, final)
         yield partial(self.storage.sync, self.folder)
 
-    def _cleared(self, content: "Content") -> Steps[None]:
+    def _remove_superseded(self, content: "Content") -> Steps[None]:
         for path in (yield content.superseded):
-            yield from self._removed(path)
+            yield from self._remove(path)
 
-    def _removed(self, path: Path) -> Steps[None]:
+    def _remove(self, path: Path) -> Steps[None]:
         """Removes a checkpoint or an unfinished save: renames it first, then deletes its files. So a checkpoint stops being one at
         once, and the owner of an earlier session cannot publish a folder that is half deleted.
         """
@@ -215,17 +215,17 @@ class Content(Protocol):
 
 def run_protocol(steps: Steps[T], agree: Callable[[Any], Sequence[Any]]) -> T:
     """Runs all steps in order and returns their result; ``agree`` exchanges a value with all ranks."""
-    act: Callable[[], Any] = partial(next, steps)
+    advance: Callable[[], Any] = partial(next, steps)
     while True:
         try:
-            step = act()
+            step = advance()
         except StopIteration as end:
             result: T = end.value
             return result
         try:
-            act = partial(steps.send, agree(step.value) if isinstance(step, CollectiveStep) else step())
+            advance = partial(steps.send, agree(step.value) if isinstance(step, CollectiveStep) else step())
         except Exception as error:  # the steps decide how to handle it
-            act = partial(steps.throw, error)
+            advance = partial(steps.throw, error)
 
 
 def _call(step: Callable[[], T]) -> Steps[T]:
@@ -233,7 +233,7 @@ def _call(step: Callable[[], T]) -> Steps[T]:
     return result
 
 
-def _tried(steps: Steps[T]) -> Steps[tuple[str, T | None]]:
+def _error_and_result(steps: Steps[T]) -> Steps[tuple[str, T | None]]:
     """The error of the steps in one line, empty if there is none; and their result."""
     try:
         return "", (yield from steps)
@@ -255,20 +255,20 @@ def _first_problem(problems: Sequence[str]) -> str:
 class Disk:
     """A file system that all ranks share. ``lock`` waits up to ``patience_seconds`` for the previous session's ranks to end."""
 
-    def __init__(self, patience_seconds: float = LOCK_SECONDS) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self, lock_timeout_seconds: float = LOCK_SECONDS) -> None:
+        self._lock_timeout_seconds = lock_timeout_seconds
         self._lock: int | None = None
 
     def lock(self, folder: Path) -> None:
         """See :class:`Storage`; without effect on a file system without locks, where tokens keep sessions apart."""
         if self._lock is not None:
             return
-        descriptor, patience = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic() + self._patience_seconds
+        descriptor, deadline = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic() + self._lock_timeout_seconds
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() > patience:
+                if time.monotonic() > deadline:
                     os.close(descriptor)
                     raise FileError(folder, "another training saves there; wait for its end, or name another folder") from None
                 time.sleep(LOCK_POLL_SECONDS)

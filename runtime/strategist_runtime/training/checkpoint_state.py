@@ -68,23 +68,23 @@ def _states(plain: str, parameter: Tensor, trainer: Trainer) -> dict[str, Tensor
     return found
 
 
-def make_states(trainer: Trainer, there: dict[str, Any]) -> None:
-    """Creates the optimizer's state tensors for the names in a checkpoint (``there``), sharded like their parameters."""
+def make_states(trainer: Trainer, stored_metadata: dict[str, Any]) -> None:
+    """Creates the optimizer's state tensors for the names in a checkpoint (``stored_metadata``), sharded like their parameters."""
     state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
-    kept: dict[str, dict[str, TensorStorageMetadata]] = {}
-    for name, metadata in there.items():
+    metadata_by_parameter: dict[str, dict[str, TensorStorageMetadata]] = {}
+    for name, metadata in stored_metadata.items():
         if name.startswith(OPTIMIZER + "."):
             plain, _, key = name.removeprefix(OPTIMIZER + ".").rpartition(".")
-            kept.setdefault(plain, {})[key] = metadata
+            metadata_by_parameter.setdefault(plain, {})[key] = metadata
     fused = {parameter for group in trainer.optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     for plain, parameter in plain_names(trainer.parts):
-        for key, metadata in kept.get(EMBEDDING if _is_copy(plain, trainer) else plain, {}).items():
+        for key, metadata in metadata_by_parameter.get(EMBEDDING if _is_copy(plain, trainer) else plain, {}).items():
             dtype = metadata.properties.dtype
             if metadata.size == parameter.shape:
-                made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+                tensor = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
             else:  # the step count; fused kernels need it on the parameter's device
-                made = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
-            state[parameter][key] = made
+                tensor = torch.zeros(metadata.size, dtype=dtype, device=local(parameter).device if parameter in fused else "cpu")
+            state[parameter][key] = tensor
     trainer.optimizer.__setstate__({"state": state, "param_groups": trainer.optimizer.param_groups})
 
 

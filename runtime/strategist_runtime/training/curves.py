@@ -60,22 +60,22 @@ class Curves:
             FileError: the folder cannot be written.
             InputError: wandb is not installed.
         """
-        self.rows, self.table = folder / JSON_LINES, folder / CSV
+        self.json_lines_path, self.csv_path = folder / JSON_LINES, folder / CSV
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            before = list(_rows_before(self.rows, first))
-            _rewrite(self.rows, "".join(json.dumps(row) + "\n" for row in before))
-            _rewrite(self.table, _csv(dict(zip(COLUMNS, COLUMNS, strict=True))) + "".join(map(_csv, before)))
+            earlier_rows = list(_rows_before(self.json_lines_path, first))
+            _rewrite(self.json_lines_path, "".join(json.dumps(row) + "\n" for row in earlier_rows))
+            _rewrite(self.csv_path, _csv(dict(zip(COLUMNS, COLUMNS, strict=True))) + "".join(map(_csv, earlier_rows)))
         except OSError as error:
             raise FileError(folder, f"cannot be written: {error.strerror}; choose another folder") from None
-        self.board = _board(folder, first)
+        self.board = _tensorboard_writer(folder, first)
         self.run = _wandb_run(folder, wandb, config or {}) if wandb else None
 
     def add(self, row: Row) -> None:
         """Writes the figures of one step."""
-        with self.rows.open("a", encoding="utf-8") as file:
+        with self.json_lines_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(row)) + "\n")
-        with self.table.open("a", encoding="utf-8", newline="") as file:
+        with self.csv_path.open("a", encoding="utf-8", newline="") as file:
             file.write(_csv(asdict(row)))
         if self.board is not None:
             for name, value in row.curves().items():
@@ -117,7 +117,7 @@ def _csv(row: dict[str, Any]) -> str:
     return line.getvalue()
 
 
-def _board(folder: Path, first: int) -> Any:
+def _tensorboard_writer(folder: Path, first: int) -> Any:
     """TensorBoard's writer; None if it is not installed."""
     if find_spec("tensorboard") is None:
         return None
@@ -132,7 +132,7 @@ def _wandb_run(folder: Path, project: str, config: dict[str, Any]) -> Any:
         raise InputError(f"--wandb {project}", "needs wandb, which is not installed", "pip install 'torch-strategist[wandb]'")
     import wandb  # optional dependency
 
-    named = folder / WANDB_ID
-    if not named.is_file():
-        named.write_text(uuid4().hex[:8], encoding="ascii")
-    return wandb.init(project=project, id=named.read_text(encoding="ascii"), resume="allow", dir=str(folder), config=config)
+    id_file = folder / WANDB_ID
+    if not id_file.is_file():
+        id_file.write_text(uuid4().hex[:8], encoding="ascii")
+    return wandb.init(project=project, id=id_file.read_text(encoding="ascii"), resume="allow", dir=str(folder), config=config)

@@ -26,13 +26,13 @@ class Evaluation:
         every = settings.evaluation_every
         return done == settings.total_steps or bool(every and done % every == 0) or (saves and settings.keep_best > 0)
 
-    def loss(self, moved: Callable[[], None]) -> float:
-        """The mean loss over all targets that are not ignored; ``moved`` is called after each batch, to report progress."""
+    def loss(self, on_batch: Callable[[], None]) -> float:
+        """The mean loss over all targets that are not ignored; ``on_batch`` is called after each batch, to report progress."""
         count, trained = self.trainer.plan.workload.global_batch, self.reader.trained(0, self.samples) / self.reader.ranks
         total = torch.zeros((), device=self.trainer.device)
         for first in range(0, self.samples, count):
             total += self.trainer.evaluate(self.reader.read(first, count), trained)
-            moved()
+            on_batch()
         reshard(self.trainer.parts)
         return self.trainer.mean(total)
 

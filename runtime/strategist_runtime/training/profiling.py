@@ -41,15 +41,15 @@ def profile_steps(trainer: Trainer, recorder: Recorder, index: int, count_index:
     folder = Path(trainer.settings.trace) if trainer.settings.trace else None
     with memory.marked(memory.modules(trainer.parts)), trace.device_memory(device, folder, recorder.rank):
         found = profile.profiled(
-            lambda: results.append(load_and_step(trainer, index)), device, _axis_of(trainer), _trace(folder, recorder.rank)
+            lambda: results.append(load_and_step(trainer, index)), device, _axis_of(trainer), _trace_writer(folder, recorder.rank)
         )
     if folder is not None:
         trace.write_memory_curve(folder, recorder.rank, static, found.memory_curve)
     calls = (
         [] if count_index is None or _too_large(trainer) else count_collectives(lambda: load_and_step(trainer, count_index), device)
     )
-    _note(recorder, found, static)
-    _note_traffic(recorder, found, calls, _axis_of(trainer))
+    _record_profile(recorder, found, static)
+    _record_traffic(recorder, found, calls, _axis_of(trainer))
     return results[0]
 
 
@@ -65,20 +65,20 @@ def _axis_of(trainer: Trainer) -> Callable[[str], str]:
     return lambda group: axis_of(group, layout)
 
 
-def _trace(folder: Path | None, rank: int) -> Callable[[Any], None] | None:
+def _trace_writer(folder: Path | None, rank: int) -> Callable[[Any], None] | None:
     return None if folder is None else lambda profiler: trace.write_profile(folder, rank, profiler)
 
 
-def _note(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None:
+def _record_profile(recorder: Recorder, found: profile.Profile, static_bytes: int) -> None:
     figures = recorder.figures
     figures.profiled = found
     if figures.peak_memory_bytes is None:
         figures.peak_memory_bytes = static_bytes + found.allocated_bytes
 
 
-def _note_traffic(recorder: Recorder, found: profile.Profile, calls: list[CollectiveCall], axis: Callable[[str], str]) -> None:
-    pieces = collectives_by_axis(with_torch_names(found.activity.collectives, calls), axis) or {}
-    recorder.figures.traffic = traffic(pieces, calls, found.activity.computation, axis)
+def _record_traffic(recorder: Recorder, found: profile.Profile, calls: list[CollectiveCall], axis: Callable[[str], str]) -> None:
+    collectives = collectives_by_axis(with_torch_names(found.activity.collectives, calls), axis) or {}
+    recorder.figures.traffic = traffic(collectives, calls, found.activity.computation, axis)
 
 
 def tables(trainer: Trainer) -> list[Tensor]:

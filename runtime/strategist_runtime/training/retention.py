@@ -11,8 +11,8 @@ def checkpoints_to_remove(folder: str | Path, step: int, keep: int, keep_best: i
     and the ``keep_best`` with the lowest evaluation loss. Later ones belong to another session, or are damaged.
     """
     found = [path for path in checkpoint.complete_checkpoints(folder) if (checkpoint.step_of(path) or 0) <= step]
-    kept = best(folder, keep_best)
-    return tuple(path for path in found[:-keep] if path not in kept)
+    best_checkpoints = best(folder, keep_best)
+    return tuple(path for path in found[:-keep] if path not in best_checkpoints)
 
 
 def best(folder: str | Path, count: int = 1) -> tuple[Path, ...]:

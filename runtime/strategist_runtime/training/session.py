@@ -112,7 +112,7 @@ class Session:
         memory_bytes = peak_bytes(self.trainer.device) or max(0, process.data_bytes() - self.recorder.idle_bytes)
         loss, grad_norm = (result.loss, result.grad_norm) if result.finite else (None, None)
         self.recorder.step(index, loss=loss, grad_norm=grad_norm, seconds=seconds, memory_bytes=memory_bytes)
-        self._judge(index, result)
+        self._check_result(index, result)
         done = index + 1
         stops = result.stop and done != self.trainer.settings.total_steps
         saves = self.checkpoints is not None and (stops or self.checkpoints.due(done))
@@ -124,17 +124,17 @@ class Session:
         if stops:
             self._stop(done)
 
-    def _judge(self, index: int, result: StepResult) -> None:
+    def _check_result(self, index: int, result: StepResult) -> None:
         figures = self.recorder.figures
-        said = f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
+        description = f"step {index}: loss {result.loss}, gradient norm {result.grad_norm}"
         if result.skipped:  # its time counts, its loss does not
             self.skipped += 1
             if self.skipped == MAX_SKIPPED:
-                raise NotFinite(f"{said}, the {MAX_SKIPPED}th in a row")
+                raise NotFinite(f"{description}, the {MAX_SKIPPED}th in a row")
             return
         self.skipped = 0
         if not result.finite:
-            raise NotFinite(said)
+            raise NotFinite(description)
         figures.losses.append(result.loss)
         figures.grad_norms.append(result.grad_norm)
 
@@ -197,9 +197,9 @@ def begin(trainer: Trainer, recorder: Recorder) -> Session:
         if (source := checkpoints.source()) is not None:
             path, training = source
             first = training.step
-            over = settings.total_steps is not None and first >= settings.total_steps
-            ended_well = settings.export or path.parent == Path(settings.save)  # of this training, after a restart
-            if over and not (first == settings.total_steps and ended_well):
+            is_finished = settings.total_steps is not None and first >= settings.total_steps
+            may_be_finished = settings.export or path.parent == Path(settings.save)  # of this training, after a restart
+            if is_finished and not (first == settings.total_steps and may_be_finished):
                 raise InputError(f"--steps {settings.total_steps}", f"{path} is at step {first} already", "ask for more")
             trainer = checkpoints.load(path, training, trainer)
     recorder.stop.armed = bool(settings.save)

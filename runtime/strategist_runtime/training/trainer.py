@@ -80,7 +80,7 @@ class Trainer:
         """This rank's rows of the step's global batch, on its device."""
         count = self.plan.workload.global_batch
         rows = self.reader.read(self.first_sample + step * count, count)
-        return self._cut(rows.to(self.device), restored=False)
+        return self._context_slices(rows.to(self.device), within_step=False)
 
     def step(self, rows: Batch) -> StepResult:
         """Runs one step and clears the gradients. If the loss or the gradient norm is not finite, no parameter is updated,
@@ -113,8 +113,8 @@ class Trainer:
         """Forward and backward passes over this rank's rows, with gradient accumulation. Returns their mean loss (0 on pipeline
         ranks without the head); afterwards the parts have the gradient of the global batch.
         """
-        rows = self._cut(rows, restored=True)
-        self._count(rows.trained)
+        rows = self._context_slices(rows, within_step=True)
+        self._set_loss_tokens(rows.trained)
         with self.loss.context():
             if self.pipeline is not None:
                 return self.pipeline.run(rows)
@@ -125,8 +125,8 @@ class Trainer:
         """Forward pass over this rank's rows. Returns their share of a mean over ``trained`` targets per data rank; 0 on ranks
         without the head.
         """
-        rows = self._cut(self._cut(rows.to(self.device), restored=False), restored=True)
-        self._count(trained)
+        rows = self._context_slices(self._context_slices(rows.to(self.device), within_step=False), within_step=True)
+        self._set_loss_tokens(trained)
         with self.loss.context():
             if self.pipeline is not None:
                 return self.pipeline.evaluate(rows)
@@ -143,15 +143,15 @@ class Trainer:
             dist.all_reduce(total)
         return float(total)
 
-    def _count(self, trained: float | None) -> None:
+    def _set_loss_tokens(self, trained: float | None) -> None:
         """Makes the loss divide by this rank's number of targets; None if no target is ignored."""
         self.loss.tokens = None if trained is None else max(trained, 1.0) / self.plan.candidate.layout.cp
 
-    def _cut(self, rows: Batch, *, restored: bool) -> Batch:
-        """This rank's context-parallel slices, if rows are sliced at this point: when they are read, or (``restored``) within
+    def _context_slices(self, rows: Batch, *, within_step: bool) -> Batch:
+        """This rank's context-parallel slices, if rows are sliced at this point: when they are read, or (``within_step``) within
         the step, so that they are whole again after it.
         """
-        if self.context is None or self.plan.candidate.options.cp_restore_buffers != restored:
+        if self.context is None or self.plan.candidate.options.cp_restore_buffers != within_step:
             return rows
         return self.context.cut(rows)
 
@@ -174,7 +174,7 @@ class Trainer:
         if isinstance(self.optimizer, InBackward):
             share = stages * self.optimizer.squared_norm_share()
         else:
-            share = gradients.squared_norm_share(self._counted(), stages)
+            share = gradients.squared_norm_share(self._norm_parameters(), stages)
         stop = torch.full((), float(self.stop_requested()), dtype=torch.float64, device=loss.device)
         figures = torch.stack((loss.double() * stages, share.to(loss.device), stop)) / _world_size()
         if dist.is_initialized():
@@ -192,7 +192,7 @@ class Trainer:
         for part in self.parts:
             yield from part.parameters()
 
-    def _counted(self) -> Iterator[nn.Parameter]:
+    def _norm_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters whose gradients count in the norm: all except a last stage's copy of the tied embedding."""
         copied = self.pipeline is not None and self.plan.model.tied_embeddings
         for name, parameter in plain_names(self.parts):

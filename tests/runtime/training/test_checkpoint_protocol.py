@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_next_session(tmp_path: Path) ->
 
 
 def test_a_second_session_is_refused_while_the_first_holds_the_lock(tmp_path: Path) -> None:
-    first, second = Disk(patience_seconds=0.0), Disk(patience_seconds=0.0)
+    first, second = Disk(lock_timeout_seconds=0.0), Disk(lock_timeout_seconds=0.0)
     first.lock(tmp_path)
     first.lock(tmp_path)
     with pytest.raises(FileError, match="another training saves there"):
