@@ -26,15 +26,15 @@ def shared_reshard_groups() -> Iterator[None]:
     Otherwise torch makes a new mesh for each module, and so a communicator and its buffers for each layer.
     """
     original: Callable[..., Any] = fully_shard_module._get_post_forward_mesh_info
-    made: dict[tuple[Any, int, type], Any] = {}
+    mesh_infos: dict[tuple[Any, int, type], Any] = {}
 
     def shared(reshard_after_forward: bool | int, mesh_info: Any) -> Any:
         key = (mesh_info.mesh, int(reshard_after_forward), type(reshard_after_forward))
-        if key not in made:
+        if key not in mesh_infos:
             with with_values():
-                made[key] = original(reshard_after_forward, mesh_info)
+                mesh_infos[key] = original(reshard_after_forward, mesh_info)
         # True means "the mesh of the parameters", which torch compares by identity.
-        return mesh_info if reshard_after_forward is True else made[key]
+        return mesh_info if reshard_after_forward is True else mesh_infos[key]
 
     fully_shard_module._get_post_forward_mesh_info = shared
     try:
@@ -72,7 +72,7 @@ def shard_quantised_weights() -> None:
     sharding.FSDPParam.init_dtype_attrs = init_dtype_attrs
 
 
-def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
+def disable_bucket_copy_back(wrapped: DistributedDataParallel) -> None:
     """Stops DDP from copying its buckets back to the gradients at the end of a backward pass, since the optimizers have already
     used them.
     """
@@ -80,14 +80,14 @@ def leave_gradients_alone(wrapped: DistributedDataParallel) -> None:
 
 
 def assigned_to_buckets(
-    tensors: Sequence[Tensor], most_bytes: Sequence[int], sparse: Sequence[bool], indices: Sequence[int]
+    tensors: Sequence[Tensor], limits_bytes: Sequence[int], sparse: Sequence[bool], indices: Sequence[int]
 ) -> Sequence[Sequence[int]]:
-    """The ``indices`` of tensors by DDP bucket. ``most_bytes`` are the size limits: of the first buckets, the last one of all
+    """The ``indices`` of tensors by DDP bucket. ``limits_bytes`` are the size limits: of the first buckets, the last one of all
     others.
     """
-    return dist._compute_bucket_assignment_by_size(list(tensors), list(most_bytes), list(sparse), list(indices))[0]
+    return dist._compute_bucket_assignment_by_size(list(tensors), list(limits_bytes), list(sparse), list(indices))[0]
 
 
-def at_end_of_backward(act: Callable[[], None]) -> None:
-    """Calls ``act`` at the end of the running backward pass."""
-    torch.autograd.Variable._execution_engine.queue_callback(act)
+def at_end_of_backward(callback: Callable[[], None]) -> None:
+    """Calls ``callback`` at the end of the running backward pass."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)

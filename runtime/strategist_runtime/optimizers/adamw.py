@@ -36,8 +36,10 @@ class AdamWBf16(torch.optim.AdamW):
 
     def _update(self, parameters: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
         states = [self._state(parameter, group) for parameter in parameters]
-        kept = [[state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")]
-        moments = [[moment.to(parameter.dtype) for moment, parameter in zip(each, parameters, strict=True)] for each in kept]
+        stored_moments = [[state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")]
+        moments = [
+            [moment.to(parameter.dtype) for moment, parameter in zip(stored, parameters, strict=True)] for stored in stored_moments
+        ]
         adamw(
             list(parameters),
             [parameter.grad for parameter in parameters if parameter.grad is not None],
@@ -55,8 +57,8 @@ class AdamWBf16(torch.optim.AdamW):
             foreach=group["foreach"],
             fused=group["fused"],
         )
-        for each, computed in zip(kept, moments, strict=True):
-            kernels.copy([local(moment) for moment in each], [local(moment) for moment in computed])
+        for stored, computed in zip(stored_moments, moments, strict=True):
+            kernels.copy([local(moment) for moment in stored], [local(moment) for moment in computed])
 
     def _state(self, parameter: nn.Parameter, group: dict[str, Any]) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

@@ -12,10 +12,10 @@ HEAD_NAMES = ("head", "lm_head")
 
 def no_decay_parameters(parts: Iterable[nn.Module], groups: Collection[str]) -> frozenset[str]:
     """Plain names of the parameters in ``groups``: any of norms, biases and embeddings."""
-    return frozenset(name for part in parts for group, name in _grouped(part) if group in groups)
+    return frozenset(name for part in parts for group, name in _names_by_group(part) if group in groups)
 
 
-def _grouped(part: nn.Module) -> Iterator[tuple[str, str]]:
+def _names_by_group(part: nn.Module) -> Iterator[tuple[str, str]]:
     """The group and the plain name of each parameter that belongs to a group; norms are recognised by their class name."""
     for path, module in part.named_modules():
         for name, _ in module.named_parameters(recurse=False):

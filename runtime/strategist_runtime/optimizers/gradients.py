@@ -21,8 +21,8 @@ def squared_norm_share(parameters: Iterable[nn.Parameter], stages: int = 1) -> T
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
     norms = kernels.norms([local(gradient) for gradient in gradients])
-    pieces = torch.tensor([_shard_count(gradient) for gradient in gradients], dtype=torch.float64)
-    return stages * (norms.double().square() * pieces.to(norms.device)).sum()
+    shard_counts = torch.tensor([_shard_count(gradient) for gradient in gradients], dtype=torch.float64)
+    return stages * (norms.double().square() * shard_counts.to(norms.device)).sum()
 
 
 def scale(parameters: Iterable[nn.Parameter], factor: float) -> None:
@@ -32,9 +32,9 @@ def scale(parameters: Iterable[nn.Parameter], factor: float) -> None:
         kernels.multiply(gradients, factor)
 
 
-def clip_factor(norm: float, most: float | None) -> float:
-    """The factor that reduces a gradient's norm to at most ``most``; None: no clipping."""
-    return 1.0 if most is None or norm <= most else most / norm
+def clip_factor(norm: float, max_norm: float | None) -> float:
+    """The factor that reduces a gradient's norm to at most ``max_norm``; None: no clipping."""
+    return 1.0 if max_norm is None or norm <= max_norm else max_norm / norm
 
 
 def _shard_count(gradient: Tensor) -> int:

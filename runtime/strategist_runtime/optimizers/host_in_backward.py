@@ -47,9 +47,9 @@ class HostInBackward(InBackward):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for part in self.hosts:
-            part.adopt()
+            part.load_states()
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def submit_update(self, work: Callable[[], None]) -> None:
         """Queues work for the thread."""
         self.updates.append(self.thread.submit(work))
 
@@ -63,20 +63,20 @@ class HostInBackward(InBackward):
         """Adds a gradient to the norm, unless FSDP2 copies it to the host: the copy may be in progress, so the thread that waits
         for it counts it.
         """
-        if not self.host_of[parameter].there:
+        if not self.host_of[parameter].parameters_on_host:
             super()._count(parameter)
 
     def _step(self, parameter: nn.Parameter) -> None:
         part = self.host_of[parameter]
         part.send(parameter)
         parameter.grad = None
-        self.beside(partial(self._update, part))
+        self.submit_update(partial(self._update, part))
 
     @torch.no_grad()
     def _update(self, part: HostOptimizer) -> None:
-        if part.there:
-            own = {id(twin): id(parameter) for parameter, twin in part.twins.items()}
-            counted = [twin for twin in part.receive() if own[id(twin)] not in self.copies]
+        if part.parameters_on_host:
+            parameter_ids = {id(twin): id(parameter) for parameter, twin in part.twins.items()}
+            counted = [twin for twin in part.receive() if parameter_ids[id(twin)] not in self.copies]
             self.shares.append(gradients.squared_norm_share(counted))
         part.update()
         part.zero_grad()

@@ -20,8 +20,8 @@ class HostOptimizer(torch.optim.Optimizer):
     the host.
 
     A gradient is copied as soon as it is reduced, during the backward pass; the device's copy stays for the norm. ``lanes`` are
-    the copy streams to the host and back, possibly shared. ``there``: FSDP2 keeps the parameters in host memory already; their
-    twins then share that memory.
+    the copy streams to the host and back, possibly shared. ``parameters_on_host``: FSDP2 keeps the parameters in host memory
+    already; their twins then share that memory.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class HostOptimizer(torch.optim.Optimizer):
         *,
         pinned: bool,
         lanes: tuple[Lane, Lane] | None = None,
-        there: bool = False,
+        parameters_on_host: bool = False,
     ) -> None:
         device = local(named[0][1]).device
         self.down, self.up = lanes or (Lane(device), Lane(device))
-        self.there = there
-        twin = alias_of if there else partial(host_copy, pinned=pinned and device.type == "cuda")
+        self.parameters_on_host = parameters_on_host
+        twin = alias_of if parameters_on_host else partial(host_copy, pinned=pinned and device.type == "cuda")
         self.twins = {parameter: twin(parameter) for _, parameter in named}
         self.inner = make([(name, self.twins[parameter]) for name, parameter in named])
-        own = {twin: parameter for parameter, twin in self.twins.items()}
-        groups = [{**group, "params": [own[twin] for twin in group["params"]]} for group in self.inner.param_groups]
+        parameter_of = {twin: parameter for parameter, twin in self.twins.items()}
+        groups = [{**group, "params": [parameter_of[twin] for twin in group["params"]]} for group in self.inner.param_groups]
         super().__init__(groups, {})
         self.buffers: dict[nn.Parameter, torch.Tensor] = {}
         self.copies: dict[nn.Parameter, Copy] = {}
@@ -82,7 +82,7 @@ class HostOptimizer(torch.optim.Optimizer):
             inner.update({name: value for name, value in group.items() if name != "params"})
         self.inner.step()
         for parameter, twin in self.twins.items():
-            if not self.there:
+            if not self.parameters_on_host:
                 self.up.onto(local(parameter), local(twin))
             self.state[parameter] = self.inner.state[twin]
             self.changes[parameter] = version_of(local_part(parameter)[0])
@@ -95,9 +95,9 @@ class HostOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.adopt()
+        self.load_states()
 
-    def adopt(self) -> None:
+    def load_states(self) -> None:
         """Moves loaded states to the host and gives them to the inner optimizer."""
         for parameter, twin in self.twins.items():
             if parameter in self.state:
@@ -106,7 +106,7 @@ class HostOptimizer(torch.optim.Optimizer):
     def _refresh(self) -> None:
         """Copies parameters to their twins again if they changed outside of the optimizer, for example by loading weights."""
         for parameter, twin in self.twins.items():
-            if self.there:
+            if self.parameters_on_host:
                 update_alias(twin, parameter)
             elif self.changes.get(parameter) != version_of(local_part(parameter)[0]):
                 local(twin).copy_(local(parameter))
@@ -114,7 +114,7 @@ class HostOptimizer(torch.optim.Optimizer):
     def send(self, parameter: nn.Parameter) -> None:
         """Starts the copy of a gradient to the host."""
         assert parameter.grad is not None
-        if self.there:
+        if self.parameters_on_host:
             self.copies[parameter] = self.down.there(local(parameter.grad))
             return
         copy = self.down.to_host(local(parameter.grad), self.buffers.get(parameter))

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from strategist_runtime.compat.data_parallel import leave_gradients_alone
+from strategist_runtime.compat.data_parallel import disable_bucket_copy_back
 from strategist_runtime.optimizers import gradients
 from strategist_runtime.optimizers.combined import CombinedOptimizer
 from strategist_runtime.parallel.comm_hooks import Hook
@@ -26,7 +26,7 @@ class InBackward(CombinedOptimizer):
     def __init__(self, parts: Sequence[torch.optim.Optimizer], copies: Collection[nn.Parameter] = ()) -> None:
         super().__init__(parts)
         self.copies = {id(parameter) for parameter in copies}
-        self.of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
+        self.optimizer_of = {parameter: part for part in self.parts for group in part.param_groups for parameter in group["params"]}
         self.shares: list[Tensor] = []
         self.reductions = 1
         self.stream: torch.cuda.Stream | None = None
@@ -39,11 +39,11 @@ class InBackward(CombinedOptimizer):
         self.reductions = reductions
         for part in parts:
             if isinstance(part, DistributedDataParallel):
-                part.register_comm_hook(reduce, self._reduced)
-                leave_gradients_alone(part)
+                part.register_comm_hook(reduce, self._reduce_and_update)
+                disable_bucket_copy_back(part)
                 continue
             for parameter in part.parameters():
-                if parameter in self.of:
+                if parameter in self.optimizer_of:
                     parameter.register_post_accumulate_grad_hook(self.reduction_done)
 
     def reduction_done(self, parameter: nn.Parameter) -> None:
@@ -67,7 +67,7 @@ class InBackward(CombinedOptimizer):
             self.shares.append(gradients.squared_norm_share([parameter]))
 
     def _step(self, parameter: nn.Parameter) -> None:
-        self.of[parameter].step()
+        self.optimizer_of[parameter].step()
         parameter.grad = None
 
     def squared_norm_share(self) -> Tensor:
@@ -75,14 +75,14 @@ class InBackward(CombinedOptimizer):
 
         Parameters that some micro-batches of the step did not use are updated first.
         """
-        rest, self.arrived = self.arrived, Counter()
-        for parameter in rest:
+        unfinished, self.arrived = self.arrived, Counter()
+        for parameter in unfinished:
             self.update(parameter)
         total = torch.stack(self.shares).sum() if self.shares else torch.zeros((), dtype=torch.float64)
         self.shares.clear()
         return total
 
-    def _reduced(self, reduce: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def _reduce_and_update(self, reduce: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         def update(done: torch.futures.Future[Tensor]) -> Tensor:
             buffer = done.value()
             parameters = cast(list[nn.Parameter], bucket.parameters())
@@ -103,8 +103,8 @@ class InBackward(CombinedOptimizer):
         if device.type != "cuda":
             yield
             return
-        self.stream, here = self.stream or torch.cuda.Stream(device), torch.cuda.current_stream(device)
-        self.stream.wait_stream(here)
+        self.stream, current_stream = self.stream or torch.cuda.Stream(device), torch.cuda.current_stream(device)
+        self.stream.wait_stream(current_stream)
         with torch.cuda.stream(self.stream):
             yield
-        here.wait_stream(self.stream)
+        current_stream.wait_stream(self.stream)

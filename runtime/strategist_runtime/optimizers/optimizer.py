@@ -49,8 +49,8 @@ class OptimizerConfig:
             mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
             found[mesh, name in self.undecayed].append(parameter)
         return [
-            {"params": parameters, "weight_decay": 0.0 if spared else self.weight_decay}
-            for (_, spared), parameters in found.items()
+            {"params": parameters, "weight_decay": 0.0 if without_decay else self.weight_decay}
+            for (_, without_decay), parameters in found.items()
         ]
 
 
@@ -62,16 +62,16 @@ def make_optimizer(
     """
     trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     knobs, options, name = plan.candidate.knobs, plan.candidate.options, plan.workload.optimizer
-    usual = 0.0 if name == "sgd" else WEIGHT_DECAY
-    recipe = OptimizerConfig(
+    default_decay = 0.0 if name == "sgd" else WEIGHT_DECAY
+    config = OptimizerConfig(
         name=name,
         kernel=options.optimizer_kernel,
         learning_rate=settings.learning_rate,
-        weight_decay=usual if settings.weight_decay is None else settings.weight_decay,
+        weight_decay=default_decay if settings.weight_decay is None else settings.weight_decay,
         betas=settings.betas,
         undecayed=undecayed,
     )
-    make = partial(_optimizer, recipe=recipe)
+    make = partial(_optimizer, config=config)
     if knobs.optimizer_in_backward:
         return _in_backward(trained, make, plan)
     if knobs.offload == "optimizer":
@@ -87,7 +87,7 @@ def _in_backward(trained: Sequence[Named], make: Callable[[Sequence[Named]], tor
         return InBackward([make([pair]) for pair in trained], copies=heads)
     first = trained[0][1]
     device = torch.device(first.device_mesh.device_type) if isinstance(first, DTensor) else first.device
-    host = partial(HostOptimizer, make=make, pinned=pinned, lanes=(Lane(device), Lane(device)), there=offload == "all")
+    host = partial(HostOptimizer, make=make, pinned=pinned, lanes=(Lane(device), Lane(device)), parameters_on_host=offload == "all")
     return HostInBackward([host([pair]) for pair in trained], copies=heads)
 
 
@@ -104,12 +104,12 @@ def attach(optimizer: torch.optim.Optimizer, parts: Sequence[nn.Module], plan: P
                 torchao.find_scales(part)
 
         optimizer.register_step_post_hook(find_scales)
-    replicas = isinstance(parts[0], DistributedDataParallel)
-    once = knobs.no_sync and (replicas or uses_fsdp(layout, knobs.offload))
-    reductions = 1 if once else plan.accumulation
+    uses_ddp = isinstance(parts[0], DistributedDataParallel)
+    one_reduction = knobs.no_sync and (uses_ddp or uses_fsdp(layout, knobs.offload))
+    reductions = 1 if one_reduction else plan.accumulation
     if isinstance(optimizer, InBackward):
         optimizer.attach(parts, comm_hook(plan), reductions)
-    elif isinstance(optimizer, HostOptimizer) and layout.pp == 1 and not replicas:
+    elif isinstance(optimizer, HostOptimizer) and layout.pp == 1 and not uses_ddp:
         optimizer.attach(reductions)
 
 
@@ -144,33 +144,33 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _optimizer(named: Sequence[Named], *, recipe: OptimizerConfig) -> torch.optim.Optimizer:
+def _optimizer(named: Sequence[Named], *, config: OptimizerConfig) -> torch.optim.Optimizer:
     """One optimizer for these parameters; ``muon`` uses Muon for the matrices of layers and AdamW for all others (arXiv
     2502.16982).
     """
-    if recipe.name != "muon":
-        return _elementwise(named, recipe)
+    if config.name != "muon":
+        return _elementwise(named, config)
     matrices = [pair for pair in named if pair[0].startswith("layers.") and pair[1].dim() == 2]
     others = [pair for pair in named if not (pair[0].startswith("layers.") and pair[1].dim() == 2)]
     parts: list[torch.optim.Optimizer] = []
     if matrices:
         # No groups by mesh: torch.optim.Muon updates one matrix after the other.
-        rate, decay = recipe.learning_rate, recipe.weight_decay
+        rate, decay = config.learning_rate, config.weight_decay
         parts.append(Muon([matrix for _, matrix in matrices], lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
-        parts.append(_elementwise(others, recipe))
+        parts.append(_elementwise(others, config))
     return parts[0] if len(parts) == 1 else CombinedOptimizer(parts)
 
 
-def _elementwise(named: Sequence[Named], recipe: OptimizerConfig) -> torch.optim.Optimizer:
+def _elementwise(named: Sequence[Named], config: OptimizerConfig) -> torch.optim.Optimizer:
     """``adamw`` (arXiv 1711.05101), also with states in bf16 or 8 bits; or ``sgd`` without momentum, and so without states."""
-    groups, kernel = recipe.groups(named), recipe.kernel
-    if recipe.name == "sgd":  # torch has no fused one for DTensors
-        return torch.optim.SGD(groups, lr=recipe.learning_rate, foreach=kernel != "for_loop")
-    more: dict[str, Any] = {"lr": recipe.learning_rate} | ({} if recipe.betas is None else {"betas": recipe.betas})
-    if recipe.name == "adamw8bit":
+    groups, kernel = config.groups(named), config.kernel
+    if config.name == "sgd":  # torch has no fused one for DTensors
+        return torch.optim.SGD(groups, lr=config.learning_rate, foreach=kernel != "for_loop")
+    arguments: dict[str, Any] = {"lr": config.learning_rate} | ({} if config.betas is None else {"betas": config.betas})
+    if config.name == "adamw8bit":
         from strategist_runtime.adapters import torchao
 
-        return torchao.adamw8bit(groups, **more)
-    kind = AdamWBf16 if recipe.name == "adamw_bf16" else torch.optim.AdamW
-    return kind(groups, **more, fused=kernel == "fused", foreach=kernel == "foreach")
+        return torchao.adamw8bit(groups, **arguments)
+    optimizer_class = AdamWBf16 if config.name == "adamw_bf16" else torch.optim.AdamW
+    return optimizer_class(groups, **arguments, fused=kernel == "fused", foreach=kernel == "foreach")

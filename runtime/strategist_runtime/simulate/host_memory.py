@@ -36,7 +36,7 @@ def creating_part(part: str) -> Iterator[None]:
 def update_synchronously(trainer: Trainer) -> None:
     """Runs background updates in the calling thread, since the modes of a simulation do not apply to other threads."""
     if isinstance(trainer.optimizer, HostInBackward):
-        trainer.optimizer.beside = lambda work: work()  # type: ignore[method-assign]
+        trainer.optimizer.submit_update = lambda work: work()  # type: ignore[method-assign]
     if isinstance(trainer.pipeline, Streaming) and trainer.pipeline.updater is not None:
         trainer.pipeline.updater = SynchronousExecutor()
 

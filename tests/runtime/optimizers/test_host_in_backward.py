@@ -89,7 +89,7 @@ def test_a_parameter_is_updated_during_the_backward_pass_of_earlier_layers():
 def test_updates_run_in_order_and_finish_with_the_step():
     model, optimizer = host_in_backward()
     order, hold = [], threading.Event()
-    optimizer.beside(lambda: order.append(hold.wait(60)))
+    optimizer.submit_update(lambda: order.append(hold.wait(60)))
     for name, parameter in model.named_parameters():
         optimizer.host_of[parameter].inner.register_step_post_hook(lambda *_, name=name: order.append(name))
     backward(model, 0)
