@@ -40,7 +40,7 @@ class ExternalModel(ParallelizableModel):
         self.arithmetic = nullcontext
         self.stack_name = stack_name
         self.stage_spec = StageSpec(layers=range(len(self._stack())))
-        self.shared = [places for places in _places(model).values() if len(places) > 1]
+        self.shared = [owners for owners in _parameter_owners(model).values() if len(owners) > 1]
 
     @property
     def layers(self) -> Layers:  # type: ignore[override]
@@ -84,7 +84,7 @@ def largest_list(model: nn.Module) -> str | None:
     return max(sizes, key=lambda name: sizes[name], default=None)
 
 
-def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+def _parameter_owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
     """The modules and names of each parameter, by the parameter's id."""
     found: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():

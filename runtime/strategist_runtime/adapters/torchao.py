@@ -30,7 +30,7 @@ def find_scales(model: nn.Module) -> None:
 SLICE_ELEMENTS = 2**20
 """Elements of a parameter per slice of an uncompiled update; a multiple of the block size of the states."""
 
-_whole_update = adam.single_param_adam
+_unsliced_update = adam.single_param_adam
 
 
 def _update(*arguments: Any) -> None:
@@ -40,18 +40,18 @@ def _update(*arguments: Any) -> None:
     parameter's size, so it runs slice by slice.
     """
     if torch.compiler.is_compiling():
-        _whole_update(*arguments)
+        _unsliced_update(*arguments)
         return
     parameter, gradient, step, *moments = arguments[:5]
     flat = [local(parameter).view(-1), local(gradient).reshape(-1), *(local(moment).view(-1) for moment in moments)]
     elements = flat[0].numel()
     for begin in range(0, elements, SLICE_ELEMENTS):
-        here = [tensor[begin : min(begin + SLICE_ELEMENTS, elements)] for tensor in flat]
-        _whole_update(here[0], here[1], step, *here[2:], *arguments[5:])
+        slices = [tensor[begin : min(begin + SLICE_ELEMENTS, elements)] for tensor in flat]
+        _unsliced_update(slices[0], slices[1], step, *slices[2:], *arguments[5:])
 
 
 @contextmanager
-def _updated_in_slices() -> Iterator[None]:
+def _update_in_slices() -> Iterator[None]:
     """Context in which torchao's optimizers use ``_update``: they look up the function by its name, and have no parameter for
     another.
     """
@@ -59,7 +59,7 @@ def _updated_in_slices() -> Iterator[None]:
     try:
         yield
     finally:
-        adam.single_param_adam = _whole_update
+        adam.single_param_adam = _unsliced_update
 
 
 class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
@@ -67,7 +67,7 @@ class EightBitAdamW(AdamW8bit):  # type: ignore[misc]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        with compiled_on_gpus_only(), _updated_in_slices():
+        with compiled_on_gpus_only(), _update_in_slices():
             super().step(closure)
 
 

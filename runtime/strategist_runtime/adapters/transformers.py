@@ -41,10 +41,10 @@ class CausalLM(ExternalModel):
     """
 
     def __init__(self, model: Any, auxiliary_share: float = 1.0) -> None:
-        found = largest_list(model.base_model)
-        if found is None:
+        list_name = largest_list(model.base_model)
+        if list_name is None:
             raise InputError(f"--hf: {type(model.base_model).__name__}", "has no list of layers", "choose another model")
-        names = ("model", _name_in(model, model.base_model), found)
+        names = ("model", _module_name(model, model.base_model), list_name)
         super().__init__(model.eval(), ".".join(filter(None, names)))
         self.auxiliary_share = auxiliary_share * getattr(model.config.get_text_config(), "router_aux_loss_coef", 0.0)
 
@@ -54,9 +54,9 @@ class CausalLM(ExternalModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         with self.arithmetic():
-            found = self.model(input_ids=tokens, use_cache=False)
-            auxiliary = getattr(found, "aux_loss", None)
-            return found.logits if auxiliary is None else AddAuxiliaryLoss.apply(found.logits, auxiliary * self.auxiliary_share)
+            output = self.model(input_ids=tokens, use_cache=False)
+            auxiliary = getattr(output, "aux_loss", None)
+            return output.logits if auxiliary is None else AddAuxiliaryLoss.apply(output.logits, auxiliary * self.auxiliary_share)
 
 
 class TransformersModelBuilder:
@@ -91,10 +91,10 @@ class TransformersModelBuilder:
         """
         model.to_empty(device=device)
         model.tie()
-        small = self._small_values(settings.seed)
+        small_values = self._small_values(settings.seed)
         with torch.no_grad():
             for name, buffer in model.named_buffers():
-                buffer.copy_(small[plain_name(name)])
+                buffer.copy_(small_values[plain_name(name)])
             source = Source(settings.weights) if settings.weights else None
             for name, parameter in plain_names([model]):
                 adapter = name.endswith(("lora_a", "lora_b"))
@@ -102,10 +102,10 @@ class TransformersModelBuilder:
                 if source is not None and parameter.is_floating_point() and not adapter:
                     local.copy_(source.window(TensorLocation(name=_name_in_files(name)), tuple(parameter.shape), lengths, offsets))
                 elif parameter.dim() < 2:
-                    local.copy_(small[name][tuple(slice(at, at + size) for at, size in zip(offsets, lengths, strict=True))])
+                    local.copy_(small_values[name][tuple(slice(at, at + size) for at, size in zip(offsets, lengths, strict=True))])
                 elif parameter.is_floating_point():
-                    spread = deviation(name, parameter.shape[-1], plan.model) if adapter else self._deviation
-                    _draw(parameter, local, offsets, f"{settings.seed}/{name}", spread)
+                    standard_deviation = deviation(name, parameter.shape[-1], plan.model) if adapter else self._deviation
+                    _draw(parameter, local, offsets, f"{settings.seed}/{name}", standard_deviation)
 
     def rows_of(self, plan: Plan, settings: TrialSettings) -> RowsOf:
         """A function that reads or draws whole rows of a matrix."""
@@ -144,14 +144,14 @@ class TransformersModelBuilder:
         return {f"model.{name}": value.detach() for name, value in values.items() if value.device.type != "meta"}
 
 
-def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str, spread: float) -> None:
+def _draw(parameter: Tensor, local: Tensor, offsets: tuple[int, ...], name: str, standard_deviation: float) -> None:
     """Fills this rank's shard of a seeded matrix, or of a stack of matrices that are drawn separately."""
     if parameter.dim() > 2:
         for number, matrix in enumerate(local, offsets[0]):
-            _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", spread)
+            _draw(parameter[0], matrix, offsets[1:], f"{name}/{number}", standard_deviation)
         return
     for start, values in random_rows(
-        name, parameter.shape[1], spread, range(offsets[0], offsets[0] + local.shape[0]), local.device
+        name, parameter.shape[1], standard_deviation, range(offsets[0], offsets[0] + local.shape[0]), local.device
     ):
         copy_rows(local, offsets, start, values)
 
@@ -167,5 +167,5 @@ def _name_in_files(name: str) -> str:
     return name.removeprefix("model.")
 
 
-def _name_in(model: nn.Module, wanted: nn.Module) -> str:
-    return next(name for name, module in model.named_modules() if module is wanted)
+def _module_name(model: nn.Module, target: nn.Module) -> str:
+    return next(name for name, module in model.named_modules() if module is target)

@@ -99,10 +99,10 @@ def run(script: Script, folder: Path, timeout_seconds: float) -> ScriptResult:
         rank, line = stuck
         message = f"rank {rank} had not ended after {timeout_seconds:g} s"
         return ScriptResult(outcome=ScriptOutcome.TIMED_OUT, seconds=seconds, message=message, line=line)
-    return _judged(script, _failures(endings), seconds)
+    return _script_result(script, _failures(endings), seconds)
 
 
-def _judged(script: Script, failures: list[RankResult], seconds: float) -> ScriptResult:
+def _script_result(script: Script, failures: list[RankResult], seconds: float) -> ScriptResult:
     first = min(failures, key=lambda ending: ending.at, default=None)
     message, line = (first.error, first.line) if first else ("", None)
     if script.refused and first is None:
@@ -137,8 +137,8 @@ def _start(script: Script, folder: Path, rank: int, port: int, group: int) -> in
         process.die_with_parent()
         os.setpgid(0, group)
         _redirect(folder, rank)
-        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": script.ranks, "LOCAL_WORLD_SIZE": script.ranks}
-        os.environ.update({name: str(value) for name, value in places.items()})
+        rank_variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": script.ranks, "LOCAL_WORLD_SIZE": script.ranks}
+        os.environ.update({name: str(value) for name, value in rank_variables.items()})
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         _run_script(folder, rank)
     finally:  # the forked copy of the runner must not continue
@@ -164,8 +164,8 @@ def _run_script(folder: Path, rank: int) -> None:
     error: BaseException | None = None
     try:
         runpy.run_path(str(folder / "example.py"), run_name="__main__")
-    except SystemExit as left:
-        error = left if left.code else None
+    except SystemExit as system_exit:
+        error = system_exit if system_exit.code else None
     except BaseException as raised:  # outermost handler: any exception is the script's result
         error = raised
     sys.stdout.flush()
@@ -210,15 +210,15 @@ def _poll(pid: int, files: Path) -> RankResult | None:
     """The result of a rank; None while it runs. A process that has ended is not reaped yet, so that its id stays reserved for
     the group.
     """
-    gone = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    exit_status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     record = files.with_suffix(".json")
     if record.exists():
         ending: RankResult = codec.decode(RankResult, json.loads(record.read_text(encoding="utf-8")), record.name)
         return ending
-    if gone is None:
+    if exit_status is None:
         return None
-    killed = gone.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-    error = f"ended by {signal.Signals(gone.si_status).name}" if killed else f"left with exit code {gone.si_status}"
+    killed = exit_status.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+    error = f"ended by {signal.Signals(exit_status.si_status).name}" if killed else f"left with exit code {exit_status.si_status}"
     return RankResult(at=time.monotonic(), error=error, text=error, line=_dumped_line(files.with_suffix(".log")))
 
 

@@ -127,17 +127,19 @@ def _with_source(reference: Reference, value: Any) -> Reference:
         file = inspect.getsourcefile(value)
         lines, first = inspect.getsourcelines(value)
     except (TypeError, OSError):  # a constant, written in C, or a class with a changed __module__
-        home = sys.modules.get(getattr(value, "__module__", None) or "")
+        defining_module = sys.modules.get(getattr(value, "__module__", None) or "")
         node = (
-            _definition(Path(home.__file__), [value.__qualname__]) if isinstance(value, type) and home and home.__file__ else None
+            _definition(Path(defining_module.__file__), [value.__qualname__])
+            if isinstance(value, type) and defining_module and defining_module.__file__
+            else None
         )
-        return _placed(reference, *node) if node else reference
+        return _with_location(reference, *node) if node else reference
     if file is None or not Path(file).is_relative_to(ROOT):
         return reference
     return replace(reference, file=_relative(Path(file)), first_line=max(first, 1), last_line=max(first, 1) + len(lines) - 1)
 
 
-def _placed(reference: Reference, file: Path, node: Definition) -> Reference:
+def _with_location(reference: Reference, file: Path, node: Definition) -> Reference:
     first = min(part.lineno for part in (node, *node.decorator_list))
     return replace(reference, file=_relative(file), first_line=first, last_line=node.end_lineno)
 
@@ -156,7 +158,7 @@ def _read(reference: Reference, file: Path, parts: Sequence[str]) -> Reference:
     node = found[1]
     known = [item.arg for item in (*node.args.args, *node.args.kwonlyargs)] if isinstance(node, ast.FunctionDef) else []
     is_known = not reference.parameter or reference.parameter in known
-    return replace(_placed(reference, *found), outcome=ReferenceOutcome.FOUND if is_known else ReferenceOutcome.UNKNOWN)
+    return replace(_with_location(reference, *found), outcome=ReferenceOutcome.FOUND if is_known else ReferenceOutcome.UNKNOWN)
 
 
 def _definition(file: Path, parts: Sequence[str], follow: int = 8) -> tuple[Path, Definition] | None:
@@ -188,10 +190,10 @@ def _imported(file: Path, statement: ast.ImportFrom) -> list[str]:
 
 def main() -> None:
     """Reads symbols from standard input and writes the document to standard output; output of imports goes to standard error."""
-    asked = json.load(sys.stdin)
+    requests = json.load(sys.stdin)
     output, sys.stdout = sys.stdout, sys.stderr
     with warnings.catch_warnings(action="ignore"):
-        references = tuple(look_up(symbol, parameter) for symbol, parameter in asked)
+        references = tuple(look_up(symbol, parameter) for symbol, parameter in requests)
     output.write(codec.dumps(References(torch_version=torch.__version__, references=references)))
 
 

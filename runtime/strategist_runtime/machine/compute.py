@@ -13,7 +13,7 @@ from strategist_runtime.machine.stopwatch import mean_over_ranks, seconds_of, wa
 
 BUDGET_SECONDS = 0.06
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-OF_CPU = ("fp32", "bf16")
+CPU_DTYPES = ("fp32", "bf16")
 FLOAT8 = "fp8"
 FLOAT8_CAPABILITY = (8, 9)
 """Lowest compute capability of GPUs with float8 matmuls."""
@@ -36,7 +36,7 @@ UPDATE_BYTES = 16
 
 
 def _dtypes(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
-    return ((name, dtype) for name, dtype in DTYPES.items() if device.type == "cuda" or name in OF_CPU)
+    return ((name, dtype) for name, dtype in DTYPES.items() if device.type == "cuda" or name in CPU_DTYPES)
 
 
 def matmuls(device: torch.device) -> Iterator[MatmulSample]:
@@ -76,10 +76,12 @@ def attentions(device: torch.device) -> Iterator[AttentionSample]:
             )
             gradient = torch.ones(1, heads, length, size, device=device, dtype=dtype)
 
-            def both(query: Tensor = query, key: Tensor = key, value: Tensor = value, gradient: Tensor = gradient) -> None:
+            def forward_backward(
+                query: Tensor = query, key: Tensor = key, value: Tensor = value, gradient: Tensor = gradient
+            ) -> None:
                 torch.autograd.grad(fused_attention(query, key, value), (query, key, value), gradient)
 
-            seconds = mean_over_ranks(seconds_of(both, device, BUDGET_SECONDS), device)
+            seconds = mean_over_ranks(seconds_of(forward_backward, device, BUDGET_SECONDS), device)
             yield AttentionSample(dtype=name, batch=1, heads=heads, seq_len=length, head_size=size, seconds=seconds)
 
 
@@ -88,8 +90,8 @@ def memory_rates(device: torch.device) -> tuple[float, float]:
     size = LARGE_BYTES[device.type]
     first, second, out = (torch.ones(size // 4, device=device) for _ in range(3))
     streaming = seconds_of(lambda: torch.add(first, second, out=out), device, BUDGET_SECONDS)
-    making = seconds_of(lambda: first + second, device, BUDGET_SECONDS)
-    return 3 * size / mean_over_ranks(streaming, device), 3 * size / mean_over_ranks(making, device)
+    allocating = seconds_of(lambda: first + second, device, BUDGET_SECONDS)
+    return 3 * size / mean_over_ranks(streaming, device), 3 * size / mean_over_ranks(allocating, device)
 
 
 class _Layer(nn.Module):
@@ -123,11 +125,11 @@ def layer_seconds(device: torch.device) -> float:
 def host_rate(device: torch.device) -> float:
     """Bytes/s between device and host in the slower direction, while all ranks copy; on CPU the rate of a copy."""
     size = LARGE_BYTES[device.type]
-    here = torch.ones(size // 4, device=device)
-    there = torch.ones(size // 4, pin_memory=device.type == "cuda")
-    away = seconds_of(lambda: there.copy_(here, non_blocking=True), device, BUDGET_SECONDS)
-    back = seconds_of(lambda: here.copy_(there, non_blocking=True), device, BUDGET_SECONDS)
-    return size / mean_over_ranks(max(away, back), device)
+    device_buffer = torch.ones(size // 4, device=device)
+    host_buffer = torch.ones(size // 4, pin_memory=device.type == "cuda")
+    to_host_seconds = seconds_of(lambda: host_buffer.copy_(device_buffer, non_blocking=True), device, BUDGET_SECONDS)
+    to_device_seconds = seconds_of(lambda: device_buffer.copy_(host_buffer, non_blocking=True), device, BUDGET_SECONDS)
+    return size / mean_over_ranks(max(to_host_seconds, to_device_seconds), device)
 
 
 def host_update_rate(device: torch.device, ranks: int) -> float:

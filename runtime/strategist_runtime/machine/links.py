@@ -29,22 +29,22 @@ def collectives(device: torch.device) -> Iterator[CollectiveSample]:
 
 
 def _calls(device: torch.device, group: dist.ProcessGroup, ranks: int, size: int) -> Iterator[tuple[str, Call]]:
-    whole, other = torch.ones(size // 4, device=device), torch.ones(size // 4, device=device)
-    mine = torch.ones(size // 4 // ranks, device=device)
-    pieces = list(other.chunk(ranks))
+    full, other = torch.ones(size // 4, device=device), torch.ones(size // 4, device=device)
+    shard = torch.ones(size // 4 // ranks, device=device)
+    shards = list(other.chunk(ranks))
     first = dist.get_global_rank(group, 0)
-    at_first = dist.get_rank() == first
-    yield "all_reduce", lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group)
-    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(mine, whole, op=dist.ReduceOp.MAX, group=group)
-    yield "all_gather", lambda: dist.all_gather_into_tensor(whole, mine, group=group)
-    yield "all_to_all", lambda: dist.all_to_all_single(other, whole, group=group)
-    yield "broadcast", lambda: dist.broadcast(whole, src=first, group=group)
-    yield "reduce", lambda: dist.reduce(whole, dst=first, op=dist.ReduceOp.MAX, group=group)
-    yield "gather", lambda: dist.gather(mine, pieces if at_first else None, dst=first, group=group)
-    yield "scatter", lambda: dist.scatter(mine, pieces if at_first else None, src=first, group=group)
+    is_first = dist.get_rank() == first
+    yield "all_reduce", lambda: dist.all_reduce(full, op=dist.ReduceOp.MAX, group=group)
+    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(shard, full, op=dist.ReduceOp.MAX, group=group)
+    yield "all_gather", lambda: dist.all_gather_into_tensor(full, shard, group=group)
+    yield "all_to_all", lambda: dist.all_to_all_single(other, full, group=group)
+    yield "broadcast", lambda: dist.broadcast(full, src=first, group=group)
+    yield "reduce", lambda: dist.reduce(full, dst=first, op=dist.ReduceOp.MAX, group=group)
+    yield "gather", lambda: dist.gather(shard, shards if is_first else None, dst=first, group=group)
+    yield "scatter", lambda: dist.scatter(shard, shards if is_first else None, src=first, group=group)
     if ranks == 2:
         peer = dist.get_global_rank(group, 1)
         yield (
             "p2p",
-            (lambda: dist.send(whole, dst=peer, group=group)) if at_first else lambda: dist.recv(whole, src=first, group=group),
+            (lambda: dist.send(full, dst=peer, group=group)) if is_first else lambda: dist.recv(full, src=first, group=group),
         )

@@ -25,13 +25,13 @@ def main(arguments: Sequence[str]) -> None:
     recorder = Recorder(options.out, int(os.environ["RANK"]))
     if options.device == "cpu":
         process.count_memory_closely()  # as in a trial; it changes the cost of allocations
-    record = _measured(options.device, recorder)
+    record = _measure(options.device, recorder)
     if recorder.rank == 0:
         codec.save(record, options.out / "machine.json")
     recorder.enter("done")
 
 
-def _measured(kind: str, recorder: Recorder) -> MachineRecord:
+def _measure(kind: str, recorder: Recorder) -> MachineRecord:
     # Imported here: the phase is recorded before torch's import begins.
     import torch
     import torch.distributed as dist

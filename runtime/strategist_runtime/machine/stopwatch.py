@@ -83,7 +83,7 @@ def mean_over_ranks(value: float, device: torch.device) -> float:
     return _over_ranks(value, device, dist.ReduceOp.SUM) / dist.get_world_size()
 
 
-def _over_ranks(value: float, device: torch.device, how: dist.ReduceOp.RedOpType) -> float:
-    shared = torch.tensor(value, dtype=torch.float64, device=device)
-    dist.all_reduce(shared, op=how)
-    return float(shared)
+def _over_ranks(value: float, device: torch.device, operation: dist.ReduceOp.RedOpType) -> float:
+    total = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total, op=operation)
+    return float(total)
